@@ -1,0 +1,267 @@
+#include "bindings/numpy_api.h"
+
+#include "bindings/array_input.h"
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+#include <type_traits>
+#include <utility>
+
+#include "bindings/errors.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape, std::int64_t count, bool batched) {
+  std::ostringstream out;
+  out << "(";
+  if (batched) out << count << (shape.empty() ? "," : "");
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    out << (i || batched ? ", " : "") << shape[i] << (shape.size() == 1 && !batched ? "," : "");
+  out << ")";
+  return out.str();
+}
+
+std::string owner_of(const LeafInput& in, std::int64_t entry) {
+  const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
+  std::string text = in.what;
+  if (!in.leaf.name.empty()) text += " '" + in.leaf.name + "'";
+  return text + " of " + (in.owner ? in.owner(row) : "env " + std::to_string(row));
+}
+
+std::string number_text(double value) {
+  std::ostringstream out;
+  out.precision(9);
+  out << value;
+  return out.str();
+}
+
+double bound(const std::vector<double>& bounds, std::int64_t element) {
+  return bounds.size() == 1 ? bounds[0] : bounds[static_cast<std::size_t>(element)];
+}
+
+[[noreturn]] void reject_value(const LeafInput& in, std::int64_t entry, std::int64_t element,
+                               double value) {
+  const Leaf& leaf = in.leaf;
+  std::string expected;
+  const double low = bound(leaf.low, element), high = bound(leaf.high, element);
+  if (leaf.kind == LeafKind::kBox)
+    expected = std::isnan(value) ? "a number"
+                                 : "a number in [" + number_text(low) + ", " + number_text(high) +
+                                       "] that " + name_of(leaf.dtype) + " can hold";
+  else
+    expected = "a whole number in [" + number_text(low) + ", " + number_text(high) + "]";
+  std::string where = owner_of(in, entry);
+  if (leaf.elements() > 1) where += ", element " + std::to_string(element);
+  raise(in.error, where + ": expected " + expected + ", got " + number_text(value));
+}
+
+[[noreturn]] void reject_type(const LeafInput& in, nb::handle value) {
+  raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
+        std::string(in.what) + ": expected numbers that " + name_of(in.leaf.dtype) +
+            " can hold, got " + describe_object(value));
+}
+
+// Whether `value` can become a To without changing, rounding of floats aside.
+template <class To, class From>
+bool fits(From value) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return value == From{0} || value == From{1};
+  } else if constexpr (std::is_floating_point_v<To>) {
+    if constexpr (std::is_floating_point_v<From>)
+      return !std::isfinite(value) || std::isfinite(static_cast<To>(value));
+    else
+      return static_cast<From>(static_cast<To>(value)) == value;
+  } else if constexpr (std::is_floating_point_v<From>) {
+    // The comparison with the limits comes first: converting a number out of range is undefined.
+    constexpr double low = static_cast<double>(std::numeric_limits<To>::min());
+    constexpr double high = static_cast<double>(std::numeric_limits<To>::max());
+    return value >= low && value <= high && std::trunc(value) == value &&
+           (sizeof(To) < 8 || value < 9.2e18);
+  } else {
+    return std::in_range<To>(value);
+  }
+}
+
+// The common case, a Discrete action as int64: one pass that the compiler vectorises.
+bool copy_discrete(const std::int64_t* from, const LeafInput& in) {
+  auto* to = reinterpret_cast<std::int64_t*>(in.table);
+  const auto low = static_cast<std::int64_t>(in.leaf.low[0]);
+  const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0]) - low);
+  std::uint64_t bad = 0;
+  if (in.rows.empty()) {
+    for (std::int64_t i = 0; i < in.count; ++i) {
+      bad |= static_cast<std::uint64_t>(from[i] - low) > span;
+      to[i] = from[i];
+    }
+  } else {
+    for (std::int64_t i = 0; i < in.count; ++i) {
+      bad |= static_cast<std::uint64_t>(from[i] - low) > span;
+      to[in.rows[static_cast<std::size_t>(i)]] = from[i];
+    }
+  }
+  return bad == 0;
+}
+
+template <class To, class From>
+void copy_checked(const From* from, const LeafInput& in) {
+  const Leaf& leaf = in.leaf;
+  const std::int64_t elements = leaf.elements();
+  const bool ranged = in.check_values && (leaf.kind != LeafKind::kBox || in.bounds != Bounds::kPass);
+  for (std::int64_t entry = 0; entry < in.count; ++entry) {
+    const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
+    To* to = reinterpret_cast<To*>(in.table) + row * elements;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      From value = from[entry * elements + i];
+      if constexpr (std::is_floating_point_v<From>)
+        if (in.check_values && std::isnan(value))
+          reject_value(in, entry, i, static_cast<double>(value));
+      if (ranged) {
+        const double low = bound(leaf.low, i), high = bound(leaf.high, i);
+        const auto number = static_cast<double>(value);
+        if (number < low || number > high) {
+          if (leaf.kind != LeafKind::kBox || in.bounds == Bounds::kError)
+            reject_value(in, entry, i, number);
+          value = static_cast<From>(number < low ? low : high);
+        }
+      }
+      if (!fits<To>(value)) reject_value(in, entry, i, static_cast<double>(value));
+      to[i] = static_cast<To>(value);
+    }
+  }
+}
+
+template <class From>
+void copy_from(const From* from, const LeafInput& in) {
+  switch (in.leaf.dtype) {
+    case DType::kBool: return copy_checked<bool>(from, in);
+    case DType::kInt8: return copy_checked<std::int8_t>(from, in);
+    case DType::kUInt8: return copy_checked<std::uint8_t>(from, in);
+    case DType::kInt16: return copy_checked<std::int16_t>(from, in);
+    case DType::kUInt16: return copy_checked<std::uint16_t>(from, in);
+    case DType::kInt32: return copy_checked<std::int32_t>(from, in);
+    case DType::kUInt32: return copy_checked<std::uint32_t>(from, in);
+    case DType::kInt64: return copy_checked<std::int64_t>(from, in);
+    case DType::kUInt64: return copy_checked<std::uint64_t>(from, in);
+    case DType::kFloat32: return copy_checked<float>(from, in);
+    case DType::kFloat64: return copy_checked<double>(from, in);
+    case DType::kFloat16: break;  // numpy converts these, see write_leaf
+  }
+}
+
+// The same type on both sides and nothing to check: whole rows.
+void copy_rows(const char* from, const LeafInput& in) {
+  const auto bytes = static_cast<std::size_t>(in.leaf.row_bytes());
+  if (in.rows.empty()) {
+    std::memcpy(in.table, from, bytes * static_cast<std::size_t>(in.count));
+    return;
+  }
+  for (std::int64_t i = 0; i < in.count; ++i)
+    std::memcpy(in.table + static_cast<std::size_t>(in.rows[static_cast<std::size_t>(i)]) * bytes,
+                from + static_cast<std::size_t>(i) * bytes, bytes);
+}
+
+nb::object cast_array(PyArrayObject* array, int type) {
+  PyObject* out = PyArray_CastToType(array, PyArray_DescrFromType(type), 0);
+  if (!out) throw nb::python_error();
+  return nb::steal(out);
+}
+
+// A C-contiguous array in native byte order over the value: the value itself where it is one.
+nb::object as_array(nb::handle value, const LeafInput& in) {
+  if (PyArray_Check(value.ptr()) &&
+      PyArray_ISCARRAY_RO(reinterpret_cast<PyArrayObject*>(value.ptr())))
+    return nb::borrow(value);
+  PyObject* out = PyArray_FromAny(value.ptr(), nullptr, 0, 0,
+                                  NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr);
+  if (out) return nb::steal(out);
+  nb::python_error cause;
+  raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
+        std::string(in.what) + ": expected an array, a list or a tensor, got " +
+            describe_object(value) + " that numpy cannot read: " + cause.what());
+}
+
+void check_shape(PyArrayObject* array, const LeafInput& in) {
+  const auto& shape = in.leaf.shape;
+  const int lead = in.batched ? 1 : 0;
+  bool good = PyArray_NDIM(array) == static_cast<int>(shape.size()) + lead;
+  if (good && in.batched) good = PyArray_DIM(array, 0) == in.count;
+  for (std::size_t i = 0; good && i < shape.size(); ++i)
+    good = PyArray_DIM(array, static_cast<int>(i) + lead) == shape[i];
+  if (good) return;
+  std::string name = in.what;
+  if (!in.leaf.name.empty()) name += " '" + in.leaf.name + "'";
+  if (!in.batched) name = owner_of(in, 0);
+  raise(in.error, name + ": expected shape " + shape_text(shape, in.count, in.batched) +
+                      (in.batched ? " (a row for each env)" : "") + ", got " +
+                      describe_object(reinterpret_cast<PyObject*>(array)));
+}
+
+template <class T>
+const T* data_of(const nb::object& array) {
+  return static_cast<const T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+}
+
+// C++20 has no float16: the values are checked as float32, and numpy does the rounding.
+void write_float16(const nb::object& wide, const LeafInput& in) {
+  Leaf leaf = in.leaf;
+  leaf.dtype = DType::kFloat32;
+  std::vector<float> checked(static_cast<std::size_t>(in.count * leaf.elements()));
+  LeafInput wide_input{leaf,      reinterpret_cast<std::byte*>(checked.data()),
+                       {},        in.count,
+                       in.bounds, in.check_values,
+                       in.batched, in.error,
+                       in.what,   in.owner};
+  write_leaf(wide, wide_input);
+  auto size = static_cast<npy_intp>(checked.size());
+  nb::object flat = nb::steal(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
+  nb::object half = cast_array(reinterpret_cast<PyArrayObject*>(flat.ptr()), NPY_FLOAT16);
+  copy_rows(data_of<char>(half), in);
+}
+
+}  // namespace
+
+void write_leaf(nb::handle value, const LeafInput& in) {
+  nb::object holder = as_array(value, in);
+  auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+  check_shape(array, in);
+  const int type = PyArray_TYPE(array);
+  const int wanted = numpy_type(in.leaf.dtype);
+
+  const bool same = PyArray_EquivTypenums(type, wanted) != 0;
+  if (same && !in.check_values) return copy_rows(PyArray_BYTES(array), in);
+  if (same && in.leaf.dtype == DType::kInt64 && in.leaf.kind == LeafKind::kDiscrete) {
+    const auto* from = data_of<std::int64_t>(holder);
+    if (!copy_discrete(from, in)) copy_checked<std::int64_t>(from, in);  // finds the culprit
+    return;
+  }
+  if (in.leaf.dtype == DType::kFloat16) {
+    if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value);
+    return write_float16(cast_array(array, NPY_FLOAT32), in);
+  }
+
+  if (PyArray_EquivTypenums(type, NPY_INT64)) return copy_from(data_of<std::int64_t>(holder), in);
+  if (PyArray_EquivTypenums(type, NPY_INT32)) return copy_from(data_of<std::int32_t>(holder), in);
+  if (type == NPY_FLOAT32) return copy_from(data_of<float>(holder), in);
+  if (type == NPY_FLOAT64) return copy_from(data_of<double>(holder), in);
+  if (PyArray_EquivTypenums(type, NPY_UINT64)) {
+    if (same) return copy_checked<std::uint64_t>(data_of<std::uint64_t>(holder), in);
+    // Beyond 2^53 a double rounds, but such a value fits no other type either.
+    holder = cast_array(array, NPY_FLOAT64);
+    return copy_from(data_of<double>(holder), in);
+  }
+  if (PyTypeNum_ISINTEGER(type) || PyTypeNum_ISBOOL(type)) {
+    holder = cast_array(array, NPY_INT64);
+    return copy_from(data_of<std::int64_t>(holder), in);
+  }
+  if (PyTypeNum_ISFLOAT(type)) {
+    holder = cast_array(array, NPY_FLOAT64);
+    return copy_from(data_of<double>(holder), in);
+  }
+  reject_type(in, value);
+}
+
+}  // namespace stepmill

@@ -1,0 +1,300 @@
+#include "bindings/numpy_api.h"
+
+#include "bindings/batch_output.h"
+
+#include <cstring>
+
+#include "bindings/forked.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+// ---- the owner object ------------------------------------------------------------------------
+
+struct Owner {
+  PyObject_HEAD
+  std::shared_ptr<BufferStore> store;
+  Buffer* buffer;
+  std::uint32_t generation;  // of the process that made it, see forked.h
+};
+
+PyTypeObject* owner_type = nullptr;
+
+void owner_dealloc(PyObject* self) {
+  auto* owner = reinterpret_cast<Owner*>(self);
+  // In a forked child the store belongs to the parent's threads, and its lock may be held by one
+  // that does not exist here: leave it as it is.
+  if (owner->generation == process_generation())
+    owner->store->release(owner->buffer);
+  else
+    new std::shared_ptr<BufferStore>(owner->store);  // keeps the count up, so nothing is unmapped
+  owner->store.~shared_ptr();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* make_owner(const Batch& batch) {
+  auto* owner = reinterpret_cast<Owner*>(owner_type->tp_alloc(owner_type, 0));
+  if (!owner) throw nb::python_error();
+  new (&owner->store) std::shared_ptr<BufferStore>(batch.store);
+  owner->buffer = batch.buffer;
+  owner->generation = process_generation();
+  return reinterpret_cast<PyObject*>(owner);
+}
+
+// ---- info keys, interned once ----------------------------------------------------------------
+
+struct Keys {
+  PyObject* env_id = PyUnicode_InternFromString("env_id");
+  PyObject* players = PyUnicode_InternFromString("players");
+  PyObject* elapsed_step = PyUnicode_InternFromString("elapsed_step");
+  PyObject* episode_return = PyUnicode_InternFromString("episode_return");
+  PyObject* has_episode_return = PyUnicode_InternFromString("_episode_return");
+  PyObject* episode_length = PyUnicode_InternFromString("episode_length");
+  PyObject* has_episode_length = PyUnicode_InternFromString("_episode_length");
+  PyObject* final_obs = PyUnicode_InternFromString("final_obs");
+  PyObject* has_final_obs = PyUnicode_InternFromString("_final_obs");
+  PyObject* final_info = PyUnicode_InternFromString("final_info");
+  PyObject* has_final_info = PyUnicode_InternFromString("_final_info");
+  PyObject* abnormal = PyUnicode_InternFromString("abnormal");
+  PyObject* has_abnormal = PyUnicode_InternFromString("_abnormal");
+};
+
+const Keys& keys() {
+  static const Keys keys;
+  return keys;
+}
+
+// Steals `value`.
+void set(PyObject* dict, PyObject* key, PyObject* value) {
+  const bool failed = !value || PyDict_SetItem(dict, key, value) != 0;
+  Py_XDECREF(value);
+  if (failed) throw nb::python_error();
+}
+
+nb::object read_only(nb::object array) {
+  PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(array.ptr()), NPY_ARRAY_WRITEABLE);
+  return array;
+}
+
+nb::object filled(std::int32_t rows, int type) {
+  npy_intp size = rows;
+  PyObject* out = PyArray_ZEROS(1, &size, type, 0);
+  if (!out) throw nb::python_error();
+  return nb::steal(out);
+}
+
+template <class T>
+T* data_of(const nb::object& array) {
+  return static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+}
+
+}  // namespace
+
+void register_owner_type(nb::module_& module) {
+  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(owner_dealloc)}, {0, nullptr}};
+  static PyType_Spec spec = {"stepmill._native.BatchOwner", sizeof(Owner), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  nb::object type = nb::steal(PyType_FromSpec(&spec));
+  if (!type.is_valid()) throw nb::python_error();
+  owner_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+  module.attr("BatchOwner") = type;
+}
+
+// One batch on its way out: makes arrays over its columns, all behind one owner.
+struct BatchOutput::Handout {
+  const Batch& batch;
+  nb::object owner;
+  std::int32_t rows;         // an env each
+  std::int32_t player_rows;  // a player each
+  const std::vector<std::int32_t>* player_owners;  // null: one player an env
+
+  PyObject* array(void* data, int type, std::int32_t count, const std::vector<Py_ssize_t>& tail) const {
+    npy_intp shape[NPY_MAXDIMS];
+    shape[0] = count;
+    for (std::size_t i = 0; i < tail.size(); ++i) shape[i + 1] = tail[i];
+    PyObject* out = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type),
+                                         static_cast<int>(tail.size()) + 1, shape, nullptr, data,
+                                         NPY_ARRAY_CARRAY, nullptr);
+    if (!out) return nullptr;
+    Py_INCREF(owner.ptr());
+    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(out), owner.ptr()) != 0) {
+      Py_DECREF(out);
+      return nullptr;
+    }
+    return out;
+  }
+  PyObject* column(void* data, int type) const {
+    static const std::vector<Py_ssize_t> scalar;
+    return array(data, type, rows, scalar);
+  }
+};
+
+BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
+    : pool_(pool), observation_tree_(std::move(observation_tree)) {
+  const auto form = [](const Leaf& leaf) {
+    return ArrayForm{numpy_type(leaf.dtype), {leaf.shape.begin(), leaf.shape.end()}, leaf.row_bytes()};
+  };
+  for (const Leaf& leaf : pool.spec().observation) observation_forms_.push_back(form(leaf));
+  for (const Leaf& leaf : pool.spec().info)
+    info_keys_.push_back({nb::steal(PyUnicode_InternFromString(leaf.name.c_str())),
+                          nb::steal(PyUnicode_InternFromString(("_" + leaf.name).c_str())), form(leaf)});
+  all_true_ = filled(pool.num_envs(), NPY_BOOL);
+  std::memset(data_of<char>(all_true_), 1, static_cast<std::size_t>(pool.num_envs()));
+  read_only(all_true_);
+  all_ids_ = filled(pool.num_envs(), NPY_INT32);
+  for (std::int32_t i = 0; i < pool.num_envs(); ++i) data_of<std::int32_t>(all_ids_)[i] = i;
+  read_only(all_ids_);
+}
+
+nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& faults) {
+  nb::object owner = nb::steal(make_owner(batch));
+  std::vector<std::int32_t> owners;
+  const bool many = pool_.spec().max_num_players > 1;
+  if (batch.any_ended && pool_.options().table.autoreset == SM_SAME_STEP) clear_unended(batch);
+  if (many) pack_players(batch, owners);
+  const Handout out{batch, owner, batch.rows, many ? static_cast<std::int32_t>(owners.size()) : batch.rows,
+                    many ? &owners : nullptr};
+  const sm_columns& c = batch.buffer->columns.c;
+  PyObject* parts[5] = {observation(out, c.observation), reward(out), out.column(c.terminated, NPY_BOOL),
+                        out.column(c.truncated, NPY_BOOL), info(out, faults)};
+  PyObject* result = PyTuple_New(5);
+  bool good = result != nullptr;
+  for (int i = 0; i < 5; ++i) {
+    good = good && parts[i];
+    if (result) PyTuple_SET_ITEM(result, i, parts[i]);
+  }
+  nb::object holder = nb::steal(result);
+  if (!good) throw nb::python_error();
+  return holder;
+}
+
+nb::object BatchOutput::reset_result(Batch batch, const std::vector<Fault>& faults) {
+  nb::object full = step_result(std::move(batch), faults);
+  return nb::make_tuple(full[0], full[4]);
+}
+
+PyObject* BatchOutput::observation(const Handout& out, void* const* columns) const {
+  return observation_tree_.build([&](int leaf) {
+    const ArrayForm& form = observation_forms_[static_cast<std::size_t>(leaf)];
+    return out.array(columns[leaf], form.type, out.player_rows, form.shape);
+  });
+}
+
+PyObject* BatchOutput::reward(const Handout& out) const {
+  static const std::vector<Py_ssize_t> scalar;
+  const int type = pool_.options().table.reward_is_float32 ? NPY_FLOAT32 : NPY_FLOAT64;
+  return out.array(out.batch.buffer->columns.c.reward, type, out.player_rows, scalar);
+}
+
+nb::object BatchOutput::true_mask(std::int32_t rows) const {
+  if (rows == pool_.num_envs()) return all_true_;
+  nb::object mask = filled(rows, NPY_BOOL);
+  std::memset(data_of<char>(mask), 1, static_cast<std::size_t>(rows));
+  return mask;
+}
+
+nb::object BatchOutput::env_ids(const Handout& out) const {
+  const std::int32_t* ids = out.batch.buffer->columns.c.env_id;
+  // In order and complete: the shared array says it.
+  if (!pool_.is_async() && out.rows == pool_.num_envs() &&
+      std::memcmp(ids, data_of<std::int32_t>(all_ids_), sizeof(std::int32_t) * static_cast<std::size_t>(out.rows)) == 0)
+    return all_ids_;
+  return nb::steal(out.column(const_cast<std::int32_t*>(ids), NPY_INT32));
+}
+
+PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults) const {
+  const sm_columns& c = out.batch.buffer->columns.c;
+  nb::object info = nb::steal(PyDict_New());
+  nb::object ids = env_ids(out);
+  nb::object player_ids = ids;
+  if (out.player_owners) {
+    player_ids = filled(out.player_rows, NPY_INT32);
+    std::memcpy(data_of<std::int32_t>(player_ids), out.player_owners->data(), out.player_owners->size() * sizeof(std::int32_t));
+  }
+  set(info.ptr(), keys().env_id, ids.inc_ref().ptr());
+  PyObject* players = PyDict_New();
+  set(players, keys().env_id, player_ids.inc_ref().ptr());
+  set(info.ptr(), keys().players, players);
+  set(info.ptr(), keys().elapsed_step, out.column(c.elapsed_step, NPY_INT32));
+
+  const auto add_own = [&](PyObject* dict, void* const* columns, const nb::object& mask) {
+    for (std::size_t i = 0; i < info_keys_.size(); ++i) {
+      const InfoKey& key = info_keys_[i];
+      set(dict, key.key.ptr(), out.array(columns[i], key.form.type, out.rows, key.form.shape));
+      set(dict, key.mask.ptr(), nb::object(mask).release().ptr());
+    }
+  };
+  if (!info_keys_.empty()) add_own(info.ptr(), c.info, true_mask(out.rows));
+
+  if (out.batch.any_ended) {
+    nb::object ended = nb::steal(out.column(c.ended, NPY_BOOL));
+    set(info.ptr(), keys().episode_return, out.column(c.episode_return, NPY_FLOAT64));
+    set(info.ptr(), keys().has_episode_return, nb::object(ended).release().ptr());
+    set(info.ptr(), keys().episode_length, out.column(c.episode_length, NPY_INT32));
+    set(info.ptr(), keys().has_episode_length, nb::object(ended).release().ptr());
+    if (pool_.options().table.autoreset == SM_SAME_STEP) {
+      set(info.ptr(), keys().final_obs, observation(out, c.final_observation));
+      set(info.ptr(), keys().has_final_obs, nb::object(ended).release().ptr());
+      PyObject* final_info = PyDict_New();
+      add_own(final_info, c.final_info, ended);
+      set(info.ptr(), keys().final_info, final_info);
+      set(info.ptr(), keys().has_final_info, nb::object(ended).release().ptr());
+    }
+  }
+  if (!faults.empty()) add_faults(out, info.ptr(), faults);
+  return info.release().ptr();
+}
+
+// Rows of the final columns that hold no episode's end would show what an older batch left there.
+void BatchOutput::clear_unended(const Batch& batch) const {
+  const sm_columns& c = batch.buffer->columns.c;
+  const auto players = static_cast<std::size_t>(pool_.spec().max_num_players);
+  const auto clear = [&](void* const* columns, std::size_t leaf, std::size_t bytes) {
+    for (std::int32_t row = 0; row < batch.rows; ++row)
+      if (!c.ended[row]) std::memset(static_cast<char*>(columns[leaf]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
+  };
+  for (std::size_t i = 0; i < observation_forms_.size(); ++i)
+    clear(c.final_observation, i, players * static_cast<std::size_t>(observation_forms_[i].row_bytes));
+  for (std::size_t i = 0; i < info_keys_.size(); ++i)
+    clear(c.final_info, i, static_cast<std::size_t>(info_keys_[i].form.row_bytes));
+}
+
+void BatchOutput::add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const {
+  nb::object abnormal = filled(out.rows, NPY_BOOL);
+  const std::int32_t* ids = out.batch.buffer->columns.c.env_id;
+  for (std::int32_t row = 0; row < out.rows; ++row)
+    for (const Fault& fault : faults)
+      if (fault.env == ids[row]) data_of<bool>(abnormal)[row] = true;
+  set(info, keys().abnormal, nb::object(abnormal).release().ptr());
+  set(info, keys().has_abnormal, true_mask(out.rows).release().ptr());
+}
+
+// Envs of many players fill up to max_num_players rows each. Where one fills fewer, the rows behind
+// it close up, so that the arrays hold players only.
+void BatchOutput::pack_players(Batch& batch, std::vector<std::int32_t>& owners) const {
+  const sm_columns& c = batch.buffer->columns.c;
+  const std::int32_t most = pool_.spec().max_num_players;
+  const std::size_t reward_bytes = pool_.options().table.reward_is_float32 ? sizeof(float) : sizeof(double);
+  std::size_t to = 0;
+  for (std::int32_t row = 0; row < batch.rows; ++row) {
+    const auto from = static_cast<std::size_t>(row) * static_cast<std::size_t>(most);
+    const auto count = static_cast<std::size_t>(c.players[row]);
+    owners.insert(owners.end(), count, c.env_id[row]);
+    if (from != to) {
+      const auto move = [&](void* column, std::size_t bytes) {
+        std::memmove(static_cast<char*>(column) + to * bytes, static_cast<char*>(column) + from * bytes, count * bytes);
+      };
+      for (std::size_t leaf = 0; leaf < observation_forms_.size(); ++leaf)
+        for (void* const* columns : {c.observation, c.final_observation})
+          if (columns) move(columns[leaf], static_cast<std::size_t>(observation_forms_[leaf].row_bytes));
+      move(c.reward, reward_bytes);
+    }
+    to += count;
+  }
+}
+
+}  // namespace stepmill

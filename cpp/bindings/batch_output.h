@@ -1,0 +1,57 @@
+// Station 5: from a finished batch to numpy arrays that are the caller's own.
+//
+// The arrays are views of the batch's buffer. One owner object stands behind all of them; when the
+// last array, slice or memoryview of them is gone, the owner gives the buffer back to its store.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "bindings/tree.h"
+#include "core/pool.h"
+
+namespace stepmill {
+
+// Creates the owner type. Called once, when the module is imported.
+void register_owner_type(nanobind::module_& module);
+
+class BatchOutput {
+ public:
+  BatchOutput(const Pool& pool, TreeNode observation_tree);
+
+  // (obs, reward, terminated, truncated, info)
+  nanobind::object step_result(Batch batch, const std::vector<Fault>& faults);
+  // (obs, info)
+  nanobind::object reset_result(Batch batch, const std::vector<Fault>& faults);
+
+ private:
+  struct ArrayForm {
+    int type;
+    std::vector<Py_ssize_t> shape;  // behind the rows
+    std::int64_t row_bytes;
+  };
+  struct InfoKey {
+    nanobind::object key, mask;
+    ArrayForm form;
+  };
+  struct Handout;  // one batch on its way out
+
+  PyObject* observation(const Handout& out, void* const* columns) const;
+  PyObject* reward(const Handout& out) const;
+  PyObject* info(const Handout& out, const std::vector<Fault>& faults) const;
+  void clear_unended(const Batch& batch) const;
+  void add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const;
+  nanobind::object true_mask(std::int32_t rows) const;
+  nanobind::object env_ids(const Handout& out) const;
+  void pack_players(Batch& batch, std::vector<std::int32_t>& owners) const;
+
+  const Pool& pool_;
+  TreeNode observation_tree_;
+  std::vector<ArrayForm> observation_forms_;
+  std::vector<InfoKey> info_keys_;
+  // The same for every full batch, so made once and shared, read-only.
+  nanobind::object all_ids_, all_true_;
+};
+
+}  // namespace stepmill

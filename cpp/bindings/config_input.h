@@ -1,0 +1,22 @@
+// Env classes, their configuration and their specs, between C++ and Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "core/table_of.h"
+
+namespace stepmill {
+
+nanobind::list env_classes();
+const sm_env_table* find_table(nanobind::handle name);
+nanobind::dict default_config_of(nanobind::handle name);
+nanobind::list reset_options_of(nanobind::handle name);
+nanobind::dict describe_class(nanobind::handle name, nanobind::handle config);
+
+// A whole configuration: the defaults, overridden by `given`. Raises on unknown keys and wrong types.
+Config read_config(const sm_env_table& table, nanobind::handle given);
+
+// A spec made in Python: {"observation": [leaf, ...], "action": [leaf, ...]}, each leaf a dict.
+EnvSpec read_spec(nanobind::handle spec);
+
+}  // namespace stepmill

@@ -1,0 +1,105 @@
+#include "core/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+namespace stepmill {
+namespace {
+
+constexpr std::size_t kMostReserved = std::size_t{1} << 40;
+constexpr std::size_t kLeastReserved = std::size_t{1} << 26;
+constexpr std::size_t kGrowth = std::size_t{1} << 20;
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+[[noreturn]] void fail(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> Arena::create(Kind kind) {
+  std::shared_ptr<Arena> arena(new Arena);
+  const bool shared = kind == Kind::kShared;
+  if (shared) {
+    arena->descriptor_ = memfd_create("stepmill", MFD_CLOEXEC);
+    if (arena->descriptor_ < 0) fail("memfd_create");
+  }
+  // Addresses are cheap, but a limit on the address space (RLIMIT_AS) may forbid the most.
+  for (std::size_t size = kMostReserved; size >= kLeastReserved; size /= 2) {
+    if (shared && ftruncate(arena->descriptor_, static_cast<off_t>(size)) != 0) continue;
+    void* base = shared ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                               arena->descriptor_, 0)
+                        : mmap(nullptr, size, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) continue;
+    arena->base_ = static_cast<std::byte*>(base);
+    arena->reserved_ = size;
+    return arena;
+  }
+  fail("reserving memory for a pool");
+}
+
+std::shared_ptr<Arena> Arena::attach(int descriptor) {
+  std::shared_ptr<Arena> arena(new Arena);
+  struct stat status{};
+  if (fstat(descriptor, &status) != 0) fail("fstat");
+  arena->descriptor_ = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (arena->descriptor_ < 0) fail("duplicating the arena's descriptor");
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    arena->descriptor_, 0);
+  if (base == MAP_FAILED) fail("mapping a pool's arena");
+  arena->base_ = static_cast<std::byte*>(base);
+  arena->reserved_ = arena->committed_ = size;
+  return arena;
+}
+
+Arena::~Arena() {
+  if (base_) munmap(base_, reserved_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::size_t Arena::grow(std::size_t bytes, std::size_t alignment) {
+  const std::size_t offset = round_up(used_, alignment);
+  const std::size_t end = offset + bytes;
+  if (end < offset || end > reserved_) throw std::bad_alloc();
+  if (end > committed_) {
+    const std::size_t to = std::min(round_up(end, std::max(kGrowth, page_size())), reserved_);
+    // A shared page that the system cannot back would be a SIGBUS at first touch: ask now.
+    const bool granted =
+        shared() ? posix_fallocate(descriptor_, static_cast<off_t>(committed_),
+                                   static_cast<off_t>(to - committed_)) == 0
+                 : mprotect(base_ + committed_, to - committed_, PROT_READ | PROT_WRITE) == 0;
+    if (!granted) throw std::bad_alloc();
+    committed_ = to;
+  }
+  used_ = end;
+  return offset;
+}
+
+void Arena::punch(std::size_t offset, std::size_t bytes) {
+  const std::size_t from = round_up(offset, page_size());
+  const std::size_t to = (offset + bytes) / page_size() * page_size();
+  if (to <= from) return;
+  // Both only return memory early; a kernel that refuses loses nothing but that.
+  if (shared())
+    (void)fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(from), static_cast<off_t>(to - from));
+  else
+    (void)madvise(base_ + from, to - from, MADV_DONTNEED);
+}
+
+}  // namespace stepmill

@@ -1,0 +1,48 @@
+// The memory of a pool: one reserved range of addresses that grows at its end.
+//
+// Nothing in an arena ever moves, so pointers into it and arrays over it stay good. A private arena
+// is ordinary memory; a shared one is a memfd that other processes map by its descriptor, at an
+// address of their own: what lies in it refers to other parts by offset, never by pointer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace stepmill {
+
+class Arena {
+ public:
+  enum class Kind { kPrivate, kShared };
+
+  static std::shared_ptr<Arena> create(Kind kind);
+  // Maps the shared arena that another process created.
+  static std::shared_ptr<Arena> attach(int descriptor);
+
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Adds zeroed memory and returns its offset. Throws std::bad_alloc when the machine or the
+  // reserved range has no more; what was there before stays usable.
+  std::size_t grow(std::size_t bytes, std::size_t alignment);
+
+  // Gives the whole pages of a range back to the system. They read as zeros afterwards.
+  void punch(std::size_t offset, std::size_t bytes);
+
+  std::byte* at(std::size_t offset) const { return base_ + offset; }
+  std::size_t used() const { return used_; }
+  bool shared() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  Arena() = default;
+
+  std::byte* base_ = nullptr;
+  std::size_t reserved_ = 0;
+  std::size_t committed_ = 0;  // whole pages, usable
+  std::size_t used_ = 0;
+  int descriptor_ = -1;
+};
+
+}  // namespace stepmill

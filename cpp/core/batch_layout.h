@@ -1,0 +1,64 @@
+// The slot format: where each column of a batch lies in its buffer.
+//
+// A pure function of the env's spec and the pool's options, so that a process which maps the arena
+// finds the same columns at the same offsets. A row of every column belongs to one finished env.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/env_table.h"
+#include "core/spec.h"
+
+namespace stepmill {
+
+inline constexpr std::size_t kCacheLine = 64;
+
+constexpr std::size_t align_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// At the start of every buffer.
+struct BatchHeader {
+  // Rows written. Release-added by who wrote them, acquire-read by the caller: a row counted here
+  // is visible. Also the futex word that the caller sleeps on.
+  std::atomic<std::uint32_t> done;
+  // Rows the sleeping caller waits for; 0: nobody sleeps. Sequentially consistent together with
+  // `done`: either the writer of the last row sees it and wakes, or the caller sees the count.
+  std::atomic<std::uint32_t> want;
+  // Whether an episode ended in a row. Ordered by `done`.
+  std::atomic<std::uint32_t> any_ended;
+};
+static_assert(sizeof(BatchHeader) <= kCacheLine);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+// The columns of one buffer as pointers of this process.
+struct Columns {
+  std::vector<void*> observation, info, final_observation, final_info;
+  sm_columns c{};
+};
+
+class BatchLayout {
+ public:
+  BatchLayout(const EnvSpec& spec, std::int64_t capacity, bool same_step, bool reward_is_float32);
+
+  std::size_t bytes() const { return bytes_; }
+  std::int64_t capacity() const { return capacity_; }
+
+  static BatchHeader* header(std::byte* buffer) { return reinterpret_cast<BatchHeader*>(buffer); }
+  void fill(Columns& columns, std::byte* buffer) const;
+
+ private:
+  std::size_t add(std::int64_t row_bytes);
+
+  std::int64_t capacity_;
+  std::int64_t players_;
+  std::size_t bytes_ = kCacheLine;  // the header
+  std::size_t terminated_, truncated_, ended_, env_id_, elapsed_step_, episode_length_;
+  std::size_t reward_, episode_return_, players_at_ = 0;
+  std::vector<std::size_t> observation_, info_, final_observation_, final_info_;
+};
+
+}  // namespace stepmill

@@ -1,0 +1,64 @@
+// Batch buffers: lent to the ring, handed to the caller, taken back when the caller lets go.
+//
+// A buffer is never reused while anyone holds it, so what `recv` handed out stays as it was; when
+// all are held, the arena grows. The store lives as long as its last buffer is held, also after the
+// pool is closed. All of its bookkeeping is private memory of the process that made the pool.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/batch_layout.h"
+
+namespace stepmill {
+
+class BufferStore;
+
+struct Buffer {
+  std::size_t offset = 0;
+  BatchHeader* header = nullptr;
+  Columns columns;
+  bool resident = true;  // false once its pages were given back
+};
+
+class BufferStore {
+ public:
+  BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout);
+
+  // A buffer with no rows done. The most recently released first: its memory is warm.
+  Buffer* acquire();
+  void release(Buffer* buffer);
+
+  // From now on a released buffer gives its memory back at once.
+  void close();
+
+  const BatchLayout& layout() const { return layout_; }
+  std::size_t held() const;   // buffers lent out
+  std::size_t made() const;   // buffers there are
+
+ private:
+  void turn_window();
+  void trim(std::size_t keep);
+  void give_back(Buffer& buffer);
+
+  // Idle buffers keep their pages as long as the recent past shows a use for them: the most that
+  // were held at once in the last two windows of this many `acquire`s. So a rollout that holds a
+  // hundred batches and drops them finds warm memory the next time, and one that stops holding them
+  // gives the memory back.
+  static constexpr std::size_t kWindow = 256;
+  static constexpr std::size_t kSpare = 4;
+
+  const std::shared_ptr<Arena> arena_;
+  const BatchLayout layout_;
+  // Whole pages for large buffers, so that their memory can be given back one by one.
+  const std::size_t alignment_, span_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<Buffer*> idle_;  // the resident ones at the end
+  std::size_t held_ = 0, acquired_ = 0, peak_ = 0, last_peak_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace stepmill

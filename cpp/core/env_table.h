@@ -1,0 +1,156 @@
+// The boundary between the engine and the envs: plain C data and one table of functions an env.
+//
+// The engine knows an env class only through its `sm_env_table`, so an env that was compiled
+// elsewhere can be loaded next to the built-in ones. Everything in this file has C layout; a table
+// carries the version and the size it was compiled with, and the engine refuses what it does not
+// know. Authors never write a table: `core/env.h` makes one from an ordinary C++ class.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+enum { SM_ABI_VERSION = 1, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+
+// ---- what an env says of itself -------------------------------------------------------------
+
+enum sm_value_type { SM_FLAG, SM_INTEGER, SM_REAL, SM_TEXT, SM_REALS };
+
+struct sm_value {
+  const char* key;
+  int32_t type;   // sm_value_type
+  int32_t count;  // of `reals`
+  int64_t integer;
+  double real;
+  const char* text;
+  const double* reals;
+};
+
+enum sm_leaf_role { SM_OBSERVATION, SM_ACTION, SM_INFO };
+
+struct sm_leaf {
+  int32_t role;  // sm_leaf_role
+  int32_t kind;  // stepmill::LeafKind
+  int32_t dtype;
+  int32_t rank;
+  int32_t bounds;  // how many values `low` and `high` hold: 1, or one an element
+  const char* name;
+  const int64_t* shape;
+  const double* low;
+  const double* high;
+};
+
+struct sm_description {
+  int32_t observation_tree, action_tree;  // stepmill::Tree
+  int32_t max_num_players;
+};
+
+// ---- what passes between the engine and an env while it runs --------------------------------
+
+enum sm_phase : uint8_t {
+  SM_FRESH,  // never reset
+  SM_LIVE,   // inside an episode
+  SM_ENDED,  // the episode is over, or the env failed: it must be reset before it steps
+};
+
+enum sm_command : uint8_t { SM_STEP, SM_RESET };
+
+enum sm_autoreset { SM_NEXT_STEP, SM_SAME_STEP, SM_DISABLED };
+
+// The autoreset machine's memory of one env. Written by whoever steps the env, and by the caller
+// while the env is idle; never by both (an env is in flight at most once).
+struct sm_env_state {
+  double episode_return;
+  int32_t elapsed;
+  uint8_t phase;    // sm_phase
+  uint8_t command;  // sm_command: what the queued action means
+  uint8_t failures;  // in a row, with no good step between (saturates)
+  uint8_t unused;
+  int64_t episode;  // episodes begun
+};
+
+// What the next reset of one env is given. `seed` counts only where `has_seed` is set.
+struct sm_reset_request {
+  uint64_t seed;
+  uint32_t has_seed;
+  uint32_t option_mask;  // bit i: option[i] was given
+  double option[SM_MAX_RESET_OPTIONS];
+};
+
+// The columns of one batch buffer. Arrays with a row a player have `max_num_players` rows an env.
+struct sm_columns {
+  void* const* observation;
+  void* const* info;
+  void* const* final_observation;  // same_step only, else null
+  void* const* final_info;
+  void* reward;  // float32 or float64, see sm_shared
+  uint8_t* terminated;
+  uint8_t* truncated;
+  uint8_t* ended;  // the mask of episode_return and episode_length
+  int32_t* env_id;
+  int32_t* elapsed_step;
+  int32_t* episode_length;
+  double* episode_return;
+  int32_t* players;  // players in each row's env; null where max_num_players is 1
+};
+
+struct sm_place {
+  const sm_columns* columns;
+  int64_t row;
+};
+
+// The arrays of a pool that all of its workers see, indexed by env id.
+struct sm_shared {
+  sm_env_state* state;
+  sm_reset_request* reset;
+  void* const* action;             // one a leaf
+  const int64_t* action_bytes;     // of one player's row, one a leaf
+  const int32_t* action_players;   // null where max_num_players is 1
+  const int64_t* observation_bytes;
+  const int64_t* info_bytes;
+  void* const* last_observation;   // null unless failures keep the last good one
+  int32_t observation_leaves;
+  int32_t info_leaves;
+  int32_t autoreset;          // sm_autoreset
+  int32_t max_episode_steps;  // 0: no limit
+  int32_t max_num_players;
+  int32_t reward_is_float32;
+};
+
+enum sm_fault_phase { SM_IN_RESET, SM_IN_STEP, SM_IN_OBSERVE };
+
+// A list of envs to advance by one action each. Where `columns` is null the env takes its row only
+// when its step is done, through `claim`, so that a slow step holds no place in an open batch.
+struct sm_job {
+  const sm_shared* shared;
+  const int32_t* env;
+  const int32_t* row;  // by env id
+  const sm_columns* columns;
+  int32_t count;
+  void* context;
+  sm_place (*claim)(void* context, int32_t env);
+  void (*fault)(void* context, int32_t env, int32_t phase, const char* message);
+};
+
+struct sm_env_table {
+  uint32_t abi_version;
+  uint32_t size;
+  const char* name;
+  // Calls `put` for every configuration key with its default.
+  void (*configuration)(void* sink, void (*put)(void* sink, const sm_value*));
+  // Names of the reset options, at most SM_MAX_RESET_OPTIONS, null-terminated.
+  const char* const* reset_options;
+  // Returns 0, or writes why not into `error` (SM_ERROR_CAPACITY bytes).
+  int (*check_options)(const sm_reset_request*, char* error);
+  int (*describe)(const sm_value* config, int32_t count, sm_description* out, void* sink,
+                  void (*put)(void* sink, const sm_leaf*), char* error);
+  // Storage for `count` envs; `build` constructs env `index` in it.
+  void* (*allocate)(int32_t count);
+  int (*build)(void* envs, int32_t index, const sm_value* config, int32_t count, char* error);
+  void (*release)(void* envs);
+  // Advances every env of the job and returns whether an episode ended in it. Env id i lives at
+  // index i - first_id of the storage.
+  int (*advance)(void* envs, int32_t first_id, const sm_job*);
+};
+
+}  // extern "C"

@@ -1,0 +1,349 @@
+#include "core/pool.h"
+
+#include <algorithm>
+
+namespace stepmill {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+
+// Work the caller does alone: below this, sharing it costs more than it saves.
+constexpr double kAloneNs = 14'000;
+// What a chunk should take: long against the cost of taking it, short against a batch.
+constexpr double kChunkNs = 12'000;
+// Work that justifies one more thread.
+constexpr double kShareNs = 8'000;
+// An env slower than this takes its slot only when its step is done, and is not stepped by the
+// caller: a batch may be ready before it.
+constexpr double kSlowNs = 200'000;
+constexpr double kLateNs = 20'000;
+// Cost assumed of an env that was never measured.
+constexpr float kUnknownNs = 1'000;
+constexpr auto kCallerSpin = microseconds(40);
+
+}  // namespace
+
+// Carries a claim made after a slow step from the stepper back to `run_one_late`.
+struct Chunk {
+  Pool& pool;
+  Buffer* buffer = nullptr;
+
+  static sm_place claim(void* context, std::int32_t) {
+    auto& chunk = *static_cast<Chunk*>(context);
+    const BatchRing::Slots slots = chunk.pool.ring_.claim(1);
+    chunk.buffer = chunk.pool.ring_buffers_[slots.place];
+    return {&chunk.buffer->columns.c, slots.first};
+  }
+  static void fault(void* context, std::int32_t env, std::int32_t phase, const char* message) {
+    static_cast<Chunk*>(context)->pool.record_fault(env, phase, message);
+  }
+};
+
+Pool::Pool(const sm_env_table* table, const std::vector<Config>& configs, EnvSpec spec,
+           const PoolOptions& options)
+    : spec_(std::move(spec)),
+      options_(options),
+      arena_(Arena::create(options.arena)),
+      table_(*arena_, spec_, options.table),
+      control_offset_(lay_out_control()),
+      queue_(arena_->at(control_offset_), num_envs()),
+      ring_(arena_->at(control_offset_ + ReadyQueue::bytes(num_envs())), num_envs(),
+            options.batch_size),
+      in_flight_(static_cast<std::size_t>(num_envs())),
+      ring_buffers_(ring_.places()),
+      row_of_(static_cast<std::size_t>(num_envs())),
+      is_assigned_(static_cast<std::size_t>(num_envs()), !is_async()),
+      threads_(
+          options.num_threads, options.affinity_offset, [this] { return work_once(); },
+          [this] { return queue_.size() > 0; }) {
+  if (table) envs_ = std::make_unique<EnvSet>(*table, configs);
+  const bool same_step = options.table.autoreset == SM_SAME_STEP;
+  const auto store = [&](std::int32_t rows) {
+    return std::make_shared<BufferStore>(
+        arena_, BatchLayout(spec_, rows, same_step, options.table.reward_is_float32));
+  };
+  store_ = store(options.batch_size);
+  gather_store_ = is_async() ? store(num_envs()) : store_;
+  backlog_.reserve(static_cast<std::size_t>(num_envs()));
+}
+
+std::size_t Pool::lay_out_control() {
+  return arena_->grow(ReadyQueue::bytes(num_envs()) +
+                          BatchRing::bytes(num_envs(), options_.batch_size),
+                      kCacheLine);
+}
+
+Pool::~Pool() {
+  threads_.stop();
+  store_->close();
+  gather_store_->close();
+}
+
+// ---- sending -----------------------------------------------------------------------------------
+
+void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
+  const bool assign = gather || !is_async();
+  const auto count = static_cast<std::int32_t>(envs.size());
+  if (assign) {
+    if (!assigned_buffer_) assigned_buffer_ = gather_store_->acquire();
+    for (const std::int32_t env : envs) row_of_[static_cast<std::size_t>(env)] = assigned_++;
+  } else {
+    ring_in_flight_ += count;
+    open_slots();
+  }
+  for (const std::int32_t env : envs) in_flight_[static_cast<std::size_t>(env)] = 1;
+  if (is_async())
+    for (const std::int32_t env : envs) is_assigned_[static_cast<std::size_t>(env)] = assign;
+
+  const double cost = step_cost_ns() > 0 ? step_cost_ns() : kUnknownNs;
+  const double work = cost * count;
+  if (!envs_ || options_.num_threads == 0 || work < kAloneNs) {
+    backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
+    backlog_done_ = 0;
+    backlog_.insert(backlog_.end(), envs.begin(), envs.end());
+    return;
+  }
+  queue_.push(envs);
+  // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
+  // be elsewhere: then stepping goes on beside it.
+  int hands = options_.num_threads;
+  if (cost < kSlowNs && (recv_follows || hands > 1)) hands -= 1;
+  threads_.call(std::min(hands, static_cast<int>(work / kShareNs)));
+}
+
+// Makes sure that every env in flight will find a slot, so that workers never allocate. Workers see
+// the buffers because the queue push that follows releases them.
+void Pool::open_slots() {
+  const auto batches = static_cast<std::uint32_t>((ring_in_flight_ + options_.batch_size - 1) /
+                                                  options_.batch_size);
+  while (opened_ - head_ < batches) {
+    Buffer* buffer = store_->acquire();
+    ring_buffers_[ring_.place(opened_)] = buffer;
+    ring_.open(opened_, buffer->offset);
+    opened_ += 1;
+  }
+}
+
+// ---- stepping ----------------------------------------------------------------------------------
+
+std::int32_t Pool::chunk_size(std::int64_t waiting) const {
+  const double cost = std::max(1.0, step_cost_ns());
+  const auto by_cost = static_cast<std::int64_t>(kChunkNs / cost);
+  const int hands = std::max(1, options_.num_threads);
+  const auto by_share = waiting / (2 * hands);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(by_cost, by_share), 1, kMostChunk));
+}
+
+// One chunk from the queue, by whoever calls. False when the queue is empty.
+bool Pool::work_once() {
+  std::int32_t envs[kMostChunk];
+  const std::int32_t count = queue_.pop(chunk_size(queue_.size()), envs);
+  if (count == 0) return false;
+  run({envs, static_cast<std::size_t>(count)});
+  return true;
+}
+
+void Pool::run(std::span<const std::int32_t> envs) {
+  const auto from = Clock::now();
+  const std::size_t steps = envs.size();
+  if (!is_async()) {
+    run_assigned(envs);
+  } else {
+    // Results of a gather and of ordinary sends go to different batches: split the chunk.
+    while (!envs.empty()) {
+      const auto kind = is_assigned_[static_cast<std::size_t>(envs[0])];
+      std::size_t end = 1;
+      while (end < envs.size() && is_assigned_[static_cast<std::size_t>(envs[end])] == kind) ++end;
+      if (kind)
+        run_assigned(envs.first(end));
+      else
+        run_claimed(envs.first(end));
+      envs = envs.subspan(end);
+    }
+  }
+  measure(from, steps);
+}
+
+// Envs whose rows the caller has set: sync mode, and gathers.
+void Pool::run_assigned(std::span<const std::int32_t> envs) {
+  Chunk chunk{*this};
+  sm_job job{};
+  job.columns = &assigned_buffer_->columns.c;
+  job.context = &chunk;
+  commit(*assigned_buffer_->header, static_cast<std::uint32_t>(envs.size()), advance(job, envs),
+         arena_->shared());
+}
+
+// Envs that take the next slots of the open batch: before the step where that is short, after it
+// where a slow step would hold the batch back.
+void Pool::run_claimed(std::span<const std::int32_t> envs) {
+  const double cost = step_cost_ns();
+  if (cost == 0.0 || cost > kLateNs) {
+    for (const std::int32_t& env : envs) {
+      Chunk chunk{*this};
+      sm_job job{};
+      job.context = &chunk;
+      const bool ended = advance(job, {&env, 1});
+      commit(*chunk.buffer->header, 1, ended, arena_->shared());
+    }
+    return;
+  }
+  while (!envs.empty()) {
+    Chunk chunk{*this};
+    const BatchRing::Slots slots = ring_.claim(static_cast<std::uint32_t>(envs.size()));
+    const auto part = envs.first(slots.count);
+    for (std::uint32_t i = 0; i < slots.count; ++i)
+      row_of_[static_cast<std::size_t>(part[i])] = static_cast<std::int32_t>(slots.first + i);
+    Buffer* buffer = ring_buffers_[slots.place];
+    sm_job job{};
+    job.columns = &buffer->columns.c;
+    job.context = &chunk;
+    commit(*buffer->header, slots.count, advance(job, part), arena_->shared());
+    envs = envs.subspan(slots.count);
+  }
+}
+
+bool Pool::advance(sm_job& job, std::span<const std::int32_t> envs) {
+  job.shared = &table_.shared();
+  job.env = envs.data();
+  job.row = row_of_.data();
+  job.count = static_cast<std::int32_t>(envs.size());
+  job.claim = &Chunk::claim;
+  job.fault = &Chunk::fault;
+  return envs_->advance(job);
+}
+
+void Pool::measure(Clock::time_point from, std::size_t steps) {
+  const auto spent = std::chrono::duration<float, std::nano>(Clock::now() - from).count();
+  const float sample = spent / static_cast<float>(steps);
+  const float before = cost_ns_.load(std::memory_order_relaxed);
+  // Follow a drop at once in part, a rise slowly: a preempted thread measures its absence.
+  const float weight = sample < before ? 0.25f : 0.0625f;
+  cost_ns_.store(before == 0.0f ? sample : before + weight * (sample - before),
+                 std::memory_order_relaxed);
+}
+
+void Pool::record_fault(std::int32_t env, std::int32_t phase, const char* message) {
+  const sm_env_state& state = table_.state(env);
+  std::lock_guard lock(fault_mutex_);
+  faults_.push_back({env, phase, state.episode, state.elapsed, state.failures, message});
+  fault_count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// ---- receiving ---------------------------------------------------------------------------------
+
+Buffer* Pool::awaited() const {
+  return assigned_ != 0 ? assigned_buffer_ : ring_buffers_[ring_.place(head_)];
+}
+
+std::int32_t Pool::expected() const {
+  return assigned_ != 0 ? assigned_ : std::min(options_.batch_size, ring_in_flight_);
+}
+
+bool Pool::ready() const {
+  return awaited()->header->done.load(std::memory_order_acquire) >=
+         static_cast<std::uint32_t>(expected());
+}
+
+void Pool::work_or_wait(nanoseconds most) {
+  if (short_work()) {
+    work_on_backlog();
+    return;
+  }
+  if (step_cost_ns() < kSlowNs && work_once()) return;
+
+  BatchHeader& header = *awaited()->header;
+  const auto want = static_cast<std::uint32_t>(expected());
+  {
+    const SpinBudget::Licence licence(SpinBudget::instance());
+    if (licence && spin_until(kCallerSpin, [&] { return ready() || queue_.size() > 0; })) return;
+  }
+  header.want.store(want, std::memory_order_seq_cst);
+  const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
+  if (done < want) futex_wait(header.done, done, most, arena_->shared());
+  header.want.store(0, std::memory_order_relaxed);
+}
+
+// Steps what was too little to share. What turns out to be much after all is shared then.
+void Pool::work_on_backlog() {
+  const auto from = Clock::now();
+  while (short_work()) {
+    const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
+                                             backlog_.size() - backlog_done_);
+    const double cost = std::max(1.0, step_cost_ns() > 0 ? step_cost_ns() : kUnknownNs);
+    const auto count = std::clamp<std::size_t>(static_cast<std::size_t>(kAloneNs / cost), 1, rest.size());
+    backlog_done_ += count;
+    run(rest.first(count));
+    if (is_async() && ready()) break;
+    if (short_work() && options_.num_threads > 0 && Clock::now() - from > nanoseconds(2 * static_cast<int>(kAloneNs))) {
+      queue_.push({backlog_.data() + backlog_done_, backlog_.size() - backlog_done_});
+      backlog_done_ = backlog_.size();
+      threads_.call(std::max(1, options_.num_threads - 1));
+    }
+  }
+  if (!short_work()) {
+    backlog_.clear();
+    backlog_done_ = 0;
+  }
+}
+
+Batch Pool::take_batch(std::vector<Fault>& faults) {
+  Batch batch;
+  batch.buffer = awaited();
+  batch.rows = expected();
+  batch.any_ended = batch.buffer->header->any_ended.load(std::memory_order_relaxed) != 0;
+  if (assigned_ != 0) {
+    batch.store = gather_store_;
+    assigned_buffer_ = nullptr;
+    assigned_ = 0;
+  } else {
+    batch.store = store_;
+    // Fewer rows than a batch: then everything in flight is in it, and no claim can come between.
+    if (batch.rows < options_.batch_size) ring_.seal(head_);
+    head_ += 1;
+    ring_in_flight_ -= batch.rows;
+  }
+  const std::int32_t* ids = batch.buffer->columns.c.env_id;
+  for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(ids[i])] = 0;
+  if (fault_count_.load(std::memory_order_relaxed) != 0) take_faults(faults);
+  return batch;
+}
+
+// Moves out the faults of envs that have come back.
+void Pool::take_faults(std::vector<Fault>& into) {
+  std::lock_guard lock(fault_mutex_);
+  const auto back = std::stable_partition(
+      faults_.begin(), faults_.end(),
+      [&](const Fault& fault) { return in_flight_[static_cast<std::size_t>(fault.env)] != 0; });
+  into.assign(std::make_move_iterator(back), std::make_move_iterator(faults_.end()));
+  faults_.erase(back, faults_.end());
+  fault_count_.store(static_cast<std::int32_t>(faults_.size()), std::memory_order_relaxed);
+}
+
+// ---- stepping by the caller's own means --------------------------------------------------------
+
+std::int32_t Pool::next_env() {
+  if (!short_work()) return -1;
+  const std::int32_t env = backlog_[backlog_done_++];
+  if (!short_work()) {
+    backlog_.clear();
+    backlog_done_ = 0;
+  }
+  return env;
+}
+
+sm_place Pool::take_place(std::int32_t env) {
+  if (is_assigned_[static_cast<std::size_t>(env)])
+    return {&assigned_buffer_->columns.c, row_of_[static_cast<std::size_t>(env)]};
+  const BatchRing::Slots slots = ring_.claim(1);
+  claimed_ = ring_buffers_[slots.place];
+  return {&claimed_->columns.c, slots.first};
+}
+
+void Pool::finish_row(std::int32_t env, bool ended) {
+  Buffer* buffer = is_assigned_[static_cast<std::size_t>(env)] ? assigned_buffer_ : claimed_;
+  commit(*buffer->header, 1, ended, arena_->shared());
+}
+
+}  // namespace stepmill

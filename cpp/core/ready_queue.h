@@ -1,0 +1,80 @@
+// Station 2: which env is next.
+//
+// One producer (the caller), many consumers (the workers and the helping caller), who take envs in
+// chunks. The ring has a place for every env and an env is in flight at most once, so a place is
+// rewritten only after the env that stood in it came back: nobody can read it any more.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "core/arena.h"
+#include "core/batch_layout.h"
+
+namespace stepmill {
+
+class ReadyQueue {
+ public:
+  static std::size_t bytes(std::int32_t num_envs) {
+    return sizeof(Control) + align_up(capacity_for(num_envs) * sizeof(std::int32_t), kCacheLine);
+  }
+
+  // `memory` is zeroed, or laid out so by another process.
+  ReadyQueue(std::byte* memory, std::int32_t num_envs)
+      : control_(*reinterpret_cast<Control*>(memory)),
+        places_(reinterpret_cast<std::int32_t*>(memory + sizeof(Control))),
+        mask_(capacity_for(num_envs) - 1) {}
+
+  // The caller only.
+  void push(std::span<const std::int32_t> envs) {
+    std::uint64_t tail = control_.tail.load(std::memory_order_relaxed);
+    for (const std::int32_t env : envs) places_[tail++ & mask_] = env;
+    control_.tail.store(tail, std::memory_order_seq_cst);
+  }
+
+  // Takes up to `most` envs into `out` and returns how many.
+  std::int32_t pop(std::int32_t most, std::int32_t* out) {
+    std::uint64_t head = control_.head.load(std::memory_order_relaxed);
+    std::int64_t count;
+    do {
+      // A stale head lies behind, never ahead of, the tail that is read after it.
+      const std::uint64_t tail = control_.tail.load(std::memory_order_acquire);
+      count = std::min<std::int64_t>(static_cast<std::int64_t>(tail - head), most);
+      if (count <= 0) return 0;
+    } while (!control_.head.compare_exchange_weak(head, head + static_cast<std::uint64_t>(count),
+                                                  std::memory_order_acq_rel,
+                                                  std::memory_order_acquire));
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = places_[(head + static_cast<std::uint64_t>(i)) & mask_];
+    return static_cast<std::int32_t>(count);
+  }
+
+  std::int64_t size() const {
+    const std::uint64_t head = control_.head.load(std::memory_order_relaxed);
+    return static_cast<std::int64_t>(control_.tail.load(std::memory_order_seq_cst) - head);
+  }
+
+ private:
+  struct Control {
+    // Envs ever queued. Written by the caller; its release publishes the places, the actions and
+    // the open batches behind it.
+    alignas(kCacheLine) std::atomic<std::uint64_t> tail;
+    // Envs ever taken, never past `tail`. Who moves it owns the places between.
+    alignas(kCacheLine) std::atomic<std::uint64_t> head;
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  static std::uint64_t capacity_for(std::int32_t num_envs) {
+    std::uint64_t capacity = 1;
+    while (capacity < static_cast<std::uint64_t>(num_envs)) capacity *= 2;
+    return capacity;
+  }
+
+  Control& control_;
+  std::int32_t* places_;
+  std::uint64_t mask_;
+};
+
+}  // namespace stepmill

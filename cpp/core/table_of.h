@@ -1,0 +1,213 @@
+// Makes the engine's function table from an env class, and the env's C++ description from a table.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "core/env_table.h"
+#include "core/stepper.h"
+
+namespace stepmill {
+
+// ---- configuration values, C++ to C and back ----------------------------------------------------
+
+inline sm_value to_c(const ConfigItem& item) {
+  sm_value out{};
+  out.key = item.key.c_str();
+  out.type = static_cast<std::int32_t>(item.value.index());
+  switch (out.type) {
+    case SM_FLAG: out.integer = std::get<bool>(item.value); break;
+    case SM_INTEGER: out.integer = std::get<std::int64_t>(item.value); break;
+    case SM_REAL: out.real = std::get<double>(item.value); break;
+    case SM_TEXT: out.text = std::get<std::string>(item.value).c_str(); break;
+    case SM_REALS: {
+      const Reals& reals = std::get<Reals>(item.value);
+      out.reals = reals.data();
+      out.count = static_cast<std::int32_t>(reals.size());
+      break;
+    }
+  }
+  return out;
+}
+
+inline std::vector<sm_value> to_c(const Config& config) {
+  std::vector<sm_value> out;
+  for (const auto& item : config.items()) out.push_back(to_c(item));
+  return out;
+}
+
+inline ConfigItem from_c(const sm_value& value) {
+  switch (value.type) {
+    case SM_FLAG: return {value.key, value.integer != 0};
+    case SM_INTEGER: return {value.key, value.integer};
+    case SM_REAL: return {value.key, value.real};
+    case SM_TEXT: return {value.key, std::string(value.text)};
+    default: return {value.key, Reals(value.reals, value.reals + value.count)};
+  }
+}
+
+inline Config from_c(const sm_value* values, std::int32_t count) {
+  std::vector<ConfigItem> items;
+  for (std::int32_t i = 0; i < count; ++i) items.push_back(from_c(values[i]));
+  return Config(std::move(items));
+}
+
+// ---- the table of an env class --------------------------------------------------------------
+
+// Runs `body` and turns an exception into a message and a non-zero result: none crosses the table.
+template <class F>
+int guarded(char* error, F body) {
+  try {
+    body();
+    return 0;
+  } catch (...) {
+    std::snprintf(error, SM_ERROR_CAPACITY, "%s", current_message().c_str());
+    return 1;
+  }
+}
+
+template <class E>
+const sm_env_table* table_of(const char* name) {
+  static constexpr const char* kNoOptions[] = {nullptr};
+  static sm_env_table table = [] {
+    sm_env_table t{};
+    t.abi_version = SM_ABI_VERSION;
+    t.size = sizeof(sm_env_table);
+    t.configuration = [](void* sink, void (*put)(void*, const sm_value*)) {
+      if constexpr (HasConfiguration<E>)
+        for (const ConfigItem& item : E::configuration()) {
+          const sm_value value = to_c(item);
+          put(sink, &value);
+        }
+    };
+    if constexpr (HasResetOptions<E>)
+      t.reset_options = E::kResetOptions;
+    else
+      t.reset_options = kNoOptions;
+    t.check_options = [](const sm_reset_request* request, char* error) {
+      return guarded(error, [&] {
+        if constexpr (HasOptionCheck<E>) E::check_options(Options(*request));
+      });
+    };
+    t.describe = [](const sm_value* config, std::int32_t count, sm_description* out, void* sink,
+                    void (*put)(void*, const sm_leaf*), char* error) {
+      return guarded(error, [&] {
+        const EnvSpec spec = E::spec(from_c(config, count));
+        *out = {static_cast<std::int32_t>(spec.observation_tree),
+                static_cast<std::int32_t>(spec.action_tree), spec.max_num_players};
+        const auto put_all = [&](sm_leaf_role role, const std::vector<Leaf>& leaves) {
+          for (const Leaf& leaf : leaves) {
+            const sm_leaf c{role,
+                            static_cast<std::int32_t>(leaf.kind),
+                            static_cast<std::int32_t>(leaf.dtype),
+                            static_cast<std::int32_t>(leaf.shape.size()),
+                            static_cast<std::int32_t>(leaf.low.size()),
+                            leaf.name.c_str(),
+                            leaf.shape.data(),
+                            leaf.low.data(),
+                            leaf.high.data()};
+            put(sink, &c);
+          }
+        };
+        put_all(SM_OBSERVATION, spec.observation);
+        put_all(SM_ACTION, spec.action);
+        put_all(SM_INFO, spec.info);
+      });
+    };
+    t.allocate = [](std::int32_t count) -> void* { return new Stepper<E>(count); };
+    t.build = [](void* envs, std::int32_t index, const sm_value* config, std::int32_t count,
+                 char* error) {
+      return guarded(error, [&] {
+        static_cast<Stepper<E>*>(envs)->build(index, from_c(config, count));
+      });
+    };
+    t.release = [](void* envs) { delete static_cast<Stepper<E>*>(envs); };
+    t.advance = [](void* envs, std::int32_t first_id, const sm_job* job) {
+      return static_cast<int>(static_cast<Stepper<E>*>(envs)->advance(first_id, *job));
+    };
+    return t;
+  }();
+  table.name = name;
+  return &table;
+}
+
+// ---- the other direction: what the engine reads from a table -------------------------------
+
+inline void check_abi(const sm_env_table& table) {
+  if (table.abi_version != SM_ABI_VERSION || table.size != sizeof(sm_env_table))
+    throw std::runtime_error("env table with ABI version " + std::to_string(table.abi_version) +
+                             " and size " + std::to_string(table.size) + ", expected version " +
+                             std::to_string(SM_ABI_VERSION) + " and size " +
+                             std::to_string(sizeof(sm_env_table)) +
+                             ": compile the env against this version of stepmill");
+}
+
+inline Config default_config(const sm_env_table& table) {
+  std::vector<ConfigItem> items;
+  table.configuration(&items, [](void* sink, const sm_value* value) {
+    static_cast<std::vector<ConfigItem>*>(sink)->push_back(from_c(*value));
+  });
+  return Config(std::move(items));
+}
+
+inline EnvSpec describe(const sm_env_table& table, const Config& config) {
+  EnvSpec spec;
+  sm_description description{};
+  char error[SM_ERROR_CAPACITY] = "";
+  const auto values = to_c(config);
+  const auto put = [](void* sink, const sm_leaf* c) {
+    auto& into = *static_cast<EnvSpec*>(sink);
+    Leaf leaf{c->name,
+              static_cast<LeafKind>(c->kind),
+              static_cast<DType>(c->dtype),
+              {c->shape, c->shape + c->rank},
+              {c->low, c->low + c->bounds},
+              {c->high, c->high + c->bounds}};
+    auto& leaves = c->role == SM_OBSERVATION ? into.observation
+                   : c->role == SM_ACTION    ? into.action
+                                             : into.info;
+    leaves.push_back(std::move(leaf));
+  };
+  if (table.describe(values.data(), static_cast<std::int32_t>(values.size()), &description, &spec,
+                     put, error) != 0)
+    throw std::invalid_argument(error);
+  spec.observation_tree = static_cast<Tree>(description.observation_tree);
+  spec.action_tree = static_cast<Tree>(description.action_tree);
+  spec.max_num_players = description.max_num_players;
+  return spec;
+}
+
+// The envs of one pool (or of one worker process), built and owned here.
+class EnvSet {
+ public:
+  // Builds envs first_id .. first_id + configs.size() - 1.
+  EnvSet(const sm_env_table& table, const std::vector<Config>& configs, std::int32_t first_id = 0)
+      : table_(table), envs_(table.allocate(static_cast<std::int32_t>(configs.size()))),
+        first_id_(first_id) {
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+      char error[SM_ERROR_CAPACITY] = "";
+      const auto values = to_c(configs[i]);
+      if (table.build(envs_, static_cast<std::int32_t>(i), values.data(),
+                      static_cast<std::int32_t>(values.size()), error) != 0) {
+        table.release(envs_);
+        throw std::runtime_error("the constructor of env " +
+                                 std::to_string(first_id + static_cast<std::int32_t>(i)) +
+                                 " failed: " + error);
+      }
+    }
+  }
+  ~EnvSet() { table_.release(envs_); }
+  EnvSet(const EnvSet&) = delete;
+  EnvSet& operator=(const EnvSet&) = delete;
+
+  bool advance(const sm_job& job) { return table_.advance(envs_, first_id_, &job) != 0; }
+
+ private:
+  const sm_env_table& table_;
+  void* envs_;
+  std::int32_t first_id_;
+};
+
+}  // namespace stepmill

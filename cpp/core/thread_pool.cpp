@@ -1,0 +1,114 @@
+#include "core/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace stepmill {
+namespace {
+
+// Signals belong to the interpreter's threads: one taken here would not end a wait there.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Binds the calling thread to one of the cores it may use. A hint: failure changes nothing.
+void bind_to_core(int index) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  if (cores.empty()) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[static_cast<std::size_t>(index) % cores.size()], &one);
+  pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int most_threads, int affinity_offset, std::function<bool()> work,
+                       std::function<bool()> waiting)
+    : most_(most_threads),
+      affinity_offset_(affinity_offset),
+      work_(std::move(work)),
+      waiting_(std::move(waiting)) {
+  threads_.reserve(static_cast<std::size_t>(most_threads));
+}
+
+void ThreadPool::call(int count) {
+  count = std::min(count, most_);
+  if (count <= 0) return;
+  if (started() < count) {
+    const SignalsBlocked blocked;  // new threads inherit the mask
+    while (started() < count) {
+      running_.fetch_add(1, std::memory_order_relaxed);
+      try {
+        threads_.emplace_back([this, index = started()] { run(index); });
+      } catch (...) {
+        running_.fetch_sub(1, std::memory_order_relaxed);
+        // The machine has no more threads to give. The caller and those that run do the work.
+        if (started() == 0) throw;
+        break;
+      }
+    }
+  }
+  const int asleep = sleepers_.load(std::memory_order_seq_cst);
+  const int awake = started() - asleep;
+  if (asleep == 0 || awake >= count) return;
+  bell_.fetch_add(1, std::memory_order_release);
+  futex_wake(bell_, count - awake, false);
+}
+
+void ThreadPool::run(int index) {
+  if (affinity_offset_ >= 0) bind_to_core(affinity_offset_ + index);
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (work_()) continue;
+    const auto wanted = [this] {
+      return waiting_() || stopping_.load(std::memory_order_acquire);
+    };
+    {
+      const SpinBudget::Licence licence(SpinBudget::instance());
+      if (licence && spin_until(kSpin, wanted)) continue;
+    }
+    const std::uint32_t seen = bell_.load(std::memory_order_acquire);
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    if (!wanted()) futex_wait(bell_, seen, std::chrono::hours(1), false);
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  running_.fetch_sub(1, std::memory_order_release);
+  futex_wake(running_, 1, false);
+}
+
+void ThreadPool::wait_stopped(std::chrono::nanoseconds most) {
+  const std::uint32_t running = running_.load(std::memory_order_acquire);
+  if (running != 0) futex_wait(running_, running, most, false);
+}
+
+void ThreadPool::ask_to_stop() {
+  stopping_.store(true, std::memory_order_release);
+  bell_.fetch_add(1, std::memory_order_release);
+  futex_wake(bell_, most_, false);
+}
+
+void ThreadPool::stop() {
+  ask_to_stop();
+  for (auto& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+}  // namespace stepmill

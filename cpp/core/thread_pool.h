@@ -1,0 +1,56 @@
+// Station 3: the threads that step envs, and how they sleep and wake.
+//
+// Threads are started when there is work worth one, never before. A thread without work spins
+// briefly if a core is free, then sleeps on the doorbell.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "core/wait.h"
+
+namespace stepmill {
+
+class ThreadPool {
+ public:
+  // `work()` does one chunk and says whether there was one; `waiting()` says whether there is one.
+  ThreadPool(int most_threads, int affinity_offset, std::function<bool()> work,
+             std::function<bool()> waiting);
+  ~ThreadPool() { stop(); }
+
+  // Called by the caller after it queued work: gets `count` threads to it, as far as there are.
+  void call(int count);
+
+  // Tells every thread to return after its chunk.
+  void ask_to_stop();
+  // Whether all have returned; waits for that, at most so long.
+  bool stopped() const { return running_.load(std::memory_order_acquire) == 0; }
+  void wait_stopped(std::chrono::nanoseconds most);
+  void stop();
+
+  int started() const { return static_cast<int>(threads_.size()); }
+
+ private:
+  void run(int index);
+
+  static constexpr auto kSpin = std::chrono::microseconds(50);
+
+  const int most_;
+  const int affinity_offset_;
+  const std::function<bool()> work_, waiting_;
+  std::vector<std::thread> threads_;
+
+  // Rung once for every call that finds sleepers. A thread reads it before it looks for work a last
+  // time and sleeps only while it is unchanged, so a ring in between is not lost.
+  alignas(64) std::atomic<std::uint32_t> bell_{0};
+  // Threads between "about to sleep" and "awake". Sequentially consistent with the queue's tail:
+  // either the sleeper sees the new work, or the caller sees the sleeper.
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+  // Threads that have not returned. Each one's last act is to count itself out and wake.
+  std::atomic<std::uint32_t> running_{0};
+};
+
+}  // namespace stepmill

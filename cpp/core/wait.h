@@ -1,0 +1,73 @@
+// Waiting: a short spin where cores are free, then a futex. And how many cores there are.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace stepmill {
+
+using Clock = std::chrono::steady_clock;
+
+// Cores this process may use: its affinity mask, cut by the cgroup's CPU quota.
+int available_cores();
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores; this costs about as a pause
+#endif
+}
+
+// Sleeps while `word` holds `seen`; returns on a wake, a change, a signal or the timeout. Callers
+// loop. `shared` words lie in memory that other processes map.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds most,
+                bool shared);
+void futex_wake(std::atomic<std::uint32_t>& word, int count, bool shared);
+
+// How long to spin before sleeping, zero where spinning would take a core from someone working.
+// One budget for all pools of the process: a spinner needs a core that neither the caller nor
+// another spinner uses.
+class SpinBudget {
+ public:
+  static SpinBudget& instance();
+
+  // A licence to spin until it is destroyed; false where no core is free.
+  class Licence {
+   public:
+    explicit Licence(SpinBudget& budget) : budget_(budget) {
+      granted_ = budget_.spinning_.fetch_add(1, std::memory_order_relaxed) < budget_.limit_;
+    }
+    ~Licence() { budget_.spinning_.fetch_sub(1, std::memory_order_relaxed); }
+    Licence(const Licence&) = delete;
+    Licence& operator=(const Licence&) = delete;
+    explicit operator bool() const { return granted_; }
+
+   private:
+    SpinBudget& budget_;
+    bool granted_;
+  };
+
+ private:
+  SpinBudget() : limit_(available_cores() - 1) {}
+
+  // Invariant: the number of live licences. A hint only, so relaxed order is enough.
+  std::atomic<int> spinning_{0};
+  const int limit_;
+};
+
+// Spins until `done()` or the time is over; returns the last `done()`.
+template <class F>
+bool spin_until(std::chrono::nanoseconds most, F done) {
+  const auto end = Clock::now() + most;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      relax();
+    }
+  } while (Clock::now() < end);
+  return done();
+}
+
+}  // namespace stepmill

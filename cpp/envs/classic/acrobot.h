@@ -1,0 +1,121 @@
+// Acrobot-v1: swing a two-link arm up by a motor at its elbow. The arithmetic follows Gymnasium's
+// env operation by operation; factors that are 1 (masses, lengths, inertias) are left out, which
+// changes no result.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+
+#include "core/env.h"
+#include "envs/classic/numpy_float32.h"
+#include "envs/classic/numpy_scalar.h"
+#include "envs/classic/reset_bounds.h"
+
+namespace stepmill {
+
+class Acrobot {
+ public:
+  static constexpr const char* kResetOptions[] = {"low", "high", nullptr};
+  static void check_options(const Options& options) { reset_bounds(options, -0.1, 0.1); }
+
+  static EnvSpec spec(const Config&) {
+    const double first = static_cast<float>(kMaxSpeed1), second = static_cast<float>(kMaxSpeed2);
+    EnvSpec spec;
+    spec.observation = {box<float>({6}, {-1, -1, -1, -1, -first, -second},
+                                   {1, 1, 1, 1, first, second})};
+    spec.action = {discrete(3)};
+    return spec;
+  }
+
+  explicit Acrobot(const Config&) {}
+
+  void reset(Rng& rng, const Options& options) {
+    const auto [low, high] = reset_bounds(options, -0.1, 0.1);
+    for (double& value : state_) value = static_cast<float>(rng.uniform(low, high));
+    has_moved_ = false;
+  }
+
+  Outcome step(const ActionRow& action, Rng&) {
+    const double torque = static_cast<double>(action.index() - 1);
+    state_ = integrate(state_, torque);
+    state_[0] = wrapped(state_[0]);
+    state_[1] = wrapped(state_[1]);
+    state_[2] = numpy_clip(state_[2], -kMaxSpeed1, kMaxSpeed1);
+    state_[3] = numpy_clip(state_[3], -kMaxSpeed2, kMaxSpeed2);
+    has_moved_ = true;
+    const bool high_enough = -std::cos(state_[0]) - std::cos(state_[1] + state_[0]) > 1.0;
+    return {high_enough ? 0.0 : -1.0, high_enough, false};
+  }
+
+  void observe(const Row& row) const {
+    float* out = row.observation<float>();
+    for (int joint = 0; joint < 2; ++joint) {
+      const double angle = state_[joint];
+      // The state of a reset is float32, and so are numpy's sin and cos of it.
+      out[2 * joint] = has_moved_ ? static_cast<float>(std::cos(angle))
+                                  : numpy_cos(static_cast<float>(angle));
+      out[2 * joint + 1] = has_moved_ ? static_cast<float>(std::sin(angle))
+                                      : numpy_sin(static_cast<float>(angle));
+    }
+    out[4] = static_cast<float>(state_[2]);
+    out[5] = static_cast<float>(state_[3]);
+  }
+
+ private:
+  using State = std::array<double, 4>;  // two angles, two angular velocities
+
+  static constexpr double kPi = std::numbers::pi;
+  static constexpr double kMaxSpeed1 = 4 * kPi, kMaxSpeed2 = 9 * kPi;
+  static constexpr double kTimeStep = 0.2, kGravity = 9.8;
+  static constexpr double kCentre = 0.5;  // of mass, along each link
+
+  // The equations of motion, in the form of Sutton and Barto's book.
+  static State derivative(const State& s, double torque) {
+    const auto [theta1, theta2, speed1, speed2] = s;
+    const double sin2 = std::sin(theta2), cos2 = std::cos(theta2);
+    const double d1 = 0.25 + (1.25 + cos2) + 1.0 + 1.0;
+    const double d2 = 0.25 + kCentre * cos2 + 1.0;
+    const double phi2 = kCentre * kGravity * std::cos(theta1 + theta2 - kPi / 2.0);
+    const double phi1 = -kCentre * numpy_square(speed2) * sin2 - speed2 * speed1 * sin2 +
+                        1.5 * kGravity * std::cos(theta1 - kPi / 2) + phi2;
+    const double acceleration2 =
+        (torque + d2 / d1 * phi1 - kCentre * numpy_square(speed1) * sin2 - phi2) /
+        (1.25 - numpy_square(d2) / d1);
+    const double acceleration1 = -(d2 * acceleration2 + phi1) / d1;
+    return {speed1, speed2, acceleration1, acceleration2};
+  }
+
+  // One step of fourth-order Runge-Kutta.
+  static State integrate(const State& start, double torque) {
+    const auto from_start = [&](double step, const State& slope) {
+      State at;
+      for (int i = 0; i < 4; ++i) at[i] = start[i] + step * slope[i];
+      return at;
+    };
+    const State k1 = derivative(start, torque);
+    const State k2 = derivative(from_start(kTimeStep / 2.0, k1), torque);
+    const State k3 = derivative(from_start(kTimeStep / 2.0, k2), torque);
+    const State k4 = derivative(from_start(kTimeStep, k3), torque);
+    State sum;
+    for (int i = 0; i < 4; ++i) sum[i] = k1[i] + 2 * k2[i] + 2 * k3[i] + k4[i];
+    return from_start(kTimeStep / 6.0, sum);
+  }
+
+  // Into [-pi, pi] one turn at a time, as the rounding of Gymnasium's env wants it. Reset options
+  // can start an arm so fast that this would take forever.
+  static double wrapped(double angle) {
+    if (!(std::abs(angle) < 1e8))
+      throw std::runtime_error("the arm turned beyond what can be wrapped: reset it with smaller "
+                               "bounds than these options gave");
+    while (angle > kPi) angle = angle - 2 * kPi;
+    while (angle < -kPi) angle = angle + 2 * kPi;
+    return angle;
+  }
+
+  State state_{};
+  bool has_moved_ = false;
+};
+
+}  // namespace stepmill

@@ -1,0 +1,101 @@
+// MountainCarContinuous-v0: the car of mountain_car.h with a motor of any strength.
+//
+// Gymnasium's env keeps its state as float64 after a reset and as float32 after each step, and
+// numpy 2 then computes the next step in float32. So `move` is written once for both types.
+#pragma once
+
+#include <cmath>
+
+#include "core/env.h"
+#include "envs/classic/numpy_float32.h"
+#include "envs/classic/numpy_scalar.h"
+#include "envs/classic/reset_bounds.h"
+
+namespace stepmill {
+
+class MountainCarContinuous {
+ public:
+  static std::vector<ConfigItem> configuration() { return {{"goal_velocity", 0.0}}; }
+
+  static constexpr const char* kResetOptions[] = {"low", "high", nullptr};
+  static void check_options(const Options& options) { reset_bounds(options, -0.6, -0.4); }
+
+  static EnvSpec spec(const Config&) {
+    const double left = static_cast<float>(kLeft), right = static_cast<float>(kRight);
+    const double speed = static_cast<float>(kMaxSpeed);
+    EnvSpec spec;
+    spec.observation = {box<float>({2}, {left, -speed}, {right, speed})};
+    spec.action = {box<float>({1}, {-1.0}, {1.0})};
+    return spec;
+  }
+
+  explicit MountainCarContinuous(const Config& config)
+      : goal_velocity_(config.real("goal_velocity")) {}
+
+  void reset(Rng& rng, const Options& options) {
+    const auto [low, high] = reset_bounds(options, -0.6, -0.4);
+    position_ = rng.uniform(low, high);
+    velocity_ = 0.0;
+    has_moved_ = false;
+  }
+
+  Outcome step(const ActionRow& action, Rng&) {
+    const float effort = *action.get<float>();
+    const bool at_goal =
+        has_moved_ && scalars_keep_float32() ? move<float>(effort) : move<double>(effort);
+    has_moved_ = true;
+    const double cost = numpy_square(static_cast<double>(effort)) * 0.1;
+    return {(at_goal ? 100.0 : 0.0) - cost, at_goal, false};
+  }
+
+  void observe(const Row& row) const {
+    float* out = row.observation<float>();
+    out[0] = static_cast<float>(position_);
+    out[1] = static_cast<float>(velocity_);
+  }
+
+ private:
+  static constexpr double kLeft = -1.2, kRight = 0.6, kGoal = 0.45, kMaxSpeed = 0.07;
+  static constexpr double kPower = 0.0015, kGravity = 0.0025;
+
+  // Drives one step, computing in Real, and tells whether the goal was reached.
+  template <class Real>
+  bool move(float effort) {
+    const Real left = static_cast<Real>(kLeft), right = static_cast<Real>(kRight);
+    Real position = static_cast<Real>(position_);
+    const double slope = kGravity * std::cos(static_cast<double>(3 * position));
+    Real velocity = static_cast<Real>(velocity_) + static_cast<Real>(acceleration(effort, slope));
+
+    // A clipped velocity is a Python float from here on, and compares as float64.
+    double limit = 0.0;
+    if (velocity > static_cast<Real>(kMaxSpeed)) limit = kMaxSpeed;
+    if (velocity < static_cast<Real>(-kMaxSpeed)) limit = -kMaxSpeed;
+    const bool clipped = limit != 0.0;
+    if (clipped) velocity = static_cast<Real>(limit);
+
+    position = numpy_clip<Real>(position + velocity, left, right);
+    if (position == left && velocity < 0) velocity = 0;
+
+    const bool fast_enough = clipped ? limit >= goal_velocity_
+                                     : velocity >= static_cast<Real>(goal_velocity_);
+    const bool at_goal = position >= static_cast<Real>(kGoal) && fast_enough;
+    position_ = static_cast<float>(position);
+    velocity_ = static_cast<float>(velocity);
+    return at_goal;
+  }
+
+  // An effort inside the bounds is a float32 scalar; one that was clipped is a Python float.
+  static double acceleration(float effort, double slope) {
+    if (effort < -1.0F) return -kPower - slope;
+    if (effort > 1.0F) return kPower - slope;
+    if (!scalars_keep_float32()) return effort * kPower - slope;
+    const float push = effort * static_cast<float>(kPower);
+    return push - static_cast<float>(slope);
+  }
+
+  double position_ = 0.0, velocity_ = 0.0;  // after a step, values that float32 holds
+  double goal_velocity_;
+  bool has_moved_ = false;
+};
+
+}  // namespace stepmill

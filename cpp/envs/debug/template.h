@@ -1,0 +1,124 @@
+// The env to copy: a walk down a corridor, with a comment at every decision an author takes.
+//
+//     | . . . x . . . E |      each player stands on a tile; the exit E is the last one
+//
+// To make it yours: rename the class, change what follows, and add one line to envs/catalogue.cpp.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "core/env.h"
+
+namespace stepmill {
+
+class Template {
+ public:
+  // Configuration: what `make("Template-v0", length=20)` may set, each key with its default. The
+  // default also fixes the type: bool, std::int64_t, double, std::string or Reals. Leave this out
+  // if there is nothing to set.
+  static std::vector<ConfigItem> configuration() {
+    return {{"length", std::int64_t{10}}, {"slip", 0.1}, {"players", std::int64_t{1}}};
+  }
+
+  // Reset options: what `reset(options={"start": 3})` may give for one episode. Numbers only, read
+  // by their position in this list.
+  static constexpr const char* kResetOptions[] = {"start", nullptr};
+
+  // Runs before a reset is queued, so a bad value is the caller's error and no env sees it. Say
+  // what was expected and what came. It knows no configuration: what depends on `length` must
+  // wait for `reset`, where throwing costs the episode.
+  static void check_options(const Options& options) {
+    if (!(options.get(0, 0.0) >= 0.0))
+      throw std::invalid_argument("reset option start: expected a number >= 0, got " +
+                                  std::to_string(options.get(0, 0.0)));
+  }
+
+  // Many players: each has rows of its own in observation, action and reward, and the env writes
+  // the rewards itself. Leave this out in an env of one player: the engine then takes
+  // `Outcome::reward`.
+  static constexpr bool kManyPlayers = true;
+
+  // The arrays, from the configuration alone: `make_spec` calls this without building an env. It is
+  // also the place to refuse a configuration.
+  static EnvSpec spec(const Config& config) {
+    const std::int64_t length = config.integer("length"), players = config.integer("players");
+    if (length < 2 || length > kLongest)
+      throw std::invalid_argument("length: expected 2 to " + std::to_string(kLongest) + ", got " +
+                                  std::to_string(length));
+    if (players < 1 || players > kMostPlayers)
+      throw std::invalid_argument("players: expected 1 to " + std::to_string(kMostPlayers) +
+                                  ", got " + std::to_string(players));
+    EnvSpec spec;
+    // What one player sees: its tile, and how far ahead of it the leader is.
+    spec.observation = {box<float>({2}, {0.0}, {static_cast<double>(length - 1)})};
+    spec.action = {discrete(2)};  // back, forward
+    // The env's own keys in `info`: one value an env, whatever the number of players.
+    spec.info = {box<std::int32_t>({}, {0.0}, {static_cast<double>(length - 1)}, "to_exit")};
+    spec.max_num_players = static_cast<std::int32_t>(players);
+    return spec;
+  }
+
+  // Load what is heavy here. From now on an env should not allocate: keep sizes fixed.
+  explicit Template(const Config& config)
+      : exit_(static_cast<int>(config.integer("length")) - 1),
+        players_(static_cast<int>(config.integer("players"))),
+        slip_(config.real("slip")) {}
+
+  // Begins an episode. All chance comes from `rng`, which the engine seeds and keeps: then the same
+  // seed gives the same episodes on any number of threads.
+  void reset(Rng&, const Options& options) {
+    const int start = static_cast<int>(std::min(options.get(0, 0.0), exit_ - 1.0));
+    tile_.fill(start);
+    has_moved_ = false;
+  }
+
+  // Computes; writes nothing yet. Time limit and autoreset are the engine's work: only say when the
+  // env itself is over.
+  Outcome step(const ActionRow& action, Rng& rng) {
+    double sum = 0.0;
+    for (int player = 0; player < players_; ++player) {
+      const bool slipped = rng.random() < slip_;  // drawn always, so that draws do not shift
+      // Players beyond those who sent an action stand still.
+      const bool acts = player < action.players() && !slipped;
+      const bool forward = acts && *action.get<std::int64_t>(0, player) == 1;
+      const int move = !acts ? 0 : forward ? 1 : -1;
+      tile_[player] = std::clamp(tile_[player] + move, 0, exit_);
+      reward_[player] = tile_[player] == exit_ ? 1.0 : -0.01;
+      sum += reward_[player];
+    }
+    has_moved_ = true;
+    // The reward here is what the engine adds up to `episode_return`.
+    return {sum, leader() == exit_, false};
+  }
+
+  // Writes every element of every leaf: rows are recycled and hold old values. Called after `reset`
+  // and after `step`, and twice at an end under same_step, so it must change nothing.
+  void observe(const Row& row) const {
+    row.set_players(players_);
+    for (int player = 0; player < players_; ++player) {
+      float* out = row.observation<float>(0, player);
+      out[0] = static_cast<float>(tile_[player]);
+      out[1] = static_cast<float>(leader() - tile_[player]);
+      // Only what a step earned: the engine clears the rewards of a reset, and under same_step the
+      // row of a new episode still carries those of the step that ended the last one.
+      if (has_moved_) row.set_reward(player, reward_[player]);
+    }
+    *row.info<std::int32_t>(0) = exit_ - leader();
+  }
+
+ private:
+  static constexpr int kMostPlayers = 8, kLongest = 1000000;
+
+  int leader() const { return *std::max_element(tile_.begin(), tile_.begin() + players_); }
+
+  int exit_, players_;
+  double slip_;
+  std::array<int, kMostPlayers> tile_{};
+  std::array<double, kMostPlayers> reward_{};
+  bool has_moved_ = false;
+};
+
+}  // namespace stepmill

@@ -1,0 +1,105 @@
+// FrozenLake-v1 and FrozenLake8x8-v1: cross a frozen lake without falling into a hole. On slippery
+// ice a step goes where it was meant to only some of the time, and sideways otherwise.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "core/env.h"
+#include "envs/toy/categorical.h"
+#include "envs/toy/lake_map.h"
+
+namespace stepmill {
+
+class FrozenLake {
+ public:
+  static std::vector<ConfigItem> configuration() {
+    return {{"desc", std::string()},         // rows joined by newlines; empty: take map_name
+            {"map_name", std::string("4x4")},  // empty: a random map
+            {"is_slippery", true},
+            {"success_rate", 1.0 / 3.0},
+            {"reward_schedule", Reals{1.0, 0.0, 0.0}}};  // for goal, hole, ice
+  }
+
+  static EnvSpec spec(const Config& config) {
+    const std::string text = map_text(config);
+    std::int64_t states = kRandomLakeSize * kRandomLakeSize;
+    if (!text.empty()) states = static_cast<std::int64_t>(parse_lake(text).tiles.size());
+    if (config.reals("reward_schedule").size() != 3)
+      throw std::invalid_argument("reward_schedule: expected 3 numbers (goal, hole, ice), got " +
+                                  std::to_string(config.reals("reward_schedule").size()));
+    EnvSpec spec;
+    spec.observation = {discrete(states)};
+    spec.action = {discrete(4)};
+    spec.info = {box<double>({}, {0.0}, {1.0}, "prob")};
+    return spec;
+  }
+
+  explicit FrozenLake(const Config& config)
+      : map_(map_of(config)),
+        slip_(slips(config)),
+        is_slippery_(config.flag("is_slippery")),
+        goal_reward_(config.reals("reward_schedule").at(0)),
+        hole_reward_(config.reals("reward_schedule").at(1)),
+        ice_reward_(config.reals("reward_schedule").at(2)) {}
+
+  void reset(Rng& rng, const Options&) {
+    state_ = map_->start.draw(rng.random());
+    probability_ = 1.0;
+  }
+
+  Outcome step(const ActionRow& action, Rng& rng) {
+    const double number = rng.random();  // drawn on any ice
+    int direction = static_cast<int>(action.index());
+    if (is_slippery_) {
+      const int turn = slip_.draw(number);  // a quarter turn back, straight on, a quarter turn on
+      direction = (direction + turn + 3) % 4;
+      probability_ = slip_.probability(turn);
+    }
+    state_ = map_->neighbour(state_, direction);
+    switch (map_->tile(state_)) {
+      case 'G': return {goal_reward_, true, false};
+      case 'H': return {hole_reward_, true, false};
+      default: return {ice_reward_, false, false};
+    }
+  }
+
+  void observe(const Row& row) const {
+    *row.observation<std::int64_t>() = state_;
+    *row.info<double>(0) = probability_;
+  }
+
+ private:
+  // The text of the map; empty where it is drawn at random.
+  static std::string map_text(const Config& config) {
+    const std::string& name = config.text("map_name");
+    if (!config.text("desc").empty()) return config.text("desc");
+    if (name.empty()) return "";
+    if (name == "4x4") return "SFFF\nFHFH\nFFFH\nHFFG";
+    if (name == "8x8")
+      return "SFFFFFFF\nFFFFFFFF\nFFFHFFFF\nFFFFFHFF\nFFFHFFFF\nFHHFFFHF\nFHFFHFHF\nFFFHFFFG";
+    throw std::invalid_argument("map_name: expected '4x4', '8x8' or nothing for a random map, got '" +
+                                name + "'");
+  }
+
+  static std::shared_ptr<const LakeMap> map_of(const Config& config) {
+    const std::string text = map_text(config);
+    return text.empty() ? std::make_shared<const LakeMap>(random_lake()) : shared_lake(text);
+  }
+
+  static ThreeWay slips(const Config& config) {
+    const double success = config.real("success_rate");
+    const double sideways = (1.0 - success) / 2.0;
+    return {sideways, success, sideways};
+  }
+
+  std::shared_ptr<const LakeMap> map_;
+  ThreeWay slip_;
+  bool is_slippery_;
+  double goal_reward_, hole_reward_, ice_reward_;
+  std::int32_t state_ = 0;
+  double probability_ = 1.0;
+};
+
+}  // namespace stepmill
