@@ -10,6 +10,7 @@
 #include "bindings/errors.h"
 #include "bindings/pool_object.h"
 #include "core/wait.h"
+#include "envs/classic/numpy_float32.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -53,6 +54,20 @@ PoolObject* make_pool(nb::object env_class, nb::list configs, nb::object spec, n
   }
 }
 
+// np.sin or np.cos of a float32 array, as one of our routines gives it: for the self-test at import.
+nb::object float32_trig(int kind, bool cosine, nb::handle values) {
+  nb::object in = nb::steal(PyArray_FROM_OTF(values.ptr(), NPY_FLOAT32, NPY_ARRAY_CARRAY_RO));
+  if (!in.is_valid()) throw nb::python_error();
+  nb::object out = nb::steal(PyArray_NewLikeArray(reinterpret_cast<PyArrayObject*>(in.ptr()), NPY_CORDER, nullptr, 0));
+  if (!out.is_valid()) throw nb::python_error();
+  const auto* from = static_cast<const float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(in.ptr())));
+  auto* to = static_cast<float*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(out.ptr())));
+  const auto routine = static_cast<Float32Trig>(kind);
+  for (npy_intp i = 0; i < PyArray_SIZE(reinterpret_cast<PyArrayObject*>(in.ptr())); ++i)
+    to[i] = cosine ? float32_cos(routine, from[i]) : float32_sin(routine, from[i]);
+  return out;
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -64,6 +79,13 @@ NB_MODULE(_native, m) {
   m.def("reset_options", &reset_options_of, "env_class"_a, "Names of the reset options.");
   m.def("describe", &describe_class, "env_class"_a, "config"_a,
         "Leaves and trees of an env, without building it.");
+  m.attr("FLOAT32_TRIG_COUNT") = kFloat32TrigCount;
+  m.def("float32_trig", &float32_trig, "kind"_a, "cosine"_a, "values"_a,
+        "sin or cos of a float32 array by one of the routines that numpy may use.");
+  m.def("match_numpy", [](int trig, bool keep_float32) {
+          select_float32_trig(static_cast<Float32Trig>(trig));
+          select_scalar_promotion(keep_float32 ? ScalarPromotion::kKeepFloat32 : ScalarPromotion::kToFloat64);
+        }, "float32_trig"_a, "keep_float32"_a, "Makes native envs compute as the installed numpy does.");
   m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
 
   nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable())
@@ -74,9 +96,11 @@ NB_MODULE(_native, m) {
       .def("send", &PoolObject::send, "action"_a, "env_id"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
       .def("step", &PoolObject::step, "action"_a, "env_id"_a = nb::none())
-      .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none())
+      .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
+           "mask"_a = nb::none())
       .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none())
       .def("close", &PoolObject::close)
+      .def("check_usable", &PoolObject::check_usable)
       .def("stats", &PoolObject::stats)
       .def_prop_ro("closed", &PoolObject::closed)
       .def_prop_ro("is_native", &PoolObject::is_native)

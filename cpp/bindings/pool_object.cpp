@@ -70,6 +70,8 @@ PoolObject::~PoolObject() {
     stop(false);
 }
 
+void PoolObject::check_usable() { const Use use(*this); }
+
 bool PoolObject::forked() const { return generation_ != process_generation(); }
 
 // ---- send and recv -----------------------------------------------------------------------------
@@ -180,7 +182,8 @@ sm_reset_request PoolObject::read_options(nb::handle options) const {
   return request;
 }
 
-void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle options, bool gather) {
+void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle options, bool gather,
+                             const std::uint8_t* mask) {
   const auto envs = env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id);
   for (const std::int32_t env : envs)
     if (pool_->in_flight(env))
@@ -198,6 +201,10 @@ void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle opt
   }
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
+    if (mask && !mask[i]) {
+      pool_->table().state(envs[i]).command = SM_OBSERVE;
+      continue;
+    }
     sm_reset_request& to = pool_->table().reset_request(envs[i]);
     to.option_mask = request.option_mask;
     std::memcpy(to.option, request.option, sizeof(request.option));
@@ -215,13 +222,17 @@ void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle opt
 
 void PoolObject::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
   const Use use(*this);
-  queue_reset(env_id, seeds, options, false);
+  queue_reset(env_id, seeds, options, false, nullptr);
 }
 
-nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
+nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle mask) {
   const Use use(*this);
-  if (env_id.is_none()) drain();
-  queue_reset(env_id, seeds, options, true);
+  // A mask comes checked from the views: a bool for every env.
+  const auto* chosen =
+      mask.is_none() ? nullptr
+                     : static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
+  if (env_id.is_none() && !chosen) drain();
+  queue_reset(env_id, seeds, options, true, chosen);
   wait(std::nullopt);
   return finish(true);
 }
@@ -293,7 +304,7 @@ nb::object PoolObject::take_result() {
 
 void PoolObject::queue_external_reset(nb::handle env_id, bool gather) {
   const Use use(*this);
-  queue_reset(env_id, nb::none(), nb::none(), gather);
+  queue_reset(env_id, nb::none(), nb::none(), gather, nullptr);
 }
 
 // The action of an env as its `step` takes it: scalars for Discrete spaces, copies of arrays else.

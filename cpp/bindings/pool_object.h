@@ -39,12 +39,16 @@ class PoolObject {
   nanobind::object step(nanobind::handle action, nanobind::handle env_id);
   // Queues a reset of the envs named, of all where none are.
   void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
-  nanobind::object reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
+  // Resets and waits. With a mask, which is for all envs, the others show where they stand.
+  nanobind::object reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
+                         nanobind::handle mask);
   void close();
   bool closed() const { return closed_; }
   bool is_native() const { return table_ != nullptr; }
   bool forked() const;
 
+  // Raises where any other method would: closed, forked, another thread inside.
+  void check_usable();
   nanobind::object stats() const;
   std::int32_t in_flight_count() const { return pool_ ? pool_->in_flight_count() : 0; }
 
@@ -69,7 +73,8 @@ class PoolObject {
   class Use;
 
   std::span<const std::int32_t> implied_envs() const;
-  void queue_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options, bool gather);
+  void queue_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options, bool gather,
+                   const std::uint8_t* mask);
   void wait(std::optional<double> timeout);
   nanobind::object finish(bool is_reset);
   void require_something_in_flight() const;

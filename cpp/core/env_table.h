@@ -53,7 +53,11 @@ enum sm_phase : uint8_t {
   SM_ENDED,  // the episode is over, or the env failed: it must be reset before it steps
 };
 
-enum sm_command : uint8_t { SM_STEP, SM_RESET };
+enum sm_command : uint8_t {
+  SM_STEP,
+  SM_RESET,
+  SM_OBSERVE,  // look again, change nothing: the envs that a masked reset leaves alone
+};
 
 enum sm_autoreset { SM_NEXT_STEP, SM_SAME_STEP, SM_DISABLED };
 

@@ -52,6 +52,8 @@ class Stepper {
       Visit visit{job, id, state, *envs_[id - first_id], rngs_[id - first_id]};
       if (state.phase == SM_LIVE && state.command == SM_STEP) [[likely]]
         any_ended |= step(visit);
+      else if (state.command == SM_OBSERVE && state.phase != SM_FRESH)
+        look(visit);
       else
         start(visit);
     }
@@ -147,6 +149,20 @@ class Stepper {
       keep_last(v, *place);
     } catch (...) {
       fail(v, place, phase, current_message());
+    }
+  }
+
+  // A row that shows where the env stands. Nothing moves.
+  static void look(Visit& v) {
+    std::optional<sm_place> place;
+    try {
+      v.state.command = SM_STEP;
+      place = v.place();
+      begin_row(v, *place, v.state.elapsed, false, false);
+      clear_reward(v, *place);
+      v.env.observe(Row(v.shared(), *place->columns, place->row));
+    } catch (...) {
+      fail(v, place, SM_IN_OBSERVE, current_message());
     }
   }
 

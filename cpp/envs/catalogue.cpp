@@ -6,6 +6,7 @@
 #include "envs/classic/mountain_car.h"
 #include "envs/classic/mountain_car_continuous.h"
 #include "envs/classic/pendulum.h"
+#include "envs/debug/probe.h"
 #include "envs/debug/template.h"
 #include "envs/toy/blackjack.h"
 #include "envs/toy/catch.h"
@@ -29,6 +30,7 @@ std::span<const sm_env_table* const> catalogue() {
       table_of<Blackjack>("Blackjack"),
       table_of<Catch>("Catch"),
       table_of<NChain>("NChain"),
+      table_of<Probe>("Probe"),
       table_of<Template>("Template"),
   };
   return tables;

@@ -35,29 +35,29 @@ class Acrobot {
     const auto [low, high] = reset_bounds(options, -0.1, 0.1);
     for (double& value : state_) value = static_cast<float>(rng.uniform(low, high));
     has_moved_ = false;
+    look();
   }
 
   Outcome step(const ActionRow& action, Rng&) {
     const double torque = static_cast<double>(action.index() - 1);
-    state_ = integrate(state_, torque);
+    state_ = integrate(torque);
     state_[0] = wrapped(state_[0]);
     state_[1] = wrapped(state_[1]);
     state_[2] = numpy_clip(state_[2], -kMaxSpeed1, kMaxSpeed1);
     state_[3] = numpy_clip(state_[3], -kMaxSpeed2, kMaxSpeed2);
     has_moved_ = true;
-    const bool high_enough = -std::cos(state_[0]) - std::cos(state_[1] + state_[0]) > 1.0;
+    look();
+    const bool high_enough = -cosine_[0] - std::cos(state_[1] + state_[0]) > 1.0;
     return {high_enough ? 0.0 : -1.0, high_enough, false};
   }
 
   void observe(const Row& row) const {
     float* out = row.observation<float>();
     for (int joint = 0; joint < 2; ++joint) {
-      const double angle = state_[joint];
-      // The state of a reset is float32, and so are numpy's sin and cos of it.
-      out[2 * joint] = has_moved_ ? static_cast<float>(std::cos(angle))
-                                  : numpy_cos(static_cast<float>(angle));
-      out[2 * joint + 1] = has_moved_ ? static_cast<float>(std::sin(angle))
-                                      : numpy_sin(static_cast<float>(angle));
+      // The state of a reset is float32, and so are numpy's cos and sin of it.
+      const float angle = static_cast<float>(state_[joint]);
+      out[2 * joint] = has_moved_ ? static_cast<float>(cosine_[joint]) : numpy_cos(angle);
+      out[2 * joint + 1] = has_moved_ ? static_cast<float>(sine_[joint]) : numpy_sin(angle);
     }
     out[4] = static_cast<float>(state_[2]);
     out[5] = static_cast<float>(state_[3]);
@@ -71,10 +71,9 @@ class Acrobot {
   static constexpr double kTimeStep = 0.2, kGravity = 9.8;
   static constexpr double kCentre = 0.5;  // of mass, along each link
 
-  // The equations of motion, in the form of Sutton and Barto's book.
-  static State derivative(const State& s, double torque) {
+  // The equations of motion, in the form of Sutton and Barto's book; sin2 and cos2 are theta2's.
+  static State derivative(const State& s, double torque, double sin2, double cos2) {
     const auto [theta1, theta2, speed1, speed2] = s;
-    const double sin2 = std::sin(theta2), cos2 = std::cos(theta2);
     const double d1 = 0.25 + (1.25 + cos2) + 1.0 + 1.0;
     const double d2 = 0.25 + kCentre * cos2 + 1.0;
     const double phi2 = kCentre * kGravity * std::cos(theta1 + theta2 - kPi / 2.0);
@@ -88,16 +87,20 @@ class Acrobot {
   }
 
   // One step of fourth-order Runge-Kutta.
-  static State integrate(const State& start, double torque) {
+  State integrate(double torque) const {
+    const State& start = state_;
     const auto from_start = [&](double step, const State& slope) {
       State at;
       for (int i = 0; i < 4; ++i) at[i] = start[i] + step * slope[i];
       return at;
     };
-    const State k1 = derivative(start, torque);
-    const State k2 = derivative(from_start(kTimeStep / 2.0, k1), torque);
-    const State k3 = derivative(from_start(kTimeStep / 2.0, k2), torque);
-    const State k4 = derivative(from_start(kTimeStep, k3), torque);
+    const auto slope_at = [&](const State& at) {
+      return derivative(at, torque, std::sin(at[1]), std::cos(at[1]));
+    };
+    const State k1 = derivative(start, torque, sine_[1], cosine_[1]);
+    const State k2 = slope_at(from_start(kTimeStep / 2.0, k1));
+    const State k3 = slope_at(from_start(kTimeStep / 2.0, k2));
+    const State k4 = slope_at(from_start(kTimeStep, k3));
     State sum;
     for (int i = 0; i < 4; ++i) sum[i] = k1[i] + 2 * k2[i] + 2 * k3[i] + k4[i];
     return from_start(kTimeStep / 6.0, sum);
@@ -114,7 +117,16 @@ class Acrobot {
     return angle;
   }
 
+  // These are observed now, decide the end, and begin the next step: computed once for all.
+  void look() {
+    for (int joint = 0; joint < 2; ++joint) {
+      cosine_[joint] = std::cos(state_[joint]);
+      sine_[joint] = std::sin(state_[joint]);
+    }
+  }
+
   State state_{};
+  double cosine_[2] = {1.0, 1.0}, sine_[2] = {0.0, 0.0};
   bool has_moved_ = false;
 };
 

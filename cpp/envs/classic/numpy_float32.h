@@ -15,8 +15,8 @@ namespace stepmill {
 
 // In the order in which to try them.
 enum class Float32Trig : std::int32_t {
-  kFusedPolynomial,  // numpy's vector loop, on CPUs with fused multiply-add, as compiled for numpy 2
-  kPolynomial,       // the same as compiled for numpy 1: the quadrant comes from two roundings
+  kFusedPolynomial,  // numpy 2's vector loop, on CPUs with fused multiply-add
+  kPolynomial,       // numpy 1's: the same, but the quadrant comes from two roundings
   kLibm,             // sinf and cosf: numpy's loop on other CPUs
   kRounded,          // float64 results, rounded
 };

@@ -35,7 +35,7 @@ inline float numpy_square(float x) {
 
 // `x % y` for y > 0: the result has the sign of y.
 inline double numpy_remainder(double x, double y) {
-  double rest = std::fmod(x, y);
+  double rest = std::abs(x) < y ? x : std::fmod(x, y);  // the call is slow, and seldom needed
   if (rest == 0.0) return 0.0;
   if (rest < 0.0) rest += y;
   return rest;

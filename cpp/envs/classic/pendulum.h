@@ -43,6 +43,7 @@ class Pendulum {
     const double speed = options.get(1, 1.0);
     theta_ = rng.uniform(-angle, angle);
     theta_dot_ = rng.uniform(-speed, speed);
+    look();
   }
 
   Outcome step(const ActionRow& action, Rng&) {
@@ -56,17 +57,19 @@ class Pendulum {
       torque_push = 3.0 * static_cast<double>(torque);
     }
 
-    const double cost = numpy_square(normalized(theta_)) + 0.1 * numpy_square(theta_dot_) + torque_cost;
-    const double speed = theta_dot_ + (gravity_term_ * std::sin(theta_) + torque_push) * kTimeStep;
+    const double cost =
+        numpy_square(normalized(theta_)) + 0.1 * numpy_square(theta_dot_) + torque_cost;
+    const double speed = theta_dot_ + (gravity_term_ * sine_ + torque_push) * kTimeStep;
     theta_dot_ = numpy_clip(speed, -kMaxSpeed, kMaxSpeed);
     theta_ = theta_ + theta_dot_ * kTimeStep;
+    look();
     return {-cost, false, false};
   }
 
   void observe(const Row& row) const {
     float* out = row.observation<float>();
-    out[0] = static_cast<float>(std::cos(theta_));
-    out[1] = static_cast<float>(std::sin(theta_));
+    out[0] = static_cast<float>(cosine_);
+    out[1] = static_cast<float>(sine_);
     out[2] = static_cast<float>(theta_dot_);
   }
 
@@ -77,7 +80,14 @@ class Pendulum {
     return numpy_remainder(angle + std::numbers::pi, 2 * std::numbers::pi) - std::numbers::pi;
   }
 
+  // The sine is observed now and drives the next step: computed once for both.
+  void look() {
+    cosine_ = std::cos(theta_);
+    sine_ = std::sin(theta_);
+  }
+
   double theta_ = 0.0, theta_dot_ = 0.0;
+  double cosine_ = 1.0, sine_ = 0.0;
   double gravity_term_;
 };
 

@@ -20,7 +20,7 @@ class Template {
   // default also fixes the type: bool, std::int64_t, double, std::string or Reals. Leave this out
   // if there is nothing to set.
   static std::vector<ConfigItem> configuration() {
-    return {{"length", std::int64_t{10}}, {"slip", 0.1}, {"players", std::int64_t{1}}};
+    return {{"length", std::int64_t{10}}, {"slip", 0.1}, {"max_num_players", std::int64_t{1}}};
   }
 
   // Reset options: what `reset(options={"start": 3})` may give for one episode. Numbers only, read
@@ -36,7 +36,7 @@ class Template {
                                   std::to_string(options.get(0, 0.0)));
   }
 
-  // Many players: each has rows of its own in observation, action and reward, and the env writes
+  // Many players: `make(..., max_num_players=3)` arrives as the configuration key of that name. Each has rows of its own in observation, action and reward, and the env writes
   // the rewards itself. Leave this out in an env of one player: the engine then takes
   // `Outcome::reward`.
   static constexpr bool kManyPlayers = true;
@@ -44,12 +44,12 @@ class Template {
   // The arrays, from the configuration alone: `make_spec` calls this without building an env. It is
   // also the place to refuse a configuration.
   static EnvSpec spec(const Config& config) {
-    const std::int64_t length = config.integer("length"), players = config.integer("players");
+    const std::int64_t length = config.integer("length"), players = config.integer("max_num_players");
     if (length < 2 || length > kLongest)
       throw std::invalid_argument("length: expected 2 to " + std::to_string(kLongest) + ", got " +
                                   std::to_string(length));
     if (players < 1 || players > kMostPlayers)
-      throw std::invalid_argument("players: expected 1 to " + std::to_string(kMostPlayers) +
+      throw std::invalid_argument("max_num_players: expected 1 to " + std::to_string(kMostPlayers) +
                                   ", got " + std::to_string(players));
     EnvSpec spec;
     // What one player sees: its tile, and how far ahead of it the leader is.
@@ -64,7 +64,7 @@ class Template {
   // Load what is heavy here. From now on an env should not allocate: keep sizes fixed.
   explicit Template(const Config& config)
       : exit_(static_cast<int>(config.integer("length")) - 1),
-        players_(static_cast<int>(config.integer("players"))),
+        players_(static_cast<int>(config.integer("max_num_players"))),
         slip_(config.real("slip")) {}
 
   // Begins an episode. All chance comes from `rng`, which the engine seeds and keeps: then the same

@@ -18,9 +18,9 @@ class Catch {
   static EnvSpec spec(const Config& config) {
     const std::int64_t height = config.integer("height"), width = config.integer("width");
     if (height < 2 || height > kLargest || width < 1 || width > kLargest)
-      throw std::invalid_argument("expected height in 2..." + std::to_string(kLargest) +
-                                  " and width in 1..." + std::to_string(kLargest) + ", got height=" +
-                                  std::to_string(height) + " and width=" + std::to_string(width));
+      throw std::invalid_argument(
+          "expected height from 2 and width from 1 to " + std::to_string(kLargest) +
+          ", got height=" + std::to_string(height) + " and width=" + std::to_string(width));
     EnvSpec spec;
     spec.observation = {box<float>({height, width}, {0.0}, {1.0})};
     spec.action = {discrete(3)};

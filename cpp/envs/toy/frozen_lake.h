@@ -79,8 +79,8 @@ class FrozenLake {
     if (name == "4x4") return "SFFF\nFHFH\nFFFH\nHFFG";
     if (name == "8x8")
       return "SFFFFFFF\nFFFFFFFF\nFFFHFFFF\nFFFFFHFF\nFFFHFFFF\nFHHFFFHF\nFHFFHFHF\nFFFHFFFG";
-    throw std::invalid_argument("map_name: expected '4x4', '8x8' or nothing for a random map, got '" +
-                                name + "'");
+    throw std::invalid_argument(
+        "map_name: expected '4x4', '8x8' or nothing for a random map, got '" + name + "'");
   }
 
   static std::shared_ptr<const LakeMap> map_of(const Config& config) {

@@ -1,0 +1,66 @@
+# The commands of a developer. `make run` and `make test` set everything up by themselves.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CORES := $(shell nproc)
+SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
+
+.PHONY: run test test-cpp bench lint sanitize wheel clean install
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+
+# The package, rebuilt when a source changed.
+$(VENV)/.installed: $(BIN)/python $(SOURCES)
+	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/pip install --quiet ".[test,cli]"
+	@touch $@
+
+install: $(VENV)/.installed
+
+run: install
+	$(BIN)/python -m stepmill.cli.demo
+
+test: install test-cpp
+	$(BIN)/python -m pytest tests
+
+# The core alone, without Python in it.
+build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
+	$(BIN)/pip install --quiet "cmake>=3.21" ninja numpy
+	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DSTEPMILL_PYTHON=OFF -DSTEPMILL_TESTS=ON -DSTEPMILL_WERROR=ON
+	$(BIN)/cmake --build build/tests
+	@touch $@
+
+test-cpp: build/tests/.built
+	$(BIN)/ctest --test-dir build/tests --output-on-failure
+
+bench: install
+	$(BIN)/pip install --quiet ".[bench]"
+	$(BIN)/python -m benchmarks
+
+lint: install
+	$(BIN)/pip install --quiet ".[lint]" "cmake>=3.21" ninja nanobind
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/cmake -S . -B build/lint -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DSTEPMILL_WERROR=ON
+	$(BIN)/cmake --build build/lint
+
+sanitize: $(BIN)/python
+	$(BIN)/pip install --quiet "cmake>=3.21" ninja numpy
+	PYTHON=$(abspath $(BIN))/python cpp/tests/run_sanitizers.sh
+
+# A wheel, and the tests on it in an empty environment.
+wheel: $(BIN)/python
+	$(BIN)/pip install --quiet build
+	rm -rf dist
+	$(BIN)/python -m build --wheel --outdir dist .
+	rm -rf $(VENV)-wheel && $(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/pip install --quiet "$$(ls dist/*.whl)[test,cli]"
+	$(VENV)-wheel/bin/python -m pytest tests
+
+clean:
+	rm -rf build dist $(VENV) $(VENV)-wheel

@@ -1,0 +1,127 @@
+#include "core/arena.h"
+
+#include <sys/stat.h>
+#include <sys/time.h>
+
+#include <cstring>
+#include <new>
+
+#include "tests/check.h"
+
+namespace stepmill {
+namespace {
+
+using Kind = Arena::Kind;
+
+constexpr std::size_t kMegabyte = std::size_t{1} << 20;
+
+bool all_zero(const std::byte* memory, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i)
+    if (memory[i] != std::byte{0}) return false;
+  return true;
+}
+
+std::int64_t backed_bytes(const Arena& arena) {
+  struct stat status{};
+  CHECK(fstat(arena.descriptor(), &status) == 0);
+  return std::int64_t{status.st_blocks} * 512;
+}
+
+TEST(memory_is_zeroed_aligned_and_stays_where_it_is) {
+  for (const Kind kind : {Kind::kPrivate, Kind::kShared}) {
+    const auto arena = Arena::create(kind);
+    CHECK(arena->shared() == (kind == Kind::kShared));
+    const std::size_t first = arena->grow(10, 64);
+    std::byte* const at = arena->at(first);
+    std::memset(at, 7, 10);
+    for (int i = 0; i < 20; ++i) {
+      const std::size_t offset = arena->grow(kMegabyte + 3, 4096);
+      CHECK(offset % 4096 == 0);
+      CHECK(all_zero(arena->at(offset), kMegabyte + 3));
+    }
+    CHECK(arena->at(first) == at);
+    CHECK(at[9] == std::byte{7});
+    CHECK(arena->used() >= 20 * kMegabyte);
+  }
+}
+
+TEST(exhaustion_is_an_error_and_changes_nothing) {
+  for (const Kind kind : {Kind::kPrivate, Kind::kShared}) {
+    const auto arena = Arena::create(kind);
+    const std::size_t offset = arena->grow(100, 64);
+    std::memset(arena->at(offset), 1, 100);
+    const std::size_t used = arena->used();
+    CHECK_THROWS(arena->grow(std::size_t{1} << 50, 64), std::bad_alloc);
+    CHECK_THROWS(arena->grow(~std::size_t{0} - 8, 64), std::bad_alloc);  // the sum overflows
+    CHECK(arena->used() == used);
+    CHECK(arena->at(offset)[99] == std::byte{1});
+    CHECK(arena->at(arena->grow(100, 64))[0] == std::byte{0});
+  }
+}
+
+TEST(punched_pages_read_as_zeros_and_their_neighbours_stay) {
+  for (const Kind kind : {Kind::kPrivate, Kind::kShared}) {
+    const auto arena = Arena::create(kind);
+    const std::size_t offset = arena->grow(kMegabyte, 4096);
+    std::memset(arena->at(offset), 9, kMegabyte);
+    arena->punch(offset + 1, kMegabyte - 2);  // the first and the last page are not whole
+    CHECK(arena->at(offset)[0] == std::byte{9});
+    CHECK(arena->at(offset)[kMegabyte - 1] == std::byte{9});
+    CHECK(arena->at(offset)[kMegabyte / 2] == std::byte{0});
+    arena->punch(offset, 10);  // no whole page: nothing happens
+    CHECK(arena->at(offset)[0] == std::byte{9});
+  }
+}
+
+// A hole that is written to without being backed first would be a SIGBUS where memory is short.
+TEST(a_punched_range_of_shared_memory_can_be_backed_again) {
+  const auto arena = Arena::create(Kind::kShared);
+  const std::size_t offset = arena->grow(kMegabyte, 4096);
+  const std::int64_t before = backed_bytes(*arena);
+  arena->punch(offset, kMegabyte);
+  CHECK(backed_bytes(*arena) <= before - static_cast<std::int64_t>(kMegabyte));
+  arena->back(offset, kMegabyte);
+  CHECK(backed_bytes(*arena) == before);
+}
+
+TEST(an_attached_arena_is_the_same_memory_at_another_address) {
+  const auto arena = Arena::create(Kind::kShared);
+  const std::size_t offset = arena->grow(100, 64);
+  const auto other = Arena::attach(arena->descriptor());
+  CHECK(other->at(offset) != arena->at(offset));
+  arena->at(offset)[5] = std::byte{42};
+  CHECK(other->at(offset)[5] == std::byte{42});
+  const std::size_t later = arena->grow(3 * kMegabyte, 64);
+  other->at(later)[0] = std::byte{43};
+  CHECK(arena->at(later)[0] == std::byte{43});
+}
+
+TEST(only_the_creator_of_an_arena_grows_it) {
+  const auto arena = Arena::create(Kind::kShared);
+  arena->grow(100, 64);
+  const auto other = Arena::attach(arena->descriptor());
+  CHECK_THROWS(other->grow(100, 64), std::bad_alloc);
+}
+
+TEST(a_descriptor_that_is_none_is_refused) { CHECK_THROWS(Arena::attach(-1), std::system_error); }
+
+// A signal interrupts the system call that backs memory; that must not look like no memory.
+TEST(growth_goes_on_after_signals) {
+  static std::atomic<int> signals;
+  struct sigaction before{}, action{};
+  action.sa_handler = [](int) { signals += 1; };
+  sigaction(SIGVTALRM, &action, &before);
+  const itimerval often{{0, 300}, {0, 300}}, never{};
+  setitimer(ITIMER_VIRTUAL, &often, nullptr);
+  const auto arena = Arena::create(Kind::kShared);
+  // The timer counts time outside the kernel too: go on until it has fired a few times.
+  for (int i = 0; i < 400 && signals < 1000; ++i) {
+    arena->grow(4 * kMegabyte, 4096);
+    arena->punch(0, arena->used());
+  }
+  setitimer(ITIMER_VIRTUAL, &never, nullptr);
+  sigaction(SIGVTALRM, &before, nullptr);
+}
+
+}  // namespace
+}  // namespace stepmill

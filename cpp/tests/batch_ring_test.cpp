@@ -1,0 +1,131 @@
+#include "core/batch_ring.h"
+
+#include <array>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "tests/check.h"
+
+namespace stepmill {
+namespace {
+
+struct Ring {
+  Ring(std::int32_t envs, std::int32_t batch)
+      : memory(new(std::align_val_t{kCacheLine}) std::byte[BatchRing::bytes(envs, batch)]{}),
+        ring(memory, envs, batch) {}
+  ~Ring() { ::operator delete[](memory, std::align_val_t{kCacheLine}); }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  std::byte* memory;
+  BatchRing ring;
+};
+
+TEST(slots_are_given_out_one_after_the_other) {
+  Ring r(6, 4);
+  r.ring.open(0, 1000);
+  r.ring.open(1, 2000);
+  auto slots = r.ring.claim(3);
+  CHECK(slots.first == 0u);
+  CHECK(slots.count == 3u);
+  CHECK(slots.offset == 1000u);
+  slots = r.ring.claim(3);  // the batch ends first
+  CHECK(slots.first == 3u);
+  CHECK(slots.count == 1u);
+  slots = r.ring.claim(2);
+  CHECK(slots.first == 0u);
+  CHECK(slots.count == 2u);
+  CHECK(slots.offset == 2000u);
+  CHECK(slots.place == r.ring.place(1));
+}
+
+TEST(sealing_ends_the_open_batch_early) {
+  Ring r(6, 4);
+  r.ring.open(0, 1000);
+  r.ring.open(1, 2000);
+  r.ring.claim(3);
+  CHECK(r.ring.seal(0) == 3u);
+  CHECK(r.ring.seal(0) == 4u);  // no longer open: it counts as full
+  CHECK(r.ring.claim(1).offset == 2000u);
+  CHECK(r.ring.seal(1) == 1u);
+}
+
+TEST(there_is_a_place_for_every_batch_that_can_be_open) {
+  for (std::int32_t envs = 1; envs < 40; ++envs)
+    for (std::int32_t batch = 1; batch <= envs; ++batch) {
+      Ring r(envs, batch);
+      CHECK(r.ring.places() >= static_cast<std::uint32_t>((envs + batch - 1) / batch + 1));
+      CHECK((r.ring.places() & (r.ring.places() - 1)) == 0u);
+    }
+}
+
+TEST(every_slot_is_given_out_once_whatever_the_threads) {
+  constexpr std::uint32_t kBatch = 7;
+  constexpr int kThreads = 4;
+  constexpr std::uint32_t kClaims = test::kSanitized ? 5'000 : 100'000;
+  Ring r(16, kBatch);
+  std::vector<std::vector<std::pair<std::uint64_t, std::uint32_t>>> taken(kThreads);
+  std::vector<std::thread> threads;
+  std::atomic<int> waiting{kThreads};
+  for (std::size_t t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      waiting -= 1;
+      while (waiting > 0) std::this_thread::yield();
+      for (std::uint32_t i = 0; i < kClaims; ++i) {
+        const auto slots = r.ring.claim(1 + i % 3);
+        for (std::uint32_t k = 0; k < slots.count; ++k) taken[t].push_back({slots.place, slots.first + k});
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  // Places come round, so count: every slot of a place is given out equally often, but for the last
+  // round.
+  std::vector<std::vector<std::uint64_t>> count(r.ring.places(), std::vector<std::uint64_t>(kBatch));
+  std::uint64_t total = 0;
+  for (const auto& list : taken)
+    for (const auto& [place, row] : list) {
+      count[place][row] += 1;
+      total += 1;
+    }
+  const std::uint64_t rounds = total / (kBatch * r.ring.places());
+  for (const auto& rows : count)
+    for (const auto n : rows) CHECK((n == rounds || n == rounds + 1) == true);
+}
+
+TEST(the_last_row_wakes_the_caller) {
+  constexpr int kRounds = test::kSanitized ? 2'000 : 50'000;
+  constexpr std::uint32_t kRows = 4;
+  BatchHeader header{};
+  std::array<int, kRows> rows{};
+  std::atomic<int> round{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t row = 0; row < kRows; ++row)
+    threads.emplace_back([&, row] {
+      for (int i = 1; i <= kRounds; ++i) {
+        int seen;
+        while ((seen = round.load()) < i) round.wait(seen);
+        rows[row] = i;
+        commit(header, 1, row == 0, false);
+      }
+    });
+  for (int i = 1; i <= kRounds; ++i) {
+    header.done = 0;
+    header.any_ended = 0;
+    round = i;
+    round.notify_all();
+    // As the pool waits: a lost wake-up would last until the alarm.
+    while (header.done.load(std::memory_order_acquire) < kRows) {
+      header.want.store(kRows, std::memory_order_seq_cst);
+      const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
+      if (done < kRows) futex_wait(header.done, done, std::chrono::hours(1), false);
+      header.want.store(0, std::memory_order_relaxed);
+    }
+    for (const int value : rows) CHECK(value == i);
+    CHECK(header.any_ended.load() == 1u);
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace stepmill

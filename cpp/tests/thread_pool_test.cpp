@@ -1,0 +1,150 @@
+#include "core/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <set>
+
+#include "tests/check.h"
+
+namespace stepmill {
+namespace {
+
+// Work that can be counted: `add` units, each done by some thread.
+struct Work {
+  std::atomic<std::uint64_t> waiting{0}, done{0};
+
+  bool take() {
+    std::uint64_t now = waiting.load();
+    do {
+      if (now == 0) return false;
+    } while (!waiting.compare_exchange_weak(now, now - 1));
+    done += 1;
+    done.notify_all();
+    return true;
+  }
+  void wait_for(std::uint64_t count) {
+    for (std::uint64_t now; (now = done.load()) < count;) done.wait(now);
+  }
+};
+
+TEST(no_thread_is_started_before_there_is_work) {
+  Work work;
+  ThreadPool pool(4, -1, [&] { return work.take(); }, [&] { return work.waiting > 0; });
+  CHECK(pool.started() == 0);
+  CHECK(pool.stopped() == true);
+  pool.call(0);
+  CHECK(pool.started() == 0);
+  work.waiting = 1;
+  pool.call(2);
+  CHECK(pool.started() == 2);
+  work.wait_for(1);
+  pool.call(9);
+  CHECK(pool.started() == 4);
+}
+
+// Threads fall asleep between the rounds: the ring of the bell must never be lost.
+TEST(every_call_gets_its_work_done) {
+  constexpr std::uint64_t kRounds = test::kSanitized ? 5'000 : 50'000;
+  for (const int threads : {1, 2, 5}) {
+    Work work;
+    ThreadPool pool(threads, -1, [&] { return work.take(); }, [&] { return work.waiting.load() > 0; });
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      work.waiting.fetch_add(1, std::memory_order_seq_cst);
+      pool.call(1 + static_cast<int>(round) % threads);
+      work.wait_for(round);
+    }
+    CHECK(work.done.load() == kRounds);
+  }
+}
+
+TEST(stop_waits_for_the_chunk_a_thread_is_in) {
+  std::atomic<int> state{0};  // 1: inside, 2: let go, 3: left
+  ThreadPool pool(
+      1, -1,
+      [&] {
+        if (state != 0) return false;
+        state = 1;
+        state.notify_all();
+        state.wait(1);
+        state = 3;
+        return true;
+      },
+      [&] { return state == 0; });
+  pool.call(1);
+  state.wait(0);
+  pool.ask_to_stop();
+  CHECK(pool.stopped() == false);
+  pool.wait_stopped(std::chrono::milliseconds(1));
+  CHECK(pool.stopped() == false);
+  state = 2;
+  state.notify_all();
+  while (!pool.stopped()) pool.wait_stopped(std::chrono::hours(1));
+  CHECK(state == 3);
+  pool.stop();
+  pool.stop();  // once more does nothing
+}
+
+// Signals are the interpreter's; but a crash inside an env must reach its handler (faulthandler),
+// and a blocked SIGSEGV ends the process without one.
+TEST(threads_take_no_signals_but_those_of_a_crash) {
+  sigset_t mask;
+  sigemptyset(&mask);
+  Work work;
+  ThreadPool pool(
+      1, -1,
+      [&] {
+        if (work.waiting > 0) pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        return work.take();
+      },
+      [&] { return work.waiting > 0; });
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  work.waiting = 1;
+  pool.call(1);
+  work.wait_for(1);
+  for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1}) CHECK(sigismember(&mask, signal) == 1);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) CHECK(sigismember(&mask, signal) == 0);
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  CHECK(sigismember(&after, SIGINT) == sigismember(&before, SIGINT));
+}
+
+TEST(threads_can_be_bound_to_cores) {
+  std::atomic<int> cores{0};
+  Work work;
+  ThreadPool pool(
+      1, 3,
+      [&] {
+        cpu_set_t set;
+        if (work.waiting > 0 && sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+        return work.take();
+      },
+      [&] { return work.waiting > 0; });
+  work.waiting = 1;
+  pool.call(1);
+  work.wait_for(1);
+  CHECK(cores == 1);
+}
+
+// A machine without threads to give: the caller goes on alone.
+TEST(a_thread_that_cannot_be_started_is_no_error) {
+  pthread_attr_t usual, huge;
+  pthread_getattr_default_np(&usual);
+  pthread_attr_init(&huge);
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+  CHECK(pthread_setattr_default_np(&huge) == 0);
+  ThreadPool pool(2, -1, [] { return false; }, [] { return false; });
+  pool.call(2);
+  CHECK(pool.started() == 0);
+  CHECK(pool.stopped() == true);
+  pthread_setattr_default_np(&usual);
+  pool.call(2);
+  CHECK(pool.started() == 2);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&usual);
+}
+
+}  // namespace
+}  // namespace stepmill

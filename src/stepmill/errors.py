@@ -1,0 +1,162 @@
+"""Every exception that stepmill raises.
+
+::
+
+    StepmillError
+    ├── ConfigError             (ValueError)         an argument of make() that cannot be
+    │   ├── UnknownEnvError     (KeyError)           no env of that id
+    │   └── UnknownConfigError  (KeyError)           the env has no such configuration key
+    ├── InputError              (ValueError)         what was passed to send, step or reset
+    │   ├── ActionError                              wrong shape, count or value
+    │   │   └── ActionTypeError (TypeError)          not numbers, or numbers of the wrong type
+    │   ├── EnvIdError          (IndexError)         out of range, repeated, none
+    │   └── ResetOptionError                         an option that the env does not take
+    ├── UsageError              (RuntimeError)       the right call at the wrong time
+    │   ├── InFlightError                            that env has an action under way
+    │   ├── NothingInFlightError                     recv() would wait forever
+    │   ├── NeedsResetError                          the episode is over and autoreset is off
+    │   ├── ClosedError                              the pool is closed
+    │   ├── ForkedError                              the pool belongs to the parent process
+    │   ├── ConcurrentUseError                       another thread is inside the pool
+    │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
+    ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
+    └── EnvError                (RuntimeError)       an env failed; carries the whole batch
+        └── ObservationError    (ValueError)         an env gave what its space does not hold
+
+The standard type in brackets is a base as well, so ``except ValueError`` works.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "ActionError",
+    "ActionTypeError",
+    "ClosedError",
+    "ConcurrentUseError",
+    "ConfigError",
+    "EnvError",
+    "EnvIdError",
+    "ForkedError",
+    "InFlightError",
+    "InputError",
+    "NeedsResetError",
+    "NothingInFlightError",
+    "ObservationError",
+    "RecvTimeoutError",
+    "ResetOptionError",
+    "StepmillError",
+    "UnknownConfigError",
+    "UnknownEnvError",
+    "UnsupportedError",
+    "UsageError",
+]
+
+
+class StepmillError(Exception):
+    """The root: every exception of stepmill is one."""
+
+    # KeyError shows the repr of its argument; a message should be shown as it is.
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ConfigError(StepmillError, ValueError):
+    """An argument of ``make`` that cannot be."""
+
+
+class UnknownEnvError(ConfigError, KeyError):
+    """No env of that id; the message names the nearest ones."""
+
+
+class UnknownConfigError(ConfigError, KeyError):
+    """The env has no such configuration key; the message lists the known ones."""
+
+
+class InputError(StepmillError, ValueError):
+    """What was passed to ``send``, ``step`` or ``reset`` is wrong. Nothing was queued."""
+
+
+class ActionError(InputError):
+    """An action of the wrong shape, count or value."""
+
+
+class ActionTypeError(ActionError, TypeError):
+    """An action that is not made of numbers, or of numbers of the wrong type."""
+
+
+class EnvIdError(InputError, IndexError):
+    """Env ids that are out of range, repeated or missing."""
+
+
+class ResetOptionError(InputError):
+    """A reset option that the env does not take."""
+
+
+class UsageError(StepmillError, RuntimeError):
+    """The right call at the wrong time. Nothing was changed."""
+
+
+class InFlightError(UsageError):
+    """The env has an action under way."""
+
+
+class NothingInFlightError(UsageError):
+    """``recv`` with nothing in flight would wait forever."""
+
+
+class NeedsResetError(UsageError):
+    """The episode is over and autoreset is disabled."""
+
+
+class ClosedError(UsageError):
+    """The pool is closed."""
+
+
+class ForkedError(UsageError):
+    """The pool was made by the parent of this forked process."""
+
+
+class ConcurrentUseError(UsageError):
+    """Another thread is inside the pool."""
+
+
+class UnsupportedError(UsageError, NotImplementedError):
+    """This backend, env or view cannot do that."""
+
+
+class RecvTimeoutError(StepmillError, TimeoutError):
+    """``recv(timeout=...)`` found no complete batch in time. Everything stays in flight."""
+
+
+class EnvError(StepmillError, RuntimeError):
+    """An env failed: in its constructor, ``reset``, ``step`` or elsewhere.
+
+    Raised by ``recv``, ``step`` and ``reset`` after the batch is complete, so nothing is lost:
+    ``batch`` is what the call would have returned, with the failed rows marked in
+    ``info["abnormal"]``, and ``errors`` holds one error for every failed row, this one first.
+    The env's own exception is the ``__cause__``, where the env is a Python one.
+    """
+
+    batch: Any = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        env_id: int | None = None,
+        phase: str | None = None,
+        episode: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.env_id = env_id
+        self.phase = phase
+        self.episode = episode
+        self.step = step
+        self.errors: list[EnvError] = [self]
+
+
+class ObservationError(EnvError, ValueError):
+    """An env gave an observation that its space does not hold."""

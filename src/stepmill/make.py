@@ -1,0 +1,231 @@
+"""``make`` and its kin: from an id, a class or a factory to a pool."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.errors import ConfigError
+from stepmill.pool.inline import InlinePool, python_spaces
+from stepmill.pool.native import native_pool
+from stepmill.pool.settings import Settings, check_settings
+from stepmill.pool.source import NativeSource, PythonSource, find_source
+from stepmill.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from stepmill.views.dm import DmPool
+    from stepmill.views.gym import GymPool
+    from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
+
+EnvType = Literal["gymnasium", "gym", "dm"]
+
+_open_pools: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@overload
+def make(task_id: Any, env_type: Literal["gymnasium"] = ..., **arguments: Any) -> GymnasiumPool: ...
+@overload
+def make(task_id: Any, env_type: Literal["gym"], **arguments: Any) -> GymPool: ...
+@overload
+def make(task_id: Any, env_type: Literal["dm"], **arguments: Any) -> DmPool: ...
+def make(
+    task_id: Any,
+    env_type: EnvType = "gymnasium",
+    *,
+    num_envs: int = 1,
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+    num_workers: int | None = None,
+    seed: int | Sequence[int] = 42,
+    backend: str = "auto",
+    autoreset: str = "next_step",
+    max_episode_steps: int | None = None,
+    max_num_players: int = 1,
+    thread_affinity_offset: int = -1,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+    start_timeout: float = 60,
+    on_error: str = "raise",
+    max_restarts: int = 3,
+    action_bounds: str = "pass",
+    output: str = "numpy",
+    env_config: Sequence[Mapping[str, Any]] | None = None,
+    **config: Any,
+) -> Any:
+    """Makes a pool of envs.
+
+    Args:
+        task_id: An id (``list_all_envs()``, or any of Gymnasium's), an env class or factory, or a list of
+            these, one an env. A factory with a parameter ``env_id`` or ``worker_id`` is given it.
+        env_type: The interface: ``"gymnasium"``, ``"gym"`` or ``"dm"``.
+        num_envs: How many envs.
+        batch_size: How many results make a batch; fewer than ``num_envs`` is async mode.
+        num_threads: Threads that step native envs, the calling one included; ``min(batch_size, cores)``
+            by default.
+        num_workers: For worker processes.
+        seed: Env i is seeded with ``seed + i``; or a list, one an env.
+        backend: ``"thread"`` (native envs on threads), ``"inline"`` (all in the calling thread) or
+            ``"auto"``: threads for native envs, inline for Python ones.
+        autoreset: ``"next_step"``, ``"same_step"`` or ``"disabled"``.
+        max_episode_steps: The time limit of an episode; the env's own by default.
+        max_num_players: Rows that an env of many players may fill.
+        thread_affinity_offset: The core that the first thread is bound to; -1 binds none.
+        step_timeout: For worker processes: seconds a step may take.
+        reset_timeout: For worker processes: seconds a reset may take.
+        start_timeout: Seconds that building the envs may take, where they are built in workers.
+        on_error: ``"raise"`` an error that carries the batch when an env fails, or ``"restart"`` the env
+            and only mark its row.
+        max_restarts: With ``"restart"``: failures in a row of one env at which to raise after all.
+        action_bounds: What happens to Box actions outside their bounds: ``"pass"``, ``"clip"``, ``"error"``.
+        output: ``"numpy"``.
+        env_config: Configurations of single envs, a dict each, over ``config``.
+        **config: The env's own configuration.
+    """
+    source, settings, spec = _prepare(
+        task_id,
+        env_type,
+        env_config,
+        config,
+        num_envs=num_envs,
+        batch_size=batch_size,
+        num_threads=num_threads,
+        num_workers=num_workers,
+        seed=seed,
+        backend=backend,
+        autoreset=autoreset,
+        max_episode_steps=max_episode_steps,
+        max_num_players=max_num_players,
+        thread_affinity_offset=thread_affinity_offset,
+        step_timeout=step_timeout,
+        reset_timeout=reset_timeout,
+        start_timeout=start_timeout,
+        on_error=on_error,
+        max_restarts=max_restarts,
+        action_bounds=action_bounds,
+        output=output,
+    )
+    core: Any = native_pool(source, settings) if isinstance(source, NativeSource) else InlinePool(source, settings)
+    if spec is None:
+        spec = _spec(source, settings, core.observation.space, core.action.space)
+    threaded = isinstance(source, NativeSource) and settings.backend != "inline"
+    pool = _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
+    _open_pools.add(pool)
+    return pool
+
+
+def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
+    """``make(task_id, "gymnasium", ...)``."""
+    return make(task_id, "gymnasium", **arguments)
+
+
+def make_gym(task_id: Any, **arguments: Any) -> GymPool:
+    """``make(task_id, "gym", ...)``."""
+    return make(task_id, "gym", **arguments)
+
+
+def make_dm(task_id: Any, **arguments: Any) -> DmPool:
+    """``make(task_id, "dm", ...)``."""
+    return make(task_id, "dm", **arguments)
+
+
+def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -> PoolSpec:
+    """Spaces and configuration of what ``make`` would give, without its pool.
+
+    Native envs are described without building one. A Python env only tells its spaces once it exists, so
+    one is built and closed again.
+    """
+    keys = make.__kwdefaults__
+    given = {key: arguments.pop(key, default) for key, default in keys.items() if key != "env_config"}
+    env_config = arguments.pop("env_config", None)
+    source, settings, spec = _prepare(task_id, env_type, env_config, arguments, **given)
+    if spec is None:
+        assert isinstance(source, PythonSource)
+        spec = _spec(source, settings, *python_spaces(source))
+    return spec
+
+
+def _prepare(
+    task_id: Any,
+    env_type: Any,
+    env_config: Sequence[Mapping[str, Any]] | None,
+    config: dict[str, Any],
+    **arguments: Any,
+) -> tuple[NativeSource | PythonSource, Settings, PoolSpec | None]:
+    if env_type not in ("gymnasium", "gym", "dm"):
+        raise ConfigError(f"env_type: expected 'gymnasium', 'gym' or 'dm', got {env_type!r}")
+    if isinstance(task_id, list | tuple) and "num_envs" in arguments and arguments["num_envs"] == 1:
+        arguments["num_envs"] = len(task_id)
+    reward_dtype = "float64" if env_type == "gymnasium" else "float32"
+    settings = check_settings(**arguments, reward_dtype=reward_dtype)
+    source = find_source(
+        task_id,
+        settings.num_envs,
+        config,
+        env_config,
+        settings.backend,
+        settings.max_episode_steps,
+        settings.max_num_players,
+    )
+    if isinstance(source, PythonSource):
+        return source, settings, None
+    return source, settings, _spec(source, settings, source.observation_space, source.action_space)
+
+
+def _spec(
+    source: NativeSource | PythonSource,
+    settings: Settings,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+) -> PoolSpec:
+    return PoolSpec(
+        id=source.id,
+        observation_space=observation_space,
+        action_space=action_space,
+        reward_space=spaces.Box(-np.inf, np.inf, (), np.dtype(settings.reward_dtype).type),
+        config={
+            "task_id": source.id,
+            "num_envs": settings.num_envs,
+            "batch_size": settings.batch_size,
+            "num_threads": settings.num_threads,
+            "seed": list(settings.seeds),
+            "autoreset": settings.autoreset,
+            "max_episode_steps": source.max_episode_steps,
+            "max_num_players": settings.max_num_players,
+            "thread_affinity_offset": settings.thread_affinity_offset,
+            "on_error": settings.on_error,
+            "max_restarts": settings.max_restarts,
+            "action_bounds": settings.action_bounds,
+            **source.config,
+        },
+        env_configs=source.env_configs,
+        max_episode_steps=source.max_episode_steps,
+        reward_threshold=source.reward_threshold,
+    )
+
+
+def _view(env_type: EnvType) -> Any:
+    if env_type == "gymnasium":
+        from stepmill.views.gymnasium import GymnasiumPool
+
+        return GymnasiumPool
+    if env_type == "gym":
+        from stepmill.views.gym import GymPool
+
+        return GymPool
+    from stepmill.views.dm import DmPool
+
+    return DmPool
+
+
+@atexit.register
+def _close_open_pools() -> None:
+    """Ends threads while the interpreter is still whole."""
+    for pool in list(_open_pools):
+        pool.close()

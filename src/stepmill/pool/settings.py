@@ -1,0 +1,143 @@
+"""The arguments of ``make``, checked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stepmill import _native
+from stepmill.errors import ConfigError, UnsupportedError
+
+__all__ = ["AUTORESET_MODES", "Settings", "check_seeds", "check_settings"]
+
+Autoreset = Literal["next_step", "same_step", "disabled"]
+
+# In the order of sm_autoreset in cpp/core/env_table.h.
+AUTORESET_MODES = ("next_step", "same_step", "disabled")
+# In the order of Bounds in cpp/bindings/array_input.h.
+ACTION_BOUNDS = ("pass", "clip", "error")
+BACKENDS = ("auto", "thread", "inline")
+SEED_LIMIT = 2**63
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pool runs its envs, whatever they are."""
+
+    num_envs: int
+    batch_size: int
+    num_threads: int
+    seeds: tuple[int, ...]
+    backend: str
+    autoreset: Autoreset
+    max_episode_steps: int | None
+    max_num_players: int
+    thread_affinity_offset: int
+    on_error: str
+    max_restarts: int
+    action_bounds: str
+    reward_dtype: str
+
+    @property
+    def is_async(self) -> bool:
+        return self.batch_size < self.num_envs
+
+
+def check_settings(
+    *,
+    num_envs: Any,
+    batch_size: Any,
+    num_threads: Any,
+    num_workers: Any,
+    seed: Any,
+    backend: Any,
+    autoreset: Any,
+    max_episode_steps: Any,
+    max_num_players: Any,
+    thread_affinity_offset: Any,
+    step_timeout: Any,
+    reset_timeout: Any,
+    start_timeout: Any,
+    on_error: Any,
+    max_restarts: Any,
+    action_bounds: Any,
+    output: Any,
+    reward_dtype: str,
+) -> Settings:
+    """Checks what the user passed to ``make`` and fills in what depends on the machine."""
+    envs = whole_number("num_envs", num_envs, 1, 2**31 - 1)
+    batch = envs if batch_size is None else whole_number("batch_size", batch_size, 1, envs)
+    if num_threads is None:
+        threads = min(batch, _native.available_cores())
+    else:
+        threads = min(whole_number("num_threads", num_threads, 0, 4096), envs)
+        threads = threads or min(batch, _native.available_cores())
+    one_of("backend", backend, BACKENDS)
+    if num_workers is not None:
+        raise UnsupportedError("num_workers is for worker processes; this backend has threads: use num_threads")
+    for name, value in (("step_timeout", step_timeout), ("reset_timeout", reset_timeout)):
+        if value is not None:
+            raise UnsupportedError(
+                f"{name}={value!r}: a deadline needs an env that can be interrupted, and neither the inline nor "
+                "the thread backend can do that. recv(timeout=...) limits the wait of the caller"
+            )
+    if isinstance(start_timeout, bool) or not isinstance(start_timeout, int | float) or start_timeout <= 0:
+        raise ConfigError(f"start_timeout: expected seconds > 0, got {start_timeout!r}")
+    one_of("autoreset", autoreset, AUTORESET_MODES)
+    one_of("on_error", on_error, ("raise", "restart"))
+    one_of("action_bounds", action_bounds, ACTION_BOUNDS)
+    one_of("output", output, ("numpy",))
+    return Settings(
+        num_envs=envs,
+        batch_size=batch,
+        num_threads=threads,
+        seeds=tuple(s for s in check_seeds(seed, range(envs)) if s is not None),
+        backend=backend,
+        autoreset=autoreset,
+        max_episode_steps=None
+        if max_episode_steps is None
+        else whole_number("max_episode_steps", max_episode_steps, 1, 2**31 - 1),
+        max_num_players=whole_number("max_num_players", max_num_players, 1, 2**15),
+        thread_affinity_offset=whole_number("thread_affinity_offset", thread_affinity_offset, -1, 2**15),
+        on_error=on_error,
+        max_restarts=whole_number("max_restarts", max_restarts, 0, 255),
+        action_bounds=action_bounds,
+        reward_dtype=reward_dtype,
+    )
+
+
+def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:
+    """A seed for each env: ``seed + env_id`` from one number, or one by one from a list."""
+    if isinstance(seed, Sequence) or hasattr(seed, "__array__") and getattr(seed, "ndim", 0):
+        if len(seed) != len(env_ids):
+            raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one an env, got {len(seed)}")
+        return [None if allow_none and one is None else _seed(one) for one in seed]
+    first = _seed(seed)
+    seeds = [first + env_id for env_id in env_ids]
+    if seeds and max(seeds) >= SEED_LIMIT:
+        raise ConfigError(f"seed: expected seed + env id below 2**63, got {max(seeds)}")
+    return list(seeds)
+
+
+def _seed(value: Any) -> int:
+    return whole_number("seed", value, 0, SEED_LIMIT - 1)
+
+
+def whole_number(name: str, value: Any, low: int, high: int) -> int:
+    """``value`` as an int in [low, high], or an error that says so."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}: expected a whole number, got {value!r}") from None
+    if not low <= number <= high:
+        raise ConfigError(f"{name}: expected a whole number in [{low}, {high}], got {number}")
+    return number
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")

@@ -1,0 +1,268 @@
+"""What stands behind a task id: native envs, or the factories of Python ones."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+
+from stepmill import _native
+from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnsupportedError
+from stepmill.registry import EnvRecord, GymnasiumFactory, find
+from stepmill.spaces import Tree, native_tree, space_of
+
+__all__ = ["NativeSource", "PythonSource", "find_source"]
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """Envs compiled into the engine, a configuration for each."""
+
+    id: str
+    env_class: str
+    configs: list[dict[str, Any]]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    observation_tree: Tree
+    action_tree: Tree
+    max_num_players: int
+    info_keys: tuple[str, ...]
+    max_episode_steps: int | None
+    reward_threshold: float | None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the first env, every key present."""
+        return {**_native.default_config(self.env_class), **self.configs[0]}
+
+    @property
+    def env_configs(self) -> list[dict[str, Any]]:
+        """The configuration of every env, every key present."""
+        defaults = _native.default_config(self.env_class)
+        return [{**defaults, **one} for one in self.configs]
+
+
+@dataclass(frozen=True)
+class PythonEnv:
+    """How one Python env is built, and the time limit that the engine puts on it."""
+
+    factory: Callable[..., Any]
+    config: dict[str, Any]
+    max_episode_steps: int | None
+
+
+@dataclass(frozen=True)
+class PythonSource:
+    """Python envs, each built from its own factory."""
+
+    id: str
+    envs: list[PythonEnv]
+    max_episode_steps: int | None
+    reward_threshold: float | None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the first env."""
+        return dict(self.envs[0].config)
+
+    @property
+    def env_configs(self) -> list[dict[str, Any]]:
+        """The configuration of every env."""
+        return [dict(env.config) for env in self.envs]
+
+    def build(self, env_id: int) -> Any:
+        """Builds one env; its own exception is the cause of ours."""
+        recipe = self.envs[env_id]
+        try:
+            env = recipe.factory(**_with_ids(recipe, env_id))
+        except Exception as error:
+            raise EnvError(
+                f"the constructor of env {env_id} ({self.id}) failed: {type(error).__name__}: {error}",
+                env_id=env_id,
+                phase="constructor",
+            ) from error
+        missing = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
+        if missing:
+            raise ConfigError(
+                f"env {env_id} ({self.id}): expected a gymnasium.Env, got a {type(env).__name__} "
+                f"without {', '.join(missing)}"
+            )
+        return env
+
+
+def find_source(
+    task_id: Any,
+    num_envs: int,
+    config: Mapping[str, Any],
+    env_config: Sequence[Mapping[str, Any]] | None,
+    backend: str,
+    max_episode_steps: int | None,
+    max_num_players: int,
+) -> NativeSource | PythonSource:
+    """Finds the envs of a pool. Builds none of them."""
+    tasks = list(task_id) if isinstance(task_id, list | tuple) else [task_id] * num_envs
+    if len(tasks) != num_envs:
+        raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
+    configs = _configs(num_envs, config, env_config)
+    # Native envs draw no pictures; where one is asked for, Gymnasium's twin runs instead.
+    renders = any(one.get("render_mode") is not None for one in configs)
+    if isinstance(tasks[0], str) and all(task == tasks[0] for task in tasks):
+        record = find(tasks[0])
+        if record.native is not None and (backend == "thread" or not renders):
+            return _native_source(record, configs, max_episode_steps, max_num_players)
+    if backend == "thread":
+        raise UnsupportedError(
+            f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='inline' or 'auto'"
+        )
+    if max_num_players != 1:
+        raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
+    envs = [
+        _python_env(task, one, max_episode_steps) for task, one in zip(tasks, configs, strict=True)
+    ]
+    record = find(tasks[0]) if isinstance(tasks[0], str) else None
+    return PythonSource(
+        _name(tasks[0]),
+        envs,
+        max_episode_steps or (record.max_episode_steps if record else None),
+        record.reward_threshold if record else None,
+    )
+
+
+def _configs(
+    num_envs: int, config: Mapping[str, Any], env_config: Sequence[Mapping[str, Any]] | None
+) -> list[dict[str, Any]]:
+    if env_config is None:
+        return [dict(config) for _ in range(num_envs)]
+    if isinstance(env_config, Mapping) or not isinstance(env_config, Sequence):
+        raise ConfigError(f"env_config: expected a list of dicts, one an env, got a {type(env_config).__name__}")
+    if len(env_config) != num_envs:
+        raise ConfigError(f"env_config: expected {num_envs} dicts, one an env, got {len(env_config)}")
+    for i, one in enumerate(env_config):
+        if not isinstance(one, Mapping):
+            raise ConfigError(f"env_config[{i}]: expected a dict, got {one!r}")
+    return [{**config, **one} for one in env_config]
+
+
+def _native_source(
+    record: EnvRecord, configs: list[dict[str, Any]], max_episode_steps: int | None, max_num_players: int
+) -> NativeSource:
+    env_class = record.native
+    assert env_class is not None
+    known = _native.default_config(env_class)
+    whole = []
+    for one in configs:
+        given = {**record.config, **one}
+        if given.get("render_mode", 0) is None:
+            del given["render_mode"]
+        if "render_mode" in given:
+            raise UnsupportedError(
+                f"render_mode: {record.id} is native and draws no pictures. "
+                f"make('gymnasium:{record.id}', backend='inline', render_mode=...) runs Gymnasium's own env"
+            )
+        if "max_num_players" in known:
+            given["max_num_players"] = max_num_players
+        elif max_num_players != 1:
+            raise ConfigError(f"max_num_players: {record.id} has one player an env, got {max_num_players}")
+        check_keys(record.id, given, known)
+        whole.append(given)
+    described = [_native.describe(env_class, one) for one in _distinct(whole)]
+    for other in described[1:]:
+        if other != described[0]:
+            raise ConfigError(f"env_config: the envs of one pool share their spaces, but these {record.id} differ")
+    spec = described[0]
+    observation_tree = native_tree(spec["observation_tree"], spec["observation"])
+    action_tree = native_tree(spec["action_tree"], spec["action"])
+    return NativeSource(
+        id=record.id,
+        env_class=env_class,
+        configs=whole,
+        observation_space=space_of(observation_tree, spec["observation"]),
+        action_space=space_of(action_tree, spec["action"]),
+        observation_tree=observation_tree,
+        action_tree=action_tree,
+        max_num_players=spec["max_num_players"],
+        info_keys=tuple(leaf["name"] for leaf in spec["info"]),
+        max_episode_steps=max_episode_steps or record.max_episode_steps,
+        reward_threshold=record.reward_threshold,
+    )
+
+
+def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each different configuration once: thousands of envs usually share one."""
+    out: list[dict[str, Any]] = []
+    for one in configs:
+        if not any(one == seen for seen in out):
+            out.append(one)
+    return out
+
+
+def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> PythonEnv:
+    if isinstance(task, str):
+        record = find(task)
+        if record.factory is None:  # a native id that must run as Python: Gymnasium's env of that name
+            record = find(f"gymnasium:{task}")
+        given = {**record.config, **config}
+        limit = max_episode_steps or record.max_episode_steps
+        assert record.factory is not None
+        if isinstance(record.factory, GymnasiumFactory):
+            check_keys(task, given, record.factory.known_keys())
+            if max_episode_steps is not None:
+                given["max_episode_steps"] = max_episode_steps
+            limit = None  # Gymnasium's own wrapper keeps the limit
+        else:
+            check_keys(task, given, accepted_keys(record.factory))
+        return PythonEnv(record.factory, given, limit)
+    if not callable(task):
+        raise ConfigError(
+            f"task_id: expected an id, an env class, a factory or a list of these, got {task!r}"
+            + (". An env that exists already cannot be copied: pass a function that makes one" if hasattr(task, "step") else "")
+        )
+    check_keys(_name(task), config, accepted_keys(task))
+    return PythonEnv(task, config, max_episode_steps)
+
+
+def _with_ids(recipe: PythonEnv, env_id: int) -> dict[str, Any]:
+    """The configuration, with the ids that the factory asks for by name."""
+    config = dict(recipe.config)
+    parameters = _parameters(recipe.factory)
+    for name, value in (("env_id", env_id), ("worker_id", 0)):
+        if name in parameters and name not in config:
+            config[name] = value
+    return config
+
+
+def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None) -> None:
+    """Every key given is known, or an error names the unknown one, the nearest and all others."""
+    if known is None:
+        return
+    known = list(known)
+    for key in given:
+        if key in known:
+            continue
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else "."
+        listing = ", ".join(known) if known else "none"
+        raise UnknownConfigError(f"{name} has no config key {key!r}{hint} Known keys: {listing}")
+
+
+def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
+    """The keyword arguments of a factory; None where it takes any."""
+    parameters = _parameters(factory)
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return None
+    return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
+        return {"kwargs": inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)}
+
+
+def _name(task: Any) -> str:
+    return task if isinstance(task, str) else getattr(task, "__name__", type(task).__name__)

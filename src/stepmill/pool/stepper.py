@@ -1,0 +1,157 @@
+"""The autoreset state machine of Python envs: what one action does to one env.
+
+The same machine as ``cpp/core/stepper.h``, which draws it. Every backend that steps Python envs uses
+this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from stepmill.pool.faults import Fault
+
+__all__ = ["EnvStepper", "ResetRequest", "Row"]
+
+
+@dataclass(frozen=True)
+class ResetRequest:
+    """What a reset is given."""
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+
+
+class Phase(Enum):
+    """FRESH: never reset. LIVE: inside an episode. ENDED: must be reset before it steps."""
+
+    FRESH = auto()
+    LIVE = auto()
+    ENDED = auto()
+
+
+@dataclass(slots=True)
+class Row:
+    """What one action gave: a row of the next batch."""
+
+    observation: Any = None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: dict[str, Any] | None = None
+    elapsed: int = 0
+    ended: bool = False
+    episode_return: float = 0.0
+    episode_length: int = 0
+    final_observation: Any = None
+    final_info: dict[str, Any] | None = None
+    fault: Fault | None = None
+
+
+class EnvStepper:
+    """One Python env and its place in an episode."""
+
+    def __init__(
+        self, env: Any, env_id: int, autoreset: str, max_episode_steps: int | None, seed: int, check: Any
+    ) -> None:
+        self.env = env
+        self.env_id = env_id
+        self.phase = Phase.FRESH
+        self._autoreset = autoreset
+        self._limit = max_episode_steps
+        self._check = check  # raises where the observation does not fit the space
+        self._next_reset = ResetRequest(seed=seed)
+        self._elapsed = 0
+        self._return = 0.0
+        self._episode = 0
+        self._failures = 0
+        self._look = False
+        self.last_observation: Any = None
+
+    @property
+    def needs_reset(self) -> bool:
+        return self.phase is Phase.ENDED
+
+    def request_reset(self, request: ResetRequest) -> None:
+        """The next action is a reset with these arguments."""
+        if request.seed is None and self.phase is Phase.FRESH:
+            request = ResetRequest(self._next_reset.seed, request.options)
+        self._next_reset = request
+        self.phase = Phase.FRESH
+
+    def request_look(self) -> None:
+        """The next action shows where the env stands and moves nothing."""
+        self._look = True
+
+    def advance(self, action: Any) -> Row:
+        """Does one action, or the reset that stands for it."""
+        where = "reset"
+        look, self._look = self._look, False
+        if look and self.last_observation is not None:
+            return Row(self.last_observation, elapsed=self._elapsed)
+        try:
+            if self.phase is not Phase.LIVE:
+                row = Row()
+                self._reset(row)
+                return row
+            where = "step"
+            return self._step(action)
+        except (Exception, SystemExit) as error:
+            return self.fail(where, error)
+
+    def _reset(self, row: Row) -> None:
+        request = self._next_reset
+        observation, info = self.env.reset(seed=request.seed, options=request.options)
+        self._check(self.env_id, observation)
+        self._next_reset = ResetRequest()
+        self.phase = Phase.LIVE
+        self._elapsed = 0
+        self._return = 0.0
+        self._episode += 1
+        row.observation, row.info, row.elapsed = observation, info, 0
+        self.last_observation = observation
+
+    def _step(self, action: Any) -> Row:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._check(self.env_id, observation)
+        self._elapsed += 1
+        self._return += float(reward)
+        truncated = bool(truncated) or self._elapsed == self._limit
+        row = Row(observation, float(reward), bool(terminated), truncated, info, self._elapsed)
+        self._failures = 0
+        self.last_observation = observation
+        if row.terminated or truncated:
+            self._end(row)
+        return row
+
+    def _end(self, row: Row) -> None:
+        row.ended = True
+        row.episode_return = self._return
+        row.episode_length = self._elapsed
+        self.phase = Phase.ENDED
+        if self._autoreset != "same_step":
+            return
+        row.final_observation, row.final_info = row.observation, row.info
+        try:
+            self._reset(row)
+        except (Exception, SystemExit) as error:
+            # Reward and end stand; the observation is the final one, and the next action resets.
+            row.fault = self._fault("reset", error)
+
+    def fail(self, where: str, error: BaseException) -> Row:
+        """A failure fills its row like any result."""
+        self.phase = Phase.ENDED
+        return Row(truncated=True, elapsed=self._elapsed, fault=self._fault(where, error))
+
+    def _fault(self, where: str, error: BaseException) -> Fault:
+        self._failures += 1
+        return Fault(
+            self.env_id,
+            where,
+            self._episode,
+            self._elapsed,
+            self._failures,
+            f"{type(error).__name__}: {error}",
+            error,
+        )

@@ -1,0 +1,121 @@
+"""Which ids there are, and what stands behind each."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepmill.errors import ConfigError, UnknownEnvError
+
+__all__ = ["EnvRecord", "find", "list_all_envs", "register"]
+
+
+@dataclass(frozen=True)
+class EnvRecord:
+    """One id: a native env class, or a factory of Python envs, with its defaults."""
+
+    id: str
+    native: str | None = None
+    factory: Callable[..., Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+
+
+_records: dict[str, EnvRecord] = {}
+
+
+def register(
+    id: str,
+    factory: Callable[..., Any] | None = None,
+    *,
+    native: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    max_episode_steps: int | None = None,
+    reward_threshold: float | None = None,
+) -> None:
+    """Makes ``make(id)`` know an env.
+
+    Args:
+        id: The name, such as ``"MyEnv-v0"``.
+        factory: A class or function that returns a ``gymnasium.Env``.
+        native: In place of a factory, the name of an env class compiled into this build.
+        config: Defaults passed to the factory or the native class.
+        max_episode_steps: The time limit; ``None`` for none.
+        reward_threshold: The mean return at which the env counts as solved, if there is one.
+    """
+    if (factory is None) == (native is None):
+        raise ConfigError(f"register({id!r}): expected either a factory or native=..., got both or neither")
+    if factory is not None and not callable(factory):
+        raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
+    _records[id] = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
+
+
+def list_all_envs() -> list[str]:
+    """The ids that stepmill itself knows. ``make`` also takes every id of Gymnasium's registry."""
+    return sorted(_records)
+
+
+def find(id: str) -> EnvRecord:
+    """The record of an id, from here or from Gymnasium."""
+    record = _records.get(id)
+    if record is not None:
+        return record
+    import gymnasium
+
+    try:
+        spec = gymnasium_spec(id)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        known = {*_records, *gymnasium.registry}
+        near = difflib.get_close_matches(id, known, n=4, cutoff=0.5)
+        hint = f", did you mean {' or '.join(near)}?" if near else ""
+        raise UnknownEnvError(
+            f"unknown env id {id!r}{hint} list_all_envs() lists stepmill's own; ids of Gymnasium work too"
+        ) from error
+    return EnvRecord(
+        id,
+        factory=GymnasiumFactory(id),
+        max_episode_steps=spec.max_episode_steps,
+        reward_threshold=spec.reward_threshold,
+    )
+
+
+def gymnasium_spec(id: str) -> Any:
+    """Gymnasium's record of an id; ``module:id`` imports the module first, as ``gymnasium.make`` does."""
+    import gymnasium
+
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gymnasium.spec(name)
+
+
+@dataclass(frozen=True)
+class GymnasiumFactory:
+    """Makes envs of an id in Gymnasium's registry. The engine checks what they return."""
+
+    id: str
+
+    def __call__(self, **config: Any) -> Any:
+        import gymnasium
+
+        config.setdefault("disable_env_checker", True)
+        return gymnasium.make(self.id, **config)
+
+    def known_keys(self) -> list[str] | None:
+        """The keyword arguments of the env class, and those that ``gymnasium.make`` adds."""
+        from gymnasium.envs.registration import load_env_creator
+
+        entry_point = gymnasium_spec(self.id).entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        try:
+            parameters = inspect.signature(creator).parameters  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return None
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return None
+        return [*parameters, "render_mode", "disable_env_checker"]

@@ -1,0 +1,188 @@
+"""Gymnasium spaces and the flat arrays that the engine moves.
+
+A space is a tree; its leaves are arrays of a fixed shape and type, and only those reach the engine.
+Spaces without a fixed array form (Text, Sequence, Graph, OneOf, custom ones) become *object leaves*:
+their values travel beside the arrays as Python objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+__all__ = ["FlatSpace", "Leaf", "LeafKind", "Tree", "flatten", "map_object_leaves", "space_of", "spec_of"]
+
+# An int is a leaf (negative: object leaf -1 - k); tuples and dicts hold more.
+Tree = Any
+
+
+class LeafKind(IntEnum):
+    """The kinds of ``cpp/core/spec.h``, by the same numbers."""
+
+    BOX = 0
+    DISCRETE = 1
+    MULTI_DISCRETE = 2
+    MULTI_BINARY = 3
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a space: ``cpp/core/spec.h`` describes the fields."""
+
+    name: str
+    kind: LeafKind
+    dtype: str
+    shape: tuple[int, ...]
+    low: list[float] = field(default_factory=lambda: [-np.inf])
+    high: list[float] = field(default_factory=lambda: [np.inf])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": int(self.kind),
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+@dataclass(frozen=True)
+class FlatSpace:
+    """A space as the engine sees it."""
+
+    space: spaces.Space[Any]
+    tree: Tree
+    leaves: list[Leaf]
+    object_spaces: list[spaces.Space[Any]]
+
+
+_HELD_DTYPES = frozenset(
+    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+)
+
+
+def flatten(space: spaces.Space[Any]) -> FlatSpace:
+    """The leaves of a space, and the tree that puts them together again."""
+    leaves: list[Leaf] = []
+    object_spaces: list[spaces.Space[Any]] = []
+
+    def visit(part: spaces.Space[Any], path: str) -> Tree:
+        if isinstance(part, spaces.Dict):
+            return {key: visit(child, f"{path}.{key}" if path else str(key)) for key, child in part.items()}
+        if isinstance(part, spaces.Tuple):
+            return tuple(visit(child, f"{path}.{i}" if path else str(i)) for i, child in enumerate(part.spaces))
+        leaf = _leaf_of(part, path)
+        if leaf is None:
+            object_spaces.append(part)
+            return -len(object_spaces)
+        leaves.append(leaf)
+        return len(leaves) - 1
+
+    tree = visit(space, "")
+    return FlatSpace(space, tree, leaves, object_spaces)
+
+
+def _leaf_of(space: spaces.Space[Any], name: str) -> Leaf | None:
+    if isinstance(space, spaces.Box) and space.dtype.name in _HELD_DTYPES:
+        low, high = _bounds(space.low), _bounds(space.high)
+        return Leaf(name, LeafKind.BOX, space.dtype.name, space.shape, low, high)
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return Leaf(
+            name, LeafKind.DISCRETE, np.dtype(space.dtype).name, (), [float(start)], [float(start + int(space.n) - 1)]
+        )
+    if isinstance(space, spaces.MultiDiscrete):
+        start = np.asarray(space.start)
+        low, high = _bounds(start), _bounds(start + space.nvec - 1)
+        return Leaf(name, LeafKind.MULTI_DISCRETE, space.dtype.name, space.shape, low, high)
+    if isinstance(space, spaces.MultiBinary):
+        return Leaf(name, LeafKind.MULTI_BINARY, space.dtype.name, space.shape, [0.0], [1.0])
+    return None
+
+
+def _bounds(array: np.ndarray) -> list[float]:
+    """The values as one number where all are equal: images have thousands of them."""
+    flat = np.asarray(array, np.float64).ravel()
+    if flat.size and (flat == flat[0]).all():
+        flat = flat[:1]
+    return flat.tolist() or [0.0]
+
+
+_TREE_SINGLE, _TREE_TUPLE, _TREE_DICT = range(3)
+
+
+def native_tree(kind: int, leaves: list[dict[str, Any]]) -> Tree:
+    """The tree of a native env's leaves, from ``cpp/core/spec.h``'s ``Tree``."""
+    if kind == _TREE_SINGLE:
+        return 0
+    if kind == _TREE_TUPLE:
+        return tuple(range(len(leaves)))
+    return {leaf["name"]: i for i, leaf in enumerate(leaves)}
+
+
+def space_of(tree: Tree, leaves: list[dict[str, Any]]) -> spaces.Space[Any]:
+    """The Gymnasium space of a native env's leaves."""
+    if isinstance(tree, dict):
+        return spaces.Dict({key: space_of(child, leaves) for key, child in tree.items()})
+    if isinstance(tree, tuple):
+        return spaces.Tuple([space_of(child, leaves) for child in tree])
+    leaf = leaves[tree]
+    kind, dtype, shape = LeafKind(leaf["kind"]), np.dtype(leaf["dtype"]), tuple(leaf["shape"])
+    low, high = np.asarray(leaf["low"]), np.asarray(leaf["high"])
+    if kind is LeafKind.DISCRETE:
+        return spaces.Discrete(int(high[0] - low[0]) + 1, start=int(low[0]))
+    if kind is LeafKind.MULTI_BINARY:
+        return spaces.MultiBinary(shape)
+    low = np.broadcast_to(low.astype(dtype), shape) if low.size == 1 else low.astype(dtype).reshape(shape)
+    high = np.broadcast_to(high.astype(dtype), shape) if high.size == 1 else high.astype(dtype).reshape(shape)
+    if kind is LeafKind.MULTI_DISCRETE:
+        return spaces.MultiDiscrete(high - low + 1, dtype=dtype.type, start=low)
+    return spaces.Box(low, high, shape, dtype.type)
+
+
+def spec_of(space: spaces.Space[Any], name: str) -> Any:
+    """A space as dm_env specs, nested like the space."""
+    from dm_env import specs
+
+    if isinstance(space, spaces.Dict):
+        return {key: spec_of(child, str(key)) for key, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(spec_of(child, f"{name}_{i}") for i, child in enumerate(space.spaces))
+    if isinstance(space, spaces.Discrete):
+        if int(space.start) == 0:
+            return specs.DiscreteArray(int(space.n), dtype=np.int64, name=name)
+        return specs.BoundedArray((), np.int64, int(space.start), int(space.start + space.n) - 1, name)
+    if isinstance(space, spaces.Box):
+        return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name)
+    if isinstance(space, spaces.MultiDiscrete):
+        return specs.BoundedArray(space.shape, space.dtype, space.start, space.start + space.nvec - 1, name)
+    if isinstance(space, spaces.MultiBinary):
+        return specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
+    return specs.Array((), object, name)
+
+
+def object_leaves(tree: Tree, value: Any) -> Iterator[Any]:
+    """The values at the object leaves of a nested value, in the order of the leaves."""
+    if isinstance(tree, dict):
+        for key, child in tree.items():
+            yield from object_leaves(child, value[key])
+    elif isinstance(tree, tuple):
+        for child, part in zip(tree, value, strict=True):
+            yield from object_leaves(child, part)
+    elif tree < 0:
+        yield value
+
+
+def map_object_leaves(tree: Tree, value: Any, objects: list[Any]) -> Any:
+    """``value`` with the object leaves taken from ``objects``."""
+    if isinstance(tree, dict):
+        return {key: map_object_leaves(child, value[key], objects) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map_object_leaves(child, part, objects) for child, part in zip(tree, value, strict=True))
+    return objects[-1 - tree] if tree < 0 else value

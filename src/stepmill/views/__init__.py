@@ -1,0 +1,1 @@
+"""Interfaces over a pool: gymnasium, gym and dm. ``base`` is what all of them share."""

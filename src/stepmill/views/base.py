@@ -1,0 +1,211 @@
+"""What every view of a pool has: names, checks of arguments, and the calls that need no translation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from stepmill.errors import ConfigError, EnvIdError, InFlightError, ResetOptionError, UnsupportedError
+from stepmill.pool.settings import Settings, check_seeds
+from stepmill.spec import PoolSpec
+
+__all__ = ["Core", "PoolView"]
+
+
+class Core(Protocol):
+    """The engine under a view: ``_native.Pool``, or one with the same methods."""
+
+    is_native: bool
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def in_flight_count(self) -> int: ...
+    def send(self, action: Any, env_id: Any = None) -> None: ...
+    def recv(self, timeout: float | None = None) -> Any: ...
+    def step(self, action: Any, env_id: Any = None) -> Any: ...
+    def reset(self, env_id: Any, seeds: Any, options: Any, mask: Any = None) -> Any: ...
+    def send_reset(self, env_id: Any, seeds: Any, options: Any) -> None: ...
+    def check_usable(self) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+class PoolView:
+    """A pool of envs. Subclasses say how ``reset``, ``step`` and ``recv`` show results."""
+
+    _core: Core
+    spec: Any
+
+    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
+        self._core = core
+        self._settings = settings
+        self._pool_spec = spec
+        self.spec = spec
+        self.backend = backend
+
+    # ---- what it is --------------------------------------------------------------------------
+
+    @property
+    def num_envs(self) -> int:
+        return self._settings.num_envs
+
+    @property
+    def batch_size(self) -> int:
+        return self._settings.batch_size
+
+    @property
+    def is_async(self) -> bool:
+        """Whether ``recv`` returns as soon as ``batch_size`` of the envs are done."""
+        return self._settings.is_async
+
+    @property
+    def is_native(self) -> bool:
+        """Whether compiled envs run, rather than Python ones."""
+        return self._core.is_native
+
+    @property
+    def all_env_ids(self) -> np.ndarray:
+        return np.arange(self.num_envs, dtype=np.int32)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Everything ``make`` settled: the pool's settings and the env's configuration."""
+        return dict(self._pool_spec.config)
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    def __repr__(self) -> str:
+        mode = f", batch_size={self.batch_size}" if self.is_async else ""
+        state = ", closed" if self.closed else ""
+        return f"{type(self).__name__}({self._pool_spec.id}, num_envs={self.num_envs}{mode}, backend={self.backend!r}{state})"
+
+    # ---- sending -----------------------------------------------------------------------------
+
+    def send(self, action: Any, env_id: Any = None) -> None:
+        """Queues actions and returns at once.
+
+        Args:
+            action: An array with a row an env, or a dict ``{"action": ..., "env_id": ...}``.
+            env_id: Whose actions they are: by default all envs, in async mode those of the last ``recv``.
+        """
+        self._core.send(action, env_id)
+
+    def async_reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
+        """Queues a reset of every env and returns at once; ``recv`` gives the results."""
+        seeds = None if seed is None else check_seeds(seed, range(self.num_envs), allow_none=True)
+        self._core.send_reset(None, seeds, self._check_options(options))
+
+    def _reset(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> Any:
+        """Resets and waits: all envs, the ids asked for, or those that a mask chooses."""
+        options = self._check_options(options)
+        mask = None
+        if options and "reset_mask" in options:
+            if env_id is not None:
+                raise ResetOptionError("reset: expected env_id or options['reset_mask'], got both")
+            mask = self._check_mask(options.pop("reset_mask"))
+        seeds = None
+        if seed is not None:
+            seeds = check_seeds(seed, self._ids(env_id), allow_none=True)
+        return self._core.reset(env_id, seeds, options or None, mask)
+
+    def _check_options(self, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if options is None:
+            return None
+        if not isinstance(options, Mapping):
+            raise ResetOptionError(f"options: expected a dict, got {options!r}")
+        return dict(options)  # the caller's stays as it was
+
+    def _check_mask(self, mask: Any) -> np.ndarray:
+        expected = f"a bool array of shape ({self.num_envs},) with at least one True"
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+            got = f"{mask.dtype} array of shape {mask.shape}" if isinstance(mask, np.ndarray) else repr(mask)
+            raise ResetOptionError(f"options['reset_mask']: expected {expected}, got {got}")
+        if not mask.any():
+            raise ResetOptionError(f"options['reset_mask']: expected {expected}, got one without any")
+        return np.ascontiguousarray(mask)
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every env, or of those named; an attribute is returned as it is."""
+        return tuple(self._python_envs("call").call(name, self._idle(env_ids), args, kwargs))
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """An attribute of every env, or of those named. Of a native env: its configuration."""
+        ids = self._idle(env_ids)
+        if self._core.is_native:
+            return tuple(self._native_attribute(name, env_id) for env_id in ids)
+        return tuple(self._python_envs("get_attr").get_attr(name, ids))
+
+    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Sets an attribute of every env, or of those named: one value for all, or a list, one an env."""
+        ids = self._idle(env_ids)
+        if not isinstance(values, list | tuple):
+            values = [values] * len(ids)
+        if len(values) != len(ids):
+            raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one an env, got {len(values)}")
+        self._python_envs("set_attr").set_attr(name, values, ids)
+
+    def render(self, env_ids: Sequence[int] | None = None) -> Any:
+        """A picture of every env, or of those named."""
+        return self._python_envs("render").render(self._idle(env_ids))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held."""
+        self._core.check_usable()
+        return {"backend": self.backend, "num_envs": self.num_envs, **self._core.stats()}
+
+    def _native_attribute(self, name: str, env_id: int) -> Any:
+        config = {**self._pool_spec.env_configs[env_id], "max_episode_steps": self._pool_spec.max_episode_steps}
+        if name not in config:
+            raise UnsupportedError(f"{self._pool_spec.id} is native: get_attr knows {', '.join(config)}, not {name!r}")
+        return config[name]
+
+    def _python_envs(self, what: str) -> Any:
+        if self._core.is_native:
+            raise UnsupportedError(
+                f"{what}: {self._pool_spec.id} is native and has no Python object. "
+                f"make('gymnasium:{self._pool_spec.id}') runs Gymnasium's own env, where it has one"
+            )
+        return self._core
+
+    def _ids(self, env_ids: Any) -> list[int]:
+        if env_ids is None:
+            return list(range(self.num_envs))
+        try:
+            ids = [operator.index(one) for one in env_ids]
+        except TypeError:
+            raise EnvIdError(f"env_id: expected a 1-d array of integers, got {env_ids!r}") from None
+        for one in ids:
+            if not 0 <= one < self.num_envs:
+                raise EnvIdError(f"env_id {one} is out of range [0, {self.num_envs})")
+        return ids
+
+    def _idle(self, env_ids: Sequence[int] | None) -> list[int]:
+        """Ids of envs that may be touched."""
+        self._core.check_usable()
+        ids = self._ids(env_ids)
+        if self._core.in_flight_count:
+            raise InFlightError("there are actions in flight: recv() them before touching the envs")
+        return ids
+
+    # ---- ending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the pool's threads and frees its memory, but for the batches you still hold. Idempotent."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

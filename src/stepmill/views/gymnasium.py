@@ -1,0 +1,66 @@
+"""The gymnasium view: a ``gymnasium.vector.VectorEnv``, with ``send`` and ``recv`` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from stepmill.pool.settings import Settings
+from stepmill.spec import PoolSpec
+from stepmill.views.base import Core, PoolView
+
+__all__ = ["GymnasiumPool"]
+
+_MODES = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+
+class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):
+    """Results are ``(obs, reward, terminated, truncated, info)``, rewards float64."""
+
+    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
+        super().__init__(core, spec, settings, backend)
+        self.metadata = {**getattr(core, "metadata", {}), "autoreset_mode": _MODES[settings.autoreset]}
+        self.render_mode = getattr(core, "render_mode", None)
+        self.single_observation_space = spec.observation_space
+        self.single_action_space = spec.action_space
+        self.observation_space = batch_space(spec.observation_space, settings.num_envs)
+        self.action_space = batch_space(spec.action_space, settings.num_envs)
+        self._step = core.step
+        self._recv = core.recv
+
+    def reset(
+        self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets all envs, or those of ``env_id`` in that order, and returns ``(obs, info)``.
+
+        Args:
+            env_id: Ids of the envs to reset; all by default.
+            seed: Reseeds env i with ``seed + i``; or a list with a seed (or None) for each env reset.
+            options: Passed to the envs. ``options["reset_mask"]`` chooses envs as in Gymnasium: the
+                result then has a row for every env, the others unmoved.
+        """
+        result: tuple[Any, dict[str, Any]] = self._reset(env_id, seed, options)
+        return result
+
+    def step(self, actions: Any, env_id: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """``send`` then ``recv``."""
+        return self._step(actions, env_id)  # type: ignore[no-any-return]
+
+    def recv(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Waits for ``min(batch_size, in flight)`` envs and returns their results.
+
+        Args:
+            timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight.
+        """
+        return self._recv(timeout)  # type: ignore[no-any-return]
+
+    def close(self, **kwargs: Any) -> None:
+        """Ends the pool's threads and frees its memory, but for the batches you still hold."""
+        PoolView.close(self)
