@@ -14,6 +14,10 @@ nb::handle find(nb::handle dict, const char* key) {
   return PyDict_GetItemString(dict.ptr(), key);
 }
 
+std::string keys_of(nb::handle dict) {
+  return nb::repr(nb::list(dict.attr("keys")())).c_str();
+}
+
 std::string list_keys(const TreeNode& node) {
   std::string out;
   for (const auto& key : node.keys()) {
@@ -35,8 +39,8 @@ std::string player_owner(std::int64_t row) {
 std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle env_id,
                                                 std::span<const std::int32_t> otherwise) {
   nb::handle players;
-  nb::object stripped;
   if (PyDict_Check(action.ptr())) {
+    const nb::handle given = action;
     const auto in_space = [&](const char* key) {
       if (!tree_.is_dict()) return false;
       for (const auto& known : tree_.keys())
@@ -44,19 +48,31 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
           return true;
       return false;
     };
-    if (!in_space("env_id"))
-      if (nb::handle ids = find(action, "env_id"); ids.ptr()) {
-        if (!env_id.is_none())
-          raise("ActionError", "env_id was given twice: as an argument and as a key of the action");
-        env_id = ids;
-      }
-    players = find(action, "players.env_id");
-    if (!in_space("action"))
-      if (nb::handle inner = find(action, "action"); inner.ptr()) action = inner;
-    if (PyDict_Check(action.ptr()) && !tree_.is_dict())
-      raise("ActionError", "expected the key 'action' in the dict passed as action, got the keys " +
-                               std::string(nb::repr(nb::list(action.attr("keys")())).c_str()));
+    // The keys that say something about the action beside it. One that the space has is the space's.
+    Py_ssize_t beside = 0;
+    const auto take = [&](const char* key) {
+      nb::handle value = in_space(key) ? nb::handle() : find(given, key);
+      beside += value.ptr() != nullptr;
+      return value;
+    };
+    if (nb::handle ids = take("env_id"); ids.ptr()) {
+      if (!env_id.is_none())
+        raise("ActionError", "env_id was given twice: as an argument and as a key of the action");
+      env_id = ids;
+    }
+    players = take("players.env_id");
+    const nb::handle inner = take("action");
+    if (inner.ptr()) action = inner;
+    else if (!tree_.is_dict())
+      raise("ActionError", "expected the key 'action' in the dict passed as action, got the keys " + keys_of(given));
+    // A misspelt "env_id" must not send the action to every env.
+    const auto in_tree = inner.ptr() ? 0 : static_cast<Py_ssize_t>(tree_.keys().size());
+    if (PyDict_Size(given.ptr()) > in_tree + beside)
+      raise("ActionError", "expected only the keys " + (in_tree ? list_keys(tree_) : std::string("'action'")) +
+                               ", 'env_id' and 'players.env_id' in the dict passed as action, got the keys " +
+                               keys_of(given));
   }
+  if (!pool_.is_async()) all_envs_ = otherwise.data();
   const auto envs = env_id.is_none() ? otherwise : read_ids(env_id);
   if (envs.empty())
     raise("EnvIdError",
@@ -103,8 +119,11 @@ std::span<const std::int32_t> ActionInput::read_ids(nb::handle env_id) {
   const auto* from = static_cast<const std::int64_t*>(PyArray_DATA(array));
   const npy_intp count = PyArray_DIM(array, 0);
 
+  if (count > pool_.num_envs())
+    raise("EnvIdError", "env_id: expected at most " + std::to_string(pool_.num_envs()) + " env ids, one an env, got " +
+                            std::to_string(count));
   seen_.assign(static_cast<std::size_t>(pool_.num_envs()), 0);
-  ids_.resize(static_cast<std::size_t>(count) <= seen_.size() ? static_cast<std::size_t>(count) : 0);
+  ids_.resize(static_cast<std::size_t>(count));
   for (npy_intp i = 0; i < count; ++i) {
     if (from[i] < 0 || from[i] >= pool_.num_envs())
       raise("EnvIdError", "env_id " + std::to_string(from[i]) + " is out of range [0, " +
@@ -119,6 +138,7 @@ std::span<const std::int32_t> ActionInput::read_ids(nb::handle env_id) {
 
 bool ActionInput::covers_all_in_order(std::span<const std::int32_t> envs) const {
   if (static_cast<std::int32_t>(envs.size()) != pool_.num_envs()) return false;
+  if (envs.data() == all_envs_) return true;
   for (std::size_t i = 0; i < envs.size(); ++i)
     if (envs[i] != static_cast<std::int32_t>(i)) return false;
   return true;
@@ -126,7 +146,8 @@ bool ActionInput::covers_all_in_order(std::span<const std::int32_t> envs) const 
 
 void ActionInput::write(nb::handle action, std::span<const std::int32_t> envs) {
   const auto count = static_cast<std::int64_t>(envs.size());
-  write_node(tree_, action, covers_all_in_order(envs) ? std::span<const std::int32_t>() : envs, count, "");
+  static const std::string root;
+  write_node(tree_, action, covers_all_in_order(envs) ? std::span<const std::int32_t>() : envs, count, root);
 }
 
 // Rows per player: entry i goes to the next free player of its env.
@@ -196,6 +217,8 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
       }
       write_node(children[i], child, rows, count, path + "[" + name + "]");
     }
+    if (!path.empty() && PyDict_Size(value.ptr()) != static_cast<Py_ssize_t>(children.size()))
+      raise("ActionError", "action" + path + ": expected only the keys " + list_keys(node) + ", got " + keys_of(value));
     return;
   }
   nb::object items = nb::steal(PySequence_Fast(value.ptr(), ""));

@@ -42,6 +42,7 @@ class ActionInput {
   TreeNode tree_;
   Bounds bounds_;
   std::vector<std::int32_t> ids_, rows_, player_count_;
+  const std::int32_t* all_envs_ = nullptr;  // the list of all envs, known by its address
   std::vector<std::uint8_t> seen_;
 };
 

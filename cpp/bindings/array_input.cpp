@@ -2,6 +2,7 @@
 
 #include "bindings/array_input.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -59,10 +60,17 @@ double bound(const std::vector<double>& bounds, std::int64_t element) {
   raise(in.error, where + ": expected " + expected + ", got " + number_text(value));
 }
 
-[[noreturn]] void reject_type(const LeafInput& in, nb::handle value) {
+// How a message names what came, and what numpy made of it.
+std::string describe_input(nb::handle value, PyArrayObject* array) {
+  nb::handle made(reinterpret_cast<PyObject*>(array));
+  if (PyArray_Check(value.ptr())) return describe_object(value);
+  return describe_object(value) + " (" + describe_object(made) + ")";
+}
+
+[[noreturn]] void reject_type(const LeafInput& in, nb::handle value, PyArrayObject* array) {
   raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
         std::string(in.what) + ": expected numbers that " + name_of(in.leaf.dtype) +
-            " can hold, got " + describe_object(value));
+            " can hold, got " + describe_input(value, array));
 }
 
 // Whether `value` can become a To without changing, rounding of floats aside.
@@ -115,7 +123,7 @@ void copy_checked(const From* from, const LeafInput& in) {
     const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
     To* to = reinterpret_cast<To*>(in.table) + row * elements;
     for (std::int64_t i = 0; i < elements; ++i) {
-      From value = from[entry * elements + i];
+      const From value = from[entry * elements + i];
       if constexpr (std::is_floating_point_v<From>)
         if (in.check_values && std::isnan(value))
           reject_value(in, entry, i, static_cast<double>(value));
@@ -125,7 +133,8 @@ void copy_checked(const From* from, const LeafInput& in) {
         if (number < low || number > high) {
           if (leaf.kind != LeafKind::kBox || in.bounds == Bounds::kError)
             reject_value(in, entry, i, number);
-          value = static_cast<From>(number < low ? low : high);
+          to[i] = static_cast<To>(number < low ? low : high);
+          continue;
         }
       }
       if (!fits<To>(value)) reject_value(in, entry, i, static_cast<double>(value));
@@ -175,8 +184,9 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
   if (PyArray_Check(value.ptr()) &&
       PyArray_ISCARRAY_RO(reinterpret_cast<PyArrayObject*>(value.ptr())))
     return nb::borrow(value);
-  PyObject* out = PyArray_FromAny(value.ptr(), nullptr, 0, 0,
-                                  NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr);
+  // "Check": plain FromAny knows nothing of byte order.
+  PyObject* out = PyArray_CheckFromAny(value.ptr(), nullptr, 0, 0,
+                                       NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr);
   if (out) return nb::steal(out);
   nb::python_error cause;
   raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
@@ -184,7 +194,7 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
             describe_object(value) + " that numpy cannot read: " + cause.what());
 }
 
-void check_shape(PyArrayObject* array, const LeafInput& in) {
+void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
   const auto& shape = in.leaf.shape;
   const int lead = in.batched ? 1 : 0;
   bool good = PyArray_NDIM(array) == static_cast<int>(shape.size()) + lead;
@@ -197,7 +207,7 @@ void check_shape(PyArrayObject* array, const LeafInput& in) {
   if (!in.batched) name = owner_of(in, 0);
   raise(in.error, name + ": expected shape " + shape_text(shape, in.count, in.batched) +
                       (in.batched ? " (a row for each env)" : "") + ", got " +
-                      describe_object(reinterpret_cast<PyObject*>(array)));
+                      describe_input(value, array));
 }
 
 template <class T>
@@ -207,19 +217,33 @@ const T* data_of(const nb::object& array) {
 
 // C++20 has no float16: the values are checked as float32, and numpy does the rounding.
 void write_float16(const nb::object& wide, const LeafInput& in) {
+  constexpr float kTooLarge = 65520.0f;  // from here on float16 rounds to infinity
   Leaf leaf = in.leaf;
   leaf.dtype = DType::kFloat32;
-  std::vector<float> checked(static_cast<std::size_t>(in.count * leaf.elements()));
-  LeafInput wide_input{leaf,      reinterpret_cast<std::byte*>(checked.data()),
-                       {},        in.count,
-                       in.bounds, in.check_values,
+  const std::int64_t elements = leaf.elements();
+  const auto row_of = [&](std::int64_t i) { return in.rows.empty() ? i : in.rows[static_cast<std::size_t>(i)]; };
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < in.count; ++i) rows = std::max(rows, row_of(i) + 1);
+  std::vector<float> checked(static_cast<std::size_t>(rows * elements));
+  LeafInput wide_input{leaf,       reinterpret_cast<std::byte*>(checked.data()),
+                       in.rows,    in.count,
+                       in.bounds,  in.check_values,
                        in.batched, in.error,
-                       in.what,   in.owner};
+                       in.what,    in.owner};
   write_leaf(wide, wide_input);
+  for (std::int64_t i = 0; i < in.count; ++i)
+    for (std::int64_t element = 0; element < elements; ++element) {
+      const float value = checked[static_cast<std::size_t>(row_of(i) * elements + element)];
+      if (std::isfinite(value) && std::abs(value) >= kTooLarge) reject_value(in, i, element, value);
+    }
   auto size = static_cast<npy_intp>(checked.size());
   nb::object flat = nb::steal(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
   nb::object half = cast_array(reinterpret_cast<PyArrayObject*>(flat.ptr()), NPY_FLOAT16);
-  copy_rows(data_of<char>(half), in);
+  const auto bytes = static_cast<std::size_t>(in.leaf.row_bytes());
+  for (std::int64_t i = 0; i < in.count; ++i) {
+    const auto offset = static_cast<std::size_t>(row_of(i)) * bytes;
+    std::memcpy(in.table + offset, data_of<char>(half) + offset, bytes);
+  }
 }
 
 }  // namespace
@@ -227,7 +251,7 @@ void write_float16(const nb::object& wide, const LeafInput& in) {
 void write_leaf(nb::handle value, const LeafInput& in) {
   nb::object holder = as_array(value, in);
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
-  check_shape(array, in);
+  check_shape(value, array, in);
   const int type = PyArray_TYPE(array);
   const int wanted = numpy_type(in.leaf.dtype);
 
@@ -239,8 +263,8 @@ void write_leaf(nb::handle value, const LeafInput& in) {
     return;
   }
   if (in.leaf.dtype == DType::kFloat16) {
-    if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value);
-    return write_float16(cast_array(array, NPY_FLOAT32), in);
+    if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value, array);
+    return write_float16(cast_array(array, NPY_FLOAT64), in);
   }
 
   if (PyArray_EquivTypenums(type, NPY_INT64)) return copy_from(data_of<std::int64_t>(holder), in);
@@ -261,7 +285,7 @@ void write_leaf(nb::handle value, const LeafInput& in) {
     holder = cast_array(array, NPY_FLOAT64);
     return copy_from(data_of<double>(holder), in);
   }
-  reject_type(in, value);
+  reject_type(in, value, array);
 }
 
 }  // namespace stepmill

@@ -36,10 +36,14 @@ void owner_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyObject* make_owner(const Batch& batch) {
+// Takes the batch's hold on its buffer.
+PyObject* make_owner(Batch& batch) {
   auto* owner = reinterpret_cast<Owner*>(owner_type->tp_alloc(owner_type, 0));
-  if (!owner) throw nb::python_error();
-  new (&owner->store) std::shared_ptr<BufferStore>(batch.store);
+  if (!owner) {
+    batch.store->release(batch.buffer);
+    throw nb::python_error();
+  }
+  new (&owner->store) std::shared_ptr<BufferStore>(std::move(batch.store));
   owner->buffer = batch.buffer;
   owner->generation = process_generation();
   return reinterpret_cast<PyObject*>(owner);
@@ -75,9 +79,13 @@ void set(PyObject* dict, PyObject* key, PyObject* value) {
   if (failed) throw nb::python_error();
 }
 
+// A view that cannot be written to, nor be made writable again: the array behind it is read-only too.
 nb::object read_only(nb::object array) {
-  PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(array.ptr()), NPY_ARRAY_WRITEABLE);
-  return array;
+  auto* base = reinterpret_cast<PyArrayObject*>(array.ptr());
+  PyArray_CLEARFLAGS(base, NPY_ARRAY_WRITEABLE);
+  PyObject* view = PyArray_View(base, nullptr, nullptr);
+  if (!view) throw nb::python_error();
+  return nb::steal(view);
 }
 
 nb::object filled(std::int32_t rows, int type) {
@@ -144,10 +152,29 @@ BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
                           nb::steal(PyUnicode_InternFromString(("_" + leaf.name).c_str())), form(leaf)});
   all_true_ = filled(pool.num_envs(), NPY_BOOL);
   std::memset(data_of<char>(all_true_), 1, static_cast<std::size_t>(pool.num_envs()));
-  read_only(all_true_);
+  all_true_ = read_only(std::move(all_true_));
   all_ids_ = filled(pool.num_envs(), NPY_INT32);
   for (std::int32_t i = 0; i < pool.num_envs(); ++i) data_of<std::int32_t>(all_ids_)[i] = i;
-  read_only(all_ids_);
+  all_ids_ = read_only(std::move(all_ids_));
+  players_template_ = nb::steal(PyDict_New());
+  set(players_template_.ptr(), keys().env_id, nb::object(all_ids_).release().ptr());
+  plain_template_ = info_template(false);
+  ends_template_ = info_template(true);
+}
+
+nb::object BatchOutput::info_template(bool with_ends) const {
+  nb::object dict = nb::steal(PyDict_New());
+  const auto add = [&](PyObject* key) { set(dict.ptr(), key, nb::none().release().ptr()); };
+  for (PyObject* key : {keys().env_id, keys().players, keys().elapsed_step}) add(key);
+  for (const InfoKey& key : info_keys_) {
+    add(key.key.ptr());
+    add(key.mask.ptr());
+  }
+  if (with_ends)
+    for (PyObject* key : {keys().episode_return, keys().has_episode_return, keys().episode_length,
+                          keys().has_episode_length})
+      add(key);
+  return dict;
 }
 
 nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& faults) {
@@ -199,25 +226,23 @@ nb::object BatchOutput::true_mask(std::int32_t rows) const {
 
 nb::object BatchOutput::env_ids(const Handout& out) const {
   const std::int32_t* ids = out.batch.buffer->columns.c.env_id;
-  // In order and complete: the shared array says it.
-  if (!pool_.is_async() && out.rows == pool_.num_envs() &&
-      std::memcmp(ids, data_of<std::int32_t>(all_ids_), sizeof(std::int32_t) * static_cast<std::size_t>(out.rows)) == 0)
-    return all_ids_;
+  if (out.batch.all_in_order) return all_ids_;
   return nb::steal(out.column(const_cast<std::int32_t*>(ids), NPY_INT32));
 }
 
 PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults) const {
   const sm_columns& c = out.batch.buffer->columns.c;
-  nb::object info = nb::steal(PyDict_New());
+  nb::object info = nb::steal(PyDict_Copy((out.batch.any_ended ? ends_template_ : plain_template_).ptr()));
+  if (!info.is_valid()) throw nb::python_error();
   nb::object ids = env_ids(out);
   nb::object player_ids = ids;
   if (out.player_owners) {
     player_ids = filled(out.player_rows, NPY_INT32);
     std::memcpy(data_of<std::int32_t>(player_ids), out.player_owners->data(), out.player_owners->size() * sizeof(std::int32_t));
   }
-  set(info.ptr(), keys().env_id, ids.inc_ref().ptr());
-  PyObject* players = PyDict_New();
-  set(players, keys().env_id, player_ids.inc_ref().ptr());
+  set(info.ptr(), keys().env_id, nb::object(ids).release().ptr());
+  PyObject* players = PyDict_Copy(players_template_.ptr());
+  if (players && !player_ids.is(all_ids_)) set(players, keys().env_id, nb::object(player_ids).release().ptr());
   set(info.ptr(), keys().players, players);
   set(info.ptr(), keys().elapsed_step, out.column(c.elapsed_step, NPY_INT32));
 

@@ -40,6 +40,7 @@ class BatchOutput {
   PyObject* observation(const Handout& out, void* const* columns) const;
   PyObject* reward(const Handout& out) const;
   PyObject* info(const Handout& out, const std::vector<Fault>& faults) const;
+  nanobind::object info_template(bool with_ends) const;
   void clear_unended(const Batch& batch) const;
   void add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const;
   nanobind::object true_mask(std::int32_t rows) const;
@@ -52,6 +53,9 @@ class BatchOutput {
   std::vector<InfoKey> info_keys_;
   // The same for every full batch, so made once and shared, read-only.
   nanobind::object all_ids_, all_true_;
+  // Info dicts with all their keys in place. A copy whose values are then set is cheaper than a dict
+  // that grows key by key.
+  nanobind::object players_template_, plain_template_, ends_template_;
 };
 
 }  // namespace stepmill

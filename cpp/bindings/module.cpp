@@ -93,9 +93,9 @@ NB_MODULE(_native, m) {
                   "observation_tree"_a, "action_tree"_a, "seeds"_a, "num_envs"_a, "batch_size"_a, "num_threads"_a,
                   "affinity_offset"_a, "autoreset"_a, "max_episode_steps"_a, "reward_is_float32"_a,
                   "keep_last_observation"_a, "bounds"_a, "on_faults"_a.none(), nb::rv_policy::take_ownership)
-      .def("send", &PoolObject::send, "action"_a, "env_id"_a = nb::none())
+      .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
-      .def("step", &PoolObject::step, "action"_a, "env_id"_a = nb::none())
+      .def("step", &PoolObject::step, "action"_a.none(), "env_id"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
       .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none())
@@ -107,8 +107,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
       .def("next_env", &PoolObject::next_env)
       .def("action_of", &PoolObject::action_of, "env"_a)
-      .def("check_observation", &PoolObject::check_observation, "env"_a, "observation"_a)
-      .def("write_row", &PoolObject::write_row, "env"_a, "observation"_a, "reward"_a, "terminated"_a,
+      .def("check_observation", &PoolObject::check_observation, "env"_a, "observation"_a.none())
+      .def("write_row", &PoolObject::write_row, "env"_a, "observation"_a.none(), "reward"_a, "terminated"_a,
            "truncated"_a, "elapsed"_a, "ended"_a, "episode_return"_a, "episode_length"_a, "needs_reset"_a,
            "final_observation"_a.none())
       .def("queue_external_reset", &PoolObject::queue_external_reset, "env_id"_a.none(), "gather"_a)

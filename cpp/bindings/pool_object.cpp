@@ -19,31 +19,57 @@ using std::chrono::nanoseconds;
 // the waiting thread ends the wait at once; this is for one that another thread was given.
 constexpr auto kSignalInterval = std::chrono::milliseconds(50);
 
+// Seconds as the user gave them; nothing for None and for longer than anyone waits.
+std::optional<double> read_timeout(nb::handle timeout) {
+  if (timeout.is_none()) return std::nullopt;
+  const double seconds = PyFloat_AsDouble(timeout.ptr());
+  const bool failed = PyErr_Occurred() != nullptr;
+  PyErr_Clear();
+  if (failed || !(seconds >= 0.0))
+    raise("InputError", "recv(timeout=" + std::string(nb::repr(timeout).c_str()) +
+                            "): expected seconds >= 0, or None to wait for as long as it takes");
+  constexpr double kForever = 1e9;
+  return seconds < kForever ? std::optional(seconds) : std::nullopt;
+}
+
 // Whose observation is being written: for messages.
 thread_local int owner_env = 0;
 
 }  // namespace
 
-// Guards a method: refuses a closed pool, a forked child and a second thread.
-class PoolObject::Use {
+// Refuses a second thread.
+class PoolObject::Entry {
  public:
-  explicit Use(PoolObject& pool) : pool_(pool) {
-    if (pool.closed_) raise("ClosedError", "the pool is closed: make a new one");
-    if (pool.forked())
-      raise("ForkedError",
-            "the pool was made before a fork and belongs to the parent process: its threads do not "
-            "exist here. Make a pool in this process instead");
+  explicit Entry(PoolObject& pool) : pool_(pool) {
     if (pool.in_use_.exchange(true, std::memory_order_acquire))
       raise("ConcurrentUseError",
             "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or "
             "a pool for each thread");
   }
-  ~Use() { pool_.in_use_.store(false, std::memory_order_release); }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
+  ~Entry() { pool_.in_use_.store(false, std::memory_order_release); }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
 
  private:
   PoolObject& pool_;
+};
+
+// Guards a method: refuses a closed pool, a forked child and a second thread.
+class PoolObject::Use {
+ public:
+  explicit Use(PoolObject& pool) : entry_(may_be_used(pool)) {}
+
+ private:
+  static PoolObject& may_be_used(PoolObject& pool) {
+    if (pool.closed_) raise("ClosedError", "the pool is closed: make a new one");
+    if (pool.forked())
+      raise("ForkedError",
+            "the pool was made before a fork and belongs to the parent process: its threads do not "
+            "exist here. Make a pool in this process instead");
+    return pool;
+  }
+
+  const Entry entry_;
 };
 
 PoolObject::PoolObject(Arguments a)
@@ -86,10 +112,11 @@ void PoolObject::send(nb::handle action, nb::handle env_id) {
   pool_->send(input_->read(action, env_id, implied_envs()), false, false);
 }
 
-nb::object PoolObject::recv(std::optional<double> timeout) {
+nb::object PoolObject::recv(nb::handle timeout) {
   const Use use(*this);
+  const std::optional<double> seconds = read_timeout(timeout);
   require_something_in_flight();
-  wait(timeout);
+  wait(seconds);
   return finish(false);
 }
 
@@ -189,7 +216,7 @@ void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle opt
     if (pool_->in_flight(env))
       raise("InFlightError", "env " + std::to_string(env) +
                                  " is in flight: recv() its result before it is reset, or reset() all");
-  if (!pool_->is_async() && pool_->in_flight_count() != 0)
+  if (pool_->is_async() ? gather && pool_->gathering() : pool_->in_flight_count() != 0)
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
 
   const sm_reset_request request = read_options(options);
@@ -255,8 +282,7 @@ void PoolObject::close() {
     closed_ = true;
   }
   if (closed_ && !pool_) return;
-  if (in_use_.load(std::memory_order_acquire))
-    raise("ConcurrentUseError", "close() while another thread is inside this pool");
+  const Entry entry(*this);  // a second close() at once would free what the first one waits for
   closed_ = true;  // an interrupted close leaves a closed pool; the next close() goes on with it
   stop(true);
 }
@@ -293,7 +319,10 @@ nb::object PoolObject::stats() const {
 
 // ---- Python envs -------------------------------------------------------------------------------
 
-int PoolObject::next_env() { return pool_->next_env(); }
+int PoolObject::next_env() {
+  if (next_env_ < 0) next_env_ = pool_->next_env();
+  return next_env_;
+}
 
 bool PoolObject::ready() const { return pool_->ready(); }
 
@@ -355,6 +384,7 @@ void PoolObject::write_row(int env, nb::handle observation, double reward, bool 
   c.episode_length[row] = episode_length;
   pool_->table().state(env).phase = needs_reset ? SM_ENDED : SM_LIVE;
   pool_->finish_row(env, ended);
+  next_env_ = -1;
 }
 
 // Writes the leaves of an observation, or only checks them where `columns` is null.

@@ -35,7 +35,7 @@ class PoolObject {
   PoolObject& operator=(const PoolObject&) = delete;
 
   void send(nanobind::handle action, nanobind::handle env_id);
-  nanobind::object recv(std::optional<double> timeout);
+  nanobind::object recv(nanobind::handle timeout);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id);
   // Queues a reset of the envs named, of all where none are.
   void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
@@ -54,7 +54,8 @@ class PoolObject {
 
   // ---- for Python envs: the inline worker ----
 
-  // The env whose action is to be done next, or -1 when there is none.
+  // The env whose action is to be done next, or -1 when there is none. The same one again until its
+  // row is written, so that a signal between the two loses nothing.
   int next_env();
   nanobind::object action_of(int env) const;
   // Fills the row of an env with what its step gave. `final_observation` is None except where an
@@ -70,6 +71,7 @@ class PoolObject {
   nanobind::object take_result();
 
  private:
+  class Entry;
   class Use;
 
   std::span<const std::int32_t> implied_envs() const;
@@ -94,6 +96,7 @@ class PoolObject {
   std::vector<std::int32_t> last_ids_;  // of the last batch: who an async send without ids means
   std::vector<Fault> faults_;
   std::uint32_t generation_;
+  int next_env_ = -1;  // given out by `next_env`, row not yet written
   std::uint64_t batches_ = 0, steps_ = 0, episodes_ = 0;
   bool closed_ = false;
   // Set while a thread is inside a method. A second one finds it set and is refused.

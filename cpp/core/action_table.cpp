@@ -17,7 +17,7 @@ std::size_t ActionTable::lay_out(std::byte* base, const EnvSpec& spec, const Tab
   std::size_t end = 0;
   const auto add = [&](std::int64_t row_bytes) {
     const std::size_t at = end;
-    end = align_up(at + static_cast<std::size_t>(row_bytes * options.num_envs), kCacheLine);
+    end += column_bytes(row_bytes, options.num_envs);
     return base ? base + at : nullptr;
   };
   const std::int32_t players = spec.max_num_players;

@@ -28,6 +28,19 @@ std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit
   throw std::system_error(errno, std::generic_category(), what);
 }
 
+// Backs a range of shared memory. A page that the system cannot back would be a SIGBUS at first
+// touch: ask now. In pieces, because a signal undoes the call that it interrupts.
+bool back(int descriptor, std::size_t from, std::size_t to) {
+  while (from < to) {
+    const std::size_t piece = std::min(to - from, kGrowth);
+    const int error = posix_fallocate(descriptor, static_cast<off_t>(from), static_cast<off_t>(piece));
+    if (error == EINTR) continue;
+    if (error != 0) return false;
+    from += piece;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::shared_ptr<Arena> Arena::create(Kind kind) {
@@ -63,7 +76,7 @@ std::shared_ptr<Arena> Arena::attach(int descriptor) {
                     arena->descriptor_, 0);
   if (base == MAP_FAILED) fail("mapping a pool's arena");
   arena->base_ = static_cast<std::byte*>(base);
-  arena->reserved_ = arena->committed_ = size;
+  arena->reserved_ = arena->committed_ = arena->used_ = size;
   return arena;
 }
 
@@ -78,10 +91,8 @@ std::size_t Arena::grow(std::size_t bytes, std::size_t alignment) {
   if (end < offset || end > reserved_) throw std::bad_alloc();
   if (end > committed_) {
     const std::size_t to = std::min(round_up(end, std::max(kGrowth, page_size())), reserved_);
-    // A shared page that the system cannot back would be a SIGBUS at first touch: ask now.
     const bool granted =
-        shared() ? posix_fallocate(descriptor_, static_cast<off_t>(committed_),
-                                   static_cast<off_t>(to - committed_)) == 0
+        shared() ? back(descriptor_, committed_, to)
                  : mprotect(base_ + committed_, to - committed_, PROT_READ | PROT_WRITE) == 0;
     if (!granted) throw std::bad_alloc();
     committed_ = to;
@@ -100,6 +111,10 @@ void Arena::punch(std::size_t offset, std::size_t bytes) {
                     static_cast<off_t>(from), static_cast<off_t>(to - from));
   else
     (void)madvise(base_ + from, to - from, MADV_DONTNEED);
+}
+
+void Arena::restore(std::size_t offset, std::size_t bytes) {
+  if (shared() && !back(descriptor_, offset, offset + bytes)) throw std::bad_alloc();
 }
 
 }  // namespace stepmill

@@ -16,7 +16,7 @@ class Arena {
   enum class Kind { kPrivate, kShared };
 
   static std::shared_ptr<Arena> create(Kind kind);
-  // Maps the shared arena that another process created.
+  // Maps the shared arena that another process created. Only its creator makes it grow.
   static std::shared_ptr<Arena> attach(int descriptor);
 
   ~Arena();
@@ -29,6 +29,8 @@ class Arena {
 
   // Gives the whole pages of a range back to the system. They read as zeros afterwards.
   void punch(std::size_t offset, std::size_t bytes);
+  // Gets memory for a punched range before it is written to again. Throws std::bad_alloc.
+  void restore(std::size_t offset, std::size_t bytes);
 
   std::byte* at(std::size_t offset) const { return base_ + offset; }
   std::size_t used() const { return used_; }

@@ -1,6 +1,18 @@
 #include "core/batch_layout.h"
 
+#include <limits>
+#include <new>
+
 namespace stepmill {
+
+std::size_t column_bytes(std::int64_t row_bytes, std::int64_t rows) {
+  // Far below what 64 bits hold, so that sums of columns cannot overflow either.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4096;
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(row_bytes, rows, &bytes) || bytes < 0 || bytes > kMost)
+    throw std::bad_alloc();
+  return align_up(static_cast<std::size_t>(bytes), kCacheLine);
+}
 
 BatchLayout::BatchLayout(const EnvSpec& spec, std::int64_t capacity, bool same_step,
                          bool reward_is_float32)
@@ -24,7 +36,7 @@ BatchLayout::BatchLayout(const EnvSpec& spec, std::int64_t capacity, bool same_s
 
 std::size_t BatchLayout::add(std::int64_t row_bytes) {
   const std::size_t offset = bytes_;
-  bytes_ = align_up(offset + static_cast<std::size_t>(row_bytes * capacity_), kCacheLine);
+  bytes_ += column_bytes(row_bytes, capacity_);
   return offset;
 }
 

@@ -20,6 +20,10 @@ constexpr std::size_t align_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+// The bytes of a column, rounded up to whole cache lines. Throws std::bad_alloc if no address space
+// could hold them.
+std::size_t column_bytes(std::int64_t row_bytes, std::int64_t rows);
+
 // At the start of every buffer.
 struct BatchHeader {
   // Rows written. Release-added by who wrote them, acquire-read by the caller: a row counted here

@@ -93,7 +93,7 @@ class BatchRing {
 
   // A place for every batch that envs in flight could fill, one more for a sealed one.
   static std::uint64_t places_for(std::int32_t num_envs, std::int32_t batch_size) {
-    const auto needed = static_cast<std::uint64_t>((num_envs + batch_size - 1) / batch_size + 2);
+    const auto needed = static_cast<std::uint64_t>((num_envs - 1) / batch_size + 3);
     std::uint64_t places = 1;
     while (places < needed) places *= 2;
     return places;

@@ -22,8 +22,9 @@ Buffer* BufferStore::acquire() {
     idle_.push_back(buffers_.back().get());
   }
   Buffer* buffer = idle_.back();
-  idle_.pop_back();
+  if (!buffer->resident) arena_->restore(buffer->offset, span_);
   buffer->resident = true;
+  idle_.pop_back();
   buffer->header->done.store(0, std::memory_order_relaxed);
   buffer->header->want.store(0, std::memory_order_relaxed);
   buffer->header->any_ended.store(0, std::memory_order_relaxed);

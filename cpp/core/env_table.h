@@ -123,13 +123,14 @@ struct sm_shared {
 
 enum sm_fault_phase { SM_IN_RESET, SM_IN_STEP, SM_IN_OBSERVE };
 
-// A list of envs to advance by one action each. Where `columns` is null the env takes its row only
-// when its step is done, through `claim`, so that a slow step holds no place in an open batch.
+// A list of envs to advance by one action each. Entry i writes row first_row + i of `columns`. Where
+// `columns` is null the env takes its row only when its step is done, through `claim`, so that a slow
+// step holds no place in an open batch.
 struct sm_job {
   const sm_shared* shared;
   const int32_t* env;
-  const int32_t* row;  // by env id
   const sm_columns* columns;
+  int64_t first_row;
   int32_t count;
   void* context;
   sm_place (*claim)(void* context, int32_t env);

@@ -76,6 +76,9 @@ std::size_t Pool::lay_out_control() {
 
 Pool::~Pool() {
   threads_.stop();
+  // What was in flight comes to nobody; only what the caller holds stays.
+  for (; head_ != opened_; ++head_) store_->release(ring_buffers_[ring_.place(head_)]);
+  if (assigned_buffer_) gather_store_->release(assigned_buffer_);
   store_->close();
   gather_store_->close();
 }
@@ -87,12 +90,20 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   const auto count = static_cast<std::int32_t>(envs.size());
   if (assign) {
     if (!assigned_buffer_) assigned_buffer_ = gather_store_->acquire();
-    for (const std::int32_t env : envs) row_of_[static_cast<std::size_t>(env)] = assigned_++;
+    bool in_order = assigned_in_order_;
+    for (const std::int32_t env : envs) {
+      in_order &= env == assigned_;
+      row_of_[static_cast<std::size_t>(env)] = assigned_++;
+    }
+    assigned_in_order_ = in_order;
   } else {
+    open_slots(ring_in_flight_ + count);  // throws where there is no memory: change nothing before
     ring_in_flight_ += count;
-    open_slots();
   }
-  for (const std::int32_t env : envs) in_flight_[static_cast<std::size_t>(env)] = 1;
+  if (count == num_envs())
+    std::fill(in_flight_.begin(), in_flight_.end(), std::uint8_t{1});
+  else
+    for (const std::int32_t env : envs) in_flight_[static_cast<std::size_t>(env)] = 1;
   if (is_async())
     for (const std::int32_t env : envs) is_assigned_[static_cast<std::size_t>(env)] = assign;
 
@@ -109,13 +120,13 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   // be elsewhere: then stepping goes on beside it.
   int hands = options_.num_threads;
   if (cost < kSlowNs && (recv_follows || hands > 1)) hands -= 1;
-  threads_.call(std::min(hands, static_cast<int>(work / kShareNs)));
+  threads_.call(static_cast<int>(std::min<double>(hands, work / kShareNs)));
 }
 
-// Makes sure that every env in flight will find a slot, so that workers never allocate. Workers see
-// the buffers because the queue push that follows releases them.
-void Pool::open_slots() {
-  const auto batches = static_cast<std::uint32_t>((ring_in_flight_ + options_.batch_size - 1) /
+// Makes sure that so many envs in flight will each find a slot, so that workers never allocate.
+// Workers see the buffers because the queue push that follows releases them.
+void Pool::open_slots(std::int32_t in_flight) {
+  const auto batches = static_cast<std::uint32_t>((in_flight + options_.batch_size - 1) /
                                                   options_.batch_size);
   while (opened_ - head_ < batches) {
     Buffer* buffer = store_->acquire();
@@ -145,8 +156,12 @@ bool Pool::work_once() {
 }
 
 void Pool::run(std::span<const std::int32_t> envs) {
-  const auto from = Clock::now();
+  // Reading the clock twice costs as much as a few cheap steps: measure small chunks now and then.
+  const double cost = step_cost_ns();
   const std::size_t steps = envs.size();
+  const bool small = cost > 0.0 && cost * static_cast<double>(steps) < kAloneNs / 2;
+  const bool measured = !small || runs_.fetch_add(1, std::memory_order_relaxed) % 8 == 0;
+  const auto from = measured ? Clock::now() : Clock::time_point();
   if (!is_async()) {
     run_assigned(envs);
   } else {
@@ -162,17 +177,27 @@ void Pool::run(std::span<const std::int32_t> envs) {
       envs = envs.subspan(end);
     }
   }
-  measure(from, steps);
+  if (measured) measure(from, steps);
 }
 
-// Envs whose rows the caller has set: sync mode, and gathers.
+// Envs whose rows the caller has set: sync mode, and gathers. Rows are set in the order of sending,
+// so those of a chunk follow each other, unless what was sent in between went another way.
 void Pool::run_assigned(std::span<const std::int32_t> envs) {
-  Chunk chunk{*this};
-  sm_job job{};
-  job.columns = &assigned_buffer_->columns.c;
-  job.context = &chunk;
-  commit(*assigned_buffer_->header, static_cast<std::uint32_t>(envs.size()), advance(job, envs),
-         arena_->shared());
+  const auto row = [this](std::int32_t env) { return row_of_[static_cast<std::size_t>(env)]; };
+  while (!envs.empty()) {
+    const std::int32_t first = row(envs[0]);
+    std::size_t count = envs.size();
+    if (row(envs.back()) - first != static_cast<std::int32_t>(count) - 1)
+      for (count = 1; row(envs[count]) == first + static_cast<std::int32_t>(count);) ++count;
+    Chunk chunk{*this};
+    sm_job job{};
+    job.columns = &assigned_buffer_->columns.c;
+    job.first_row = first;
+    job.context = &chunk;
+    commit(*assigned_buffer_->header, static_cast<std::uint32_t>(count),
+           advance(job, envs.first(count)), arena_->shared());
+    envs = envs.subspan(count);
+  }
 }
 
 // Envs that take the next slots of the open batch: before the step where that is short, after it
@@ -193,11 +218,10 @@ void Pool::run_claimed(std::span<const std::int32_t> envs) {
     Chunk chunk{*this};
     const BatchRing::Slots slots = ring_.claim(static_cast<std::uint32_t>(envs.size()));
     const auto part = envs.first(slots.count);
-    for (std::uint32_t i = 0; i < slots.count; ++i)
-      row_of_[static_cast<std::size_t>(part[i])] = static_cast<std::int32_t>(slots.first + i);
     Buffer* buffer = ring_buffers_[slots.place];
     sm_job job{};
     job.columns = &buffer->columns.c;
+    job.first_row = slots.first;
     job.context = &chunk;
     commit(*buffer->header, slots.count, advance(job, part), arena_->shared());
     envs = envs.subspan(slots.count);
@@ -207,7 +231,6 @@ void Pool::run_claimed(std::span<const std::int32_t> envs) {
 bool Pool::advance(sm_job& job, std::span<const std::int32_t> envs) {
   job.shared = &table_.shared();
   job.env = envs.data();
-  job.row = row_of_.data();
   job.count = static_cast<std::int32_t>(envs.size());
   job.claim = &Chunk::claim;
   job.fault = &Chunk::fault;
@@ -251,13 +274,19 @@ void Pool::work_or_wait(nanoseconds most) {
     work_on_backlog();
     return;
   }
-  if (step_cost_ns() < kSlowNs && work_once()) return;
+  // Slow envs are left to the threads, which were not called if the envs were thought to be fast.
+  bool helps = step_cost_ns() < kSlowNs;
+  if (!helps && queue_.size() > 0) {
+    threads_.call(options_.num_threads);
+    helps = threads_.started() == 0;
+  }
+  if (helps && work_once()) return;
 
   BatchHeader& header = *awaited()->header;
   const auto want = static_cast<std::uint32_t>(expected());
   {
     const SpinBudget::Licence licence(SpinBudget::instance());
-    if (licence && spin_until(kCallerSpin, [&] { return ready() || queue_.size() > 0; })) return;
+    if (licence && spin_until(kCallerSpin, [&] { return ready(); })) return;
   }
   header.want.store(want, std::memory_order_seq_cst);
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
@@ -267,16 +296,19 @@ void Pool::work_or_wait(nanoseconds most) {
 
 // Steps what was too little to share. What turns out to be much after all is shared then.
 void Pool::work_on_backlog() {
-  const auto from = Clock::now();
+  std::optional<Clock::time_point> from;
   while (short_work()) {
     const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
                                              backlog_.size() - backlog_done_);
     const double cost = std::max(1.0, step_cost_ns() > 0 ? step_cost_ns() : kUnknownNs);
-    const auto count = std::clamp<std::size_t>(static_cast<std::size_t>(kAloneNs / cost), 1, rest.size());
+    const auto count =
+        std::clamp<std::size_t>(static_cast<std::size_t>(kAloneNs / cost), 1, rest.size());
+    if (count < rest.size() && !from) from = Clock::now();
     backlog_done_ += count;
     run(rest.first(count));
     if (is_async() && ready()) break;
-    if (short_work() && options_.num_threads > 0 && Clock::now() - from > nanoseconds(2 * static_cast<int>(kAloneNs))) {
+    if (!short_work() || options_.num_threads == 0) continue;
+    if (Clock::now() - *from > nanoseconds(2 * static_cast<int>(kAloneNs))) {
       queue_.push({backlog_.data() + backlog_done_, backlog_.size() - backlog_done_});
       backlog_done_ = backlog_.size();
       threads_.call(std::max(1, options_.num_threads - 1));
@@ -295,8 +327,10 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
   batch.any_ended = batch.buffer->header->any_ended.load(std::memory_order_relaxed) != 0;
   if (assigned_ != 0) {
     batch.store = gather_store_;
+    batch.all_in_order = assigned_in_order_ && assigned_ == num_envs();
     assigned_buffer_ = nullptr;
     assigned_ = 0;
+    assigned_in_order_ = true;
   } else {
     batch.store = store_;
     // Fewer rows than a batch: then everything in flight is in it, and no claim can come between.
@@ -305,7 +339,10 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
     ring_in_flight_ -= batch.rows;
   }
   const std::int32_t* ids = batch.buffer->columns.c.env_id;
-  for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(ids[i])] = 0;
+  if (batch.rows == num_envs())
+    std::fill(in_flight_.begin(), in_flight_.end(), std::uint8_t{0});
+  else
+    for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(ids[i])] = 0;
   if (fault_count_.load(std::memory_order_relaxed) != 0) take_faults(faults);
   return batch;
 }

@@ -49,6 +49,7 @@ struct Batch {
   Buffer* buffer = nullptr;
   std::int32_t rows = 0;
   bool any_ended = false;
+  bool all_in_order = false;  // a row for every env, row i for env i
 };
 
 class Pool {
@@ -124,7 +125,7 @@ class Pool {
   void work_on_backlog();
   void take_faults(std::vector<Fault>& into);
   void measure(Clock::time_point from, std::size_t steps);
-  void open_slots();
+  void open_slots(std::int32_t in_flight);
   void record_fault(std::int32_t env, std::int32_t phase, const char* message);
   Buffer* awaited() const;
   std::size_t lay_out_control();
@@ -148,6 +149,7 @@ class Pool {
   std::int32_t ring_in_flight_ = 0;    // envs whose results will come through the ring
   std::int32_t assigned_ = 0;          // rows set in `assigned_buffer_`
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
+  bool assigned_in_order_ = true;      // so far row i was set for env i
   // Work too small to share: stepped by the caller in `recv`.
   std::vector<std::int32_t> backlog_;
   std::size_t backlog_done_ = 0;
@@ -164,6 +166,9 @@ class Pool {
 
   // Smoothed cost of one env step. A hint; any thread may overwrite it with a newer one.
   std::atomic<float> cost_ns_{0.0f};
+
+  // Chunks run, to choose which of the small ones are measured.
+  std::atomic<std::uint32_t> runs_{0};
 
   ThreadPool threads_;  // last: its threads use everything above
 };

@@ -2,7 +2,9 @@
 //
 // One producer (the caller), many consumers (the workers and the helping caller), who take envs in
 // chunks. The ring has a place for every env and an env is in flight at most once, so a place is
-// rewritten only after the env that stood in it came back: nobody can read it any more.
+// never rewritten while its env waits in the queue. Once the env is taken it may be: others come
+// back and are queued again while the one who took it has not looked yet. So places are read first
+// and taken after; who fails to take them looks again.
 #pragma once
 
 #include <algorithm>
@@ -24,35 +26,35 @@ class ReadyQueue {
   // `memory` is zeroed, or laid out so by another process.
   ReadyQueue(std::byte* memory, std::int32_t num_envs)
       : control_(*reinterpret_cast<Control*>(memory)),
-        places_(reinterpret_cast<std::int32_t*>(memory + sizeof(Control))),
+        places_(reinterpret_cast<Place*>(memory + sizeof(Control))),
         mask_(capacity_for(num_envs) - 1) {}
 
   // The caller only.
   void push(std::span<const std::int32_t> envs) {
     std::uint64_t tail = control_.tail.load(std::memory_order_relaxed);
-    for (const std::int32_t env : envs) places_[tail++ & mask_] = env;
+    for (const std::int32_t env : envs) places_[tail++ & mask_].store(env, std::memory_order_relaxed);
     control_.tail.store(tail, std::memory_order_seq_cst);
   }
 
   // Takes up to `most` envs into `out` and returns how many.
   std::int32_t pop(std::int32_t most, std::int32_t* out) {
-    std::uint64_t head = control_.head.load(std::memory_order_relaxed);
+    std::uint64_t head = control_.head.load(std::memory_order_acquire);
     std::int64_t count;
     do {
       // A stale head lies behind, never ahead of, the tail that is read after it.
       const std::uint64_t tail = control_.tail.load(std::memory_order_acquire);
       count = std::min<std::int64_t>(static_cast<std::int64_t>(tail - head), most);
       if (count <= 0) return 0;
+      for (std::int64_t i = 0; i < count; ++i)
+        out[i] = places_[(head + static_cast<std::uint64_t>(i)) & mask_].load(std::memory_order_relaxed);
     } while (!control_.head.compare_exchange_weak(head, head + static_cast<std::uint64_t>(count),
                                                   std::memory_order_acq_rel,
                                                   std::memory_order_acquire));
-    for (std::int64_t i = 0; i < count; ++i)
-      out[i] = places_[(head + static_cast<std::uint64_t>(i)) & mask_];
     return static_cast<std::int32_t>(count);
   }
 
   std::int64_t size() const {
-    const std::uint64_t head = control_.head.load(std::memory_order_relaxed);
+    const std::uint64_t head = control_.head.load(std::memory_order_acquire);
     return static_cast<std::int64_t>(control_.tail.load(std::memory_order_seq_cst) - head);
   }
 
@@ -61,10 +63,12 @@ class ReadyQueue {
     // Envs ever queued. Written by the caller; its release publishes the places, the actions and
     // the open batches behind it.
     alignas(kCacheLine) std::atomic<std::uint64_t> tail;
-    // Envs ever taken, never past `tail`. Who moves it owns the places between.
+    // Envs ever taken, never past `tail`. Who moves it owns the envs that it read between.
     alignas(kCacheLine) std::atomic<std::uint64_t> head;
   };
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  // Relaxed: the tail's release publishes what is written, the head's release keeps reads before it.
+  using Place = std::atomic<std::int32_t>;
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Place) == sizeof(std::int32_t));
 
   static std::uint64_t capacity_for(std::int32_t num_envs) {
     std::uint64_t capacity = 1;
@@ -73,7 +77,7 @@ class ReadyQueue {
   }
 
   Control& control_;
-  std::int32_t* places_;
+  Place* places_;
   std::uint64_t mask_;
 };
 

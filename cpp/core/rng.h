@@ -111,9 +111,10 @@ class Rng {
   // Generator.integers(low, high)
   std::int64_t integers(std::int64_t low, std::int64_t high) {
     bitgen_t source = bits();
+    // Unsigned, because the width of the widest range is no int64.
     const auto offset = static_cast<std::uint64_t>(low);
-    return static_cast<std::int64_t>(
-        random_bounded_uint64(&source, offset, static_cast<std::uint64_t>(high - low - 1), 0, false));
+    const std::uint64_t range = static_cast<std::uint64_t>(high) - offset - 1;
+    return static_cast<std::int64_t>(random_bounded_uint64(&source, offset, range, 0, false));
   }
 
   // Generator.standard_normal()

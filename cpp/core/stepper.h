@@ -14,9 +14,11 @@
 // `Stepper<E>` is compiled for each env class, so that the loop over a chunk inlines its `step`.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -45,130 +47,259 @@ class Stepper {
 
   // Advances every env of the job by its action. Returns whether an episode ended.
   bool advance(std::int32_t first_id, const sm_job& job) {
-    bool any_ended = false;
-    for (std::int32_t i = 0; i < job.count; ++i) {
-      const std::int32_t id = job.env[i];
-      sm_env_state& state = job.shared->state[id];
-      Visit visit{job, id, state, *envs_[id - first_id], rngs_[id - first_id]};
-      if (state.phase == SM_LIVE && state.command == SM_STEP) [[likely]]
-        any_ended |= step(visit);
-      else if (state.command == SM_OBSERVE && state.phase != SM_FRESH)
-        look(visit);
-      else
-        start(visit);
-    }
-    return any_ended;
+    const Turnstile in{this, &job, first_id};
+    if (!job.columns) return advance_late(in);
+    if constexpr (StepsMany<E>)
+      return advance_together(in);
+    else
+      return advance_each(in);
   }
 
  private:
-  // One env at its turn in a job.
+  // A row of a batch.
+  struct Place {
+    const sm_columns& columns;
+    std::int64_t row;
+  };
+
+  // Finds the envs of a job. The loops below keep what they use in locals and call what is
+  // rare (a reset, an end, a failure) out of line with this small value, so that nothing they keep
+  // has an address and the compiler can hold it in registers.
+  struct Turnstile {
+    Stepper* self;
+    const sm_job* job;
+    std::int32_t first_id;
+  };
+
+  // One env at its turn, for the rare parts.
   struct Visit {
     const sm_job& job;
-    std::int32_t id;
+    const sm_shared& shared;
+    std::int32_t index, id;
     sm_env_state& state;
     E& env;
     Rng& rng;
 
-    const sm_shared& shared() const { return *job.shared; }
-    sm_place place() const {
-      if (job.columns) return {job.columns, job.row[id]};
-      return job.claim(job.context, id);
+    // Entry `entry` of the job.
+    Visit(const Turnstile& in, std::int32_t entry) : Visit(in, entry, in.job->env[entry]) {}
+    Visit(const Turnstile& in, std::int32_t entry, std::int32_t env_id)
+        : job(*in.job),
+          shared(*in.job->shared),
+          index(entry),
+          id(env_id),
+          state(shared.state[env_id]),
+          env(*in.self->envs_[env_id - in.first_id]),
+          rng(in.self->rngs_[env_id - in.first_id]) {}
+
+    Place place() const {
+      if (job.columns) return {*job.columns, job.first_row + index};
+      const sm_place claimed = job.claim(job.context, id);
+      return {*claimed.columns, claimed.row};
     }
   };
 
-  static bool step(Visit& v) {
-    const sm_shared& shared = v.shared();
-    int phase = SM_IN_STEP;
-    std::optional<sm_place> place;
-    try {
-      const Outcome outcome = v.env.step(ActionRow(shared, v.id), v.rng);
-      place = v.place();
-      phase = SM_IN_OBSERVE;
-      const Row row(shared, *place->columns, place->row);
+  static bool will_step(const sm_env_state& state) {
+    return state.phase == SM_LIVE && state.command == SM_STEP;
+  }
 
-      sm_env_state& state = v.state;
-      state.elapsed += 1;
-      state.episode_return += outcome.reward;
-      const bool truncated = outcome.truncated || state.elapsed == shared.max_episode_steps;
-      const bool ended = outcome.terminated || truncated;
-      begin_row(v, *place, state.elapsed, outcome.terminated, truncated);
-      if constexpr (!ManyPlayers<E>) row.write_reward(place->row, outcome.reward);
-      if (!ended) [[likely]] {
-        v.env.observe(row);
-        keep_last(v, *place);
-        state.failures = 0;
-        return false;
+  static int players(const sm_shared& shared) {
+    return ManyPlayers<E> ? shared.max_num_players : 1;
+  }
+
+  // What is the same for every step that does not end an episode, for whole rows at once.
+  static void begin_rows(const sm_columns& columns, std::int64_t first, const std::int32_t* ids,
+                         std::int32_t count) {
+    const auto n = static_cast<std::size_t>(count);
+    std::memcpy(columns.env_id + first, ids, n * sizeof(std::int32_t));
+    std::memset(columns.ended + first, 0, n);
+    std::memset(columns.episode_return + first, 0, n * sizeof(double));
+    std::memset(columns.episode_length + first, 0, n * sizeof(std::int32_t));
+  }
+
+  // Envs whose rows are known, one after the other.
+  static bool advance_each(Turnstile in) {
+    const sm_shared shared = *in.job->shared;
+    const sm_columns columns = *in.job->columns;
+    const std::int64_t first_row = in.job->first_row;
+    begin_rows(columns, first_row, in.job->env, in.job->count);
+    bool any_ended = false;
+    for (std::int32_t i = 0; i < in.job->count; ++i) {
+      const std::int32_t id = in.job->env[i];
+      if (!will_step(shared.state[id])) [[unlikely]] {
+        start_or_look(in, i);
+        continue;
       }
-      end_episode(v, row, *place);
-      return true;
-    } catch (...) {
-      fail(v, place, phase, current_message());
+      E& env = *in.self->envs_[id - in.first_id];
+      try {
+        const Outcome outcome =
+            env.step(ActionRow(shared, id, players(shared)), in.self->rngs_[id - in.first_id]);
+        any_ended |= finish_step(in, i, shared, columns, env, id, first_row + i, outcome);
+      } catch (...) {
+        fail(in, i, {*in.job->columns, first_row + i}, SM_IN_STEP);
+      }
     }
+    return any_ended;
+  }
+
+  // The same for an env that steps many together: in blocks, first the resets, then all that step,
+  // by one call, then their rows.
+  static bool advance_together(Turnstile in) {
+    const sm_shared shared = *in.job->shared;
+    const sm_columns columns = *in.job->columns;
+    const std::int64_t first_row = in.job->first_row;
+    begin_rows(columns, first_row, in.job->env, in.job->count);
+    Turns<E> turns(shared, in.self->envs_.get(), in.self->rngs_.get(), in.first_id, players(shared));
+    bool any_ended = false;
+    for (std::int32_t from = 0; from < in.job->count; from += turns.kMost) {
+      const std::int32_t to = std::min(in.job->count, from + turns.kMost);
+      std::int32_t entries[Turns<E>::kMost];
+      turns.clear();
+      for (std::int32_t i = from; i < to; ++i) {
+        const std::int32_t id = in.job->env[i];
+        if (will_step(shared.state[id])) [[likely]] {
+          entries[turns.size()] = i;
+          turns.add(id);
+        } else {
+          start_or_look(in, i);
+        }
+      }
+      E::step_many(turns);
+      for (int i = 0; i < turns.size(); ++i)
+        any_ended |= finish_step(in, entries[i], shared, columns, turns.env(i), turns.id(i),
+                                 first_row + entries[i], turns.outcome(i));
+    }
+    return any_ended;
+  }
+
+  // Envs that take a slot of the open batch when their step is done.
+  static bool advance_late(Turnstile in) {
+    bool any_ended = false;
+    for (std::int32_t i = 0; i < in.job->count; ++i) {
+      Visit v(in, i);
+      if (!will_step(v.state)) {
+        start_or_look(in, i);
+        continue;
+      }
+      std::optional<Outcome> outcome;
+      try {
+        outcome = v.env.step(ActionRow(v.shared, v.id, players(v.shared)), v.rng);
+      } catch (...) {
+        fail(in, i, v.place(), SM_IN_STEP);
+        continue;
+      }
+      const Place place = v.place();
+      begin_rows(place.columns, place.row, &v.id, 1);
+      any_ended |= finish_step(in, i, v.shared, place.columns, v.env, v.id, place.row, *outcome);
+    }
+    return any_ended;
+  }
+
+  // The rest of the row of a step that is done.
+  [[gnu::always_inline]] static inline bool finish_step(const Turnstile& in, std::int32_t entry,
+                                                        const sm_shared& shared,
+                                                        const sm_columns& columns, E& env,
+                                                        std::int32_t id, std::int64_t row,
+                                                        const Outcome& outcome) {
+    sm_env_state& state = shared.state[id];
+    const std::int32_t elapsed = state.elapsed + 1;
+    state.elapsed = elapsed;
+    state.episode_return += outcome.reward;
+    const bool truncated = outcome.truncated | (elapsed == shared.max_episode_steps);
+    columns.elapsed_step[row] = elapsed;
+    columns.terminated[row] = outcome.terminated;
+    columns.truncated[row] = truncated;
+    if constexpr (ManyPlayers<E>) {
+      if (columns.players) columns.players[row] = shared.max_num_players;
+    } else if (shared.reward_is_float32) {
+      static_cast<float*>(columns.reward)[row] = static_cast<float>(outcome.reward);
+    } else {
+      static_cast<double*>(columns.reward)[row] = outcome.reward;
+    }
+    if (outcome.terminated | truncated) [[unlikely]] {
+      end_episode(in, entry, {columns, row});
+      return columns.ended[row];
+    }
+    try {
+      env.observe(Row(shared, columns, row, players(shared)));
+    } catch (...) {
+      fail(in, entry, {columns, row}, SM_IN_OBSERVE);
+      return false;
+    }
+    state.failures = 0;
+    if (shared.last_observation) [[unlikely]]
+      keep_last(shared, id, {columns, row});
     return false;
   }
 
-  static void end_episode(Visit& v, const Row& row, const sm_place& place) {
-    const sm_columns& columns = *place.columns;
-    sm_env_state& state = v.state;
-    columns.ended[place.row] = true;
-    columns.episode_return[place.row] = state.episode_return;
-    columns.episode_length[place.row] = state.elapsed;
-    state.phase = SM_ENDED;
-    state.failures = 0;
-    if (v.shared().autoreset != SM_SAME_STEP) {
-      v.env.observe(row);
-      keep_last(v, place);
+  [[gnu::noinline]] static void end_episode(Turnstile in, std::int32_t entry, Place place) {
+    Visit v(in, entry);
+    const sm_columns& columns = place.columns;
+    const Row row(v.shared, columns, place.row, players(v.shared));
+    const bool reset_now = v.shared.autoreset == SM_SAME_STEP;
+    v.state.phase = SM_ENDED;
+    try {
+      v.env.observe(reset_now ? row.final_row() : row);
+    } catch (...) {
+      fail(in, entry, place, SM_IN_OBSERVE);
       return;
     }
-    v.env.observe(row.final_row());
-    try {
-      reset(v);
-      columns.elapsed_step[place.row] = 0;
-      v.env.observe(row);
-      keep_last(v, place);
-    } catch (...) {
-      // Reward and end stand; the observation is the final one, and the next action resets.
-      state.phase = SM_ENDED;
-      copy_row(v.shared(), columns.final_observation, columns.observation, place.row);
-      copy_info(v.shared(), columns, place.row);
-      report(v, SM_IN_RESET, current_message());
+    v.state.failures = 0;
+    columns.ended[place.row] = true;
+    columns.episode_return[place.row] = v.state.episode_return;
+    columns.episode_length[place.row] = v.state.elapsed;
+    if (reset_now) {
+      try {
+        reset(v);
+        v.env.observe(row.without_rewards());
+        columns.elapsed_step[place.row] = 0;
+      } catch (...) {
+        // Reward and end stand; the observation is the final one, and the next action resets.
+        v.state.phase = SM_ENDED;
+        copy_row(v.shared, columns.final_observation, columns.observation, place.row);
+        copy_info(v.shared, columns, place.row);
+        report(v, SM_IN_RESET);
+      }
+    }
+    keep_last(v.shared, v.id, place);
+  }
+
+  [[gnu::noinline]] static void start_or_look(Turnstile in, std::int32_t entry) {
+    Visit v(in, entry);
+    if (v.state.command == SM_OBSERVE && v.state.phase != SM_FRESH) {
+      v.state.command = SM_STEP;
+      show(in, v, v.state.elapsed);
+    } else {
+      start(in, v);
     }
   }
 
   // A row whose action was a reset, or stands for one.
-  static void start(Visit& v) {
-    std::optional<sm_place> place;
-    int phase = SM_IN_RESET;
+  static void start(const Turnstile& in, Visit& v) {
     try {
       reset(v);
-      place = v.place();
-      phase = SM_IN_OBSERVE;
-      begin_row(v, *place, 0, false, false);
-      clear_reward(v, *place);
-      v.env.observe(Row(v.shared(), *place->columns, place->row));
-      keep_last(v, *place);
     } catch (...) {
-      fail(v, place, phase, current_message());
+      fail(in, v.index, v.place(), SM_IN_RESET);
+      return;
     }
+    show(in, v, 0);
   }
 
-  // A row that shows where the env stands. Nothing moves.
-  static void look(Visit& v) {
-    std::optional<sm_place> place;
+  // A row that shows where the env stands.
+  static void show(const Turnstile& in, Visit& v, std::int32_t elapsed) {
+    const Place place = v.place();
+    begin_row(v, place, elapsed, false);
     try {
-      v.state.command = SM_STEP;
-      place = v.place();
-      begin_row(v, *place, v.state.elapsed, false, false);
-      clear_reward(v, *place);
-      v.env.observe(Row(v.shared(), *place->columns, place->row));
+      v.env.observe(Row(v.shared, place.columns, place.row, players(v.shared)).without_rewards());
     } catch (...) {
-      fail(v, place, SM_IN_OBSERVE, current_message());
+      fail(in, v.index, place, SM_IN_OBSERVE);
+      return;
     }
+    keep_last(v.shared, v.id, place);
   }
 
   static void reset(Visit& v) {
     sm_env_state& state = v.state;
-    sm_reset_request& request = v.shared().reset[v.id];
+    sm_reset_request& request = v.shared.reset[v.id];
     if (request.has_seed) v.rng.reseed(request.seed);
     v.env.reset(v.rng, Options(request));
     request.has_seed = 0;
@@ -180,67 +311,60 @@ class Stepper {
     state.episode += 1;
   }
 
-  static void begin_row(const Visit& v, const sm_place& place, std::int32_t elapsed,
-                        bool terminated, bool truncated) {
-    const sm_columns& columns = *place.columns;
+  // The fixed columns of a row without a step: no reward, no end.
+  static void begin_row(const Visit& v, const Place& place, std::int32_t elapsed, bool truncated) {
+    const sm_columns& columns = place.columns;
     const std::int64_t row = place.row;
     columns.env_id[row] = v.id;
     columns.elapsed_step[row] = elapsed;
-    columns.terminated[row] = terminated;
+    columns.terminated[row] = false;
     columns.truncated[row] = truncated;
     columns.ended[row] = false;
     columns.episode_return[row] = 0.0;
     columns.episode_length[row] = 0;
-    if (columns.players) columns.players[row] = v.shared().max_num_players;
+    if (columns.players) columns.players[row] = v.shared.max_num_players;
+    const Row rewards(v.shared, columns, row, players(v.shared));
+    for (int player = 0; player < players(v.shared); ++player) rewards.set_reward(player, 0.0);
   }
 
-  static void clear_reward(const Visit& v, const sm_place& place) {
-    const sm_shared& shared = v.shared();
-    const Row row(shared, *place.columns, place.row);
-    for (int player = 0; player < shared.max_num_players; ++player) row.set_reward(player, 0.0);
-  }
-
-  // A failure fills its row like any result.
-  static void fail(Visit& v, std::optional<sm_place> place, int phase,
-                   const std::string& message) {
-    const sm_shared& shared = v.shared();
-    if (!place) place = v.place();
-    const sm_columns& columns = *place->columns;
-    begin_row(v, *place, v.state.elapsed, false, true);
-    clear_reward(v, *place);
-    const int players = shared.max_num_players;
+  // A failure fills its row like any result. Called while the exception is handled.
+  [[gnu::noinline, gnu::cold]] static void fail(Turnstile in, std::int32_t entry, Place place, int phase) {
+    Visit v(in, entry);
+    const sm_shared& shared = v.shared;
+    const sm_columns& columns = place.columns;
+    begin_row(v, place, v.state.elapsed, true);
     for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
-      const std::int64_t bytes = shared.observation_bytes[leaf] * players;
-      std::byte* to = static_cast<std::byte*>(columns.observation[leaf]) + place->row * bytes;
+      const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
+      std::byte* to = static_cast<std::byte*>(columns.observation[leaf]) + place.row * bytes;
       if (shared.last_observation)
-        std::memcpy(to, static_cast<std::byte*>(shared.last_observation[leaf]) + v.id * bytes, bytes);
+        std::memcpy(to, static_cast<std::byte*>(shared.last_observation[leaf]) + v.id * bytes,
+                    static_cast<std::size_t>(bytes));
       else
-        std::memset(to, 0, bytes);
+        std::memset(to, 0, static_cast<std::size_t>(bytes));
     }
     for (int leaf = 0; leaf < shared.info_leaves; ++leaf) {
       const std::int64_t bytes = shared.info_bytes[leaf];
-      std::memset(static_cast<std::byte*>(columns.info[leaf]) + place->row * bytes, 0, bytes);
+      std::memset(static_cast<std::byte*>(columns.info[leaf]) + place.row * bytes, 0,
+                  static_cast<std::size_t>(bytes));
     }
     v.state.phase = SM_ENDED;
     v.state.command = SM_STEP;
-    report(v, phase, message);
+    report(v, phase);
   }
 
-  static void report(Visit& v, int phase,
-                   const std::string& message) {
+  static void report(Visit& v, int phase) {
     if (v.state.failures < 255) v.state.failures += 1;
-    v.job.fault(v.job.context, v.id, phase, message.c_str());
+    v.job.fault(v.job.context, v.id, phase, current_message().c_str());
   }
 
-  static void keep_last(const Visit& v, const sm_place& place) {
-    const sm_shared& shared = v.shared();
-    if (!shared.last_observation) [[likely]]
-      return;
+  // Keeps the observation of a row for the failures to come, where the pool asks for that.
+  static void keep_last(const sm_shared& shared, std::int32_t id, const Place& place) {
+    if (!shared.last_observation) return;
     for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
       const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
-      std::memcpy(static_cast<std::byte*>(shared.last_observation[leaf]) + v.id * bytes,
-                  static_cast<std::byte*>(place.columns->observation[leaf]) + place.row * bytes,
-                  bytes);
+      std::memcpy(static_cast<std::byte*>(shared.last_observation[leaf]) + id * bytes,
+                  static_cast<std::byte*>(place.columns.observation[leaf]) + place.row * bytes,
+                  static_cast<std::size_t>(bytes));
     }
   }
 

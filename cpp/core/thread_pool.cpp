@@ -5,17 +5,21 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace stepmill {
 namespace {
 
-// Signals belong to the interpreter's threads: one taken here would not end a wait there.
+// Signals belong to the interpreter's threads: one taken here would not end a wait there. But a
+// crash is handled where it happens, and a blocked one would end the process without its handler.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
+    sigset_t foreign;
+    sigfillset(&foreign);
+    for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
+      sigdelset(&foreign, crash);
+    pthread_sigmask(SIG_BLOCK, &foreign, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;
@@ -59,10 +63,9 @@ void ThreadPool::call(int count) {
       running_.fetch_add(1, std::memory_order_relaxed);
       try {
         threads_.emplace_back([this, index = started()] { run(index); });
-      } catch (...) {
-        running_.fetch_sub(1, std::memory_order_relaxed);
+      } catch (const std::exception&) {
         // The machine has no more threads to give. The caller and those that run do the work.
-        if (started() == 0) throw;
+        running_.fetch_sub(1, std::memory_order_relaxed);
         break;
       }
     }

@@ -20,7 +20,8 @@ class ThreadPool {
              std::function<bool()> waiting);
   ~ThreadPool() { stop(); }
 
-  // Called by the caller after it queued work: gets `count` threads to it, as far as there are.
+  // Called by the caller after it queued work: gets `count` threads to it, as far as there are and
+  // the machine gives any.
   void call(int count);
 
   // Tells every thread to return after its chunk.

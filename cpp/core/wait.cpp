@@ -1,6 +1,7 @@
 #include "core/wait.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -71,6 +72,11 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chron
 void futex_wake(std::atomic<std::uint32_t>& word, int count, bool shared) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word),
           shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+SpinBudget::SpinBudget() : limit_(available_cores() - 1) {
+  // Who spun in the parent does not exist in a forked child, and gives no licence back there.
+  pthread_atfork(nullptr, nullptr, [] { instance().spinning_.store(0, std::memory_order_relaxed); });
 }
 
 SpinBudget& SpinBudget::instance() {

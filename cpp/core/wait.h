@@ -50,7 +50,7 @@ class SpinBudget {
   };
 
  private:
-  SpinBudget() : limit_(available_cores() - 1) {}
+  SpinBudget();
 
   // Invariant: the number of live licences. A hint only, so relaxed order is enough.
   std::atomic<int> spinning_{0};

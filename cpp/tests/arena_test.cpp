@@ -1,11 +1,13 @@
 #include "core/arena.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 
 #include <cstring>
 #include <new>
+#include <thread>
 
+#include "core/wait.h"
 #include "tests/check.h"
 
 namespace stepmill {
@@ -80,7 +82,7 @@ TEST(a_punched_range_of_shared_memory_can_be_backed_again) {
   const std::int64_t before = backed_bytes(*arena);
   arena->punch(offset, kMegabyte);
   CHECK(backed_bytes(*arena) <= before - static_cast<std::int64_t>(kMegabyte));
-  arena->back(offset, kMegabyte);
+  arena->restore(offset, kMegabyte);
   CHECK(backed_bytes(*arena) == before);
 }
 
@@ -110,17 +112,24 @@ TEST(growth_goes_on_after_signals) {
   static std::atomic<int> signals;
   struct sigaction before{}, action{};
   action.sa_handler = [](int) { signals += 1; };
-  sigaction(SIGVTALRM, &action, &before);
-  const itimerval often{{0, 300}, {0, 300}}, never{};
-  setitimer(ITIMER_VIRTUAL, &often, nullptr);
+  sigaction(SIGUSR1, &action, &before);
+  std::atomic<bool> grown{false};
+  std::thread signaller([&, target = pthread_self()] {
+    while (!grown) {
+      const int sent = signals;
+      pthread_kill(target, SIGUSR1);
+      while (!grown && signals == sent) relax();
+    }
+  });
   const auto arena = Arena::create(Kind::kShared);
-  // The timer counts time outside the kernel too: go on until it has fired a few times.
-  for (int i = 0; i < 400 && signals < 1000; ++i) {
+  while (signals < 1) relax();
+  for (int i = 0; i < 100; ++i) {
     arena->grow(4 * kMegabyte, 4096);
     arena->punch(0, arena->used());
   }
-  setitimer(ITIMER_VIRTUAL, &never, nullptr);
-  sigaction(SIGVTALRM, &before, nullptr);
+  grown = true;
+  signaller.join();
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace stepmill::test {
@@ -90,34 +91,23 @@ struct Left {
   template <class R>
   static constexpr bool kIntegers = std::is_integral_v<L> && std::is_integral_v<R> &&
                                     !std::is_same_v<L, bool> && !std::is_same_v<R, bool>;
-  template <class R>
-  Verdict operator==(const R& right) const {
-    return compare(right, [](const auto& a, const auto& b) {
-      if constexpr (kIntegers<R>) return std::cmp_equal(a, b);
-      else return a == b;
-    });
+#define STEPMILL_COMPARISON(symbol, of_integers)                            \
+  template <class R>                                                        \
+  Verdict operator symbol(const R& right) const {                           \
+    return compare(right, [](const auto& a, const auto& b) -> bool {        \
+      if constexpr (kIntegers<R>)                                           \
+        return of_integers(a, b);                                           \
+      else                                                                  \
+        return a symbol b;                                                  \
+    });                                                                     \
   }
-  template <class R>
-  Verdict operator!=(const R& right) const {
-    return compare(right, [](const auto& a, const auto& b) {
-      if constexpr (kIntegers<R>) return std::cmp_not_equal(a, b);
-      else return a != b;
-    });
-  }
-  template <class R>
-  Verdict operator<=(const R& right) const {
-    return compare(right, [](const auto& a, const auto& b) {
-      if constexpr (kIntegers<R>) return std::cmp_less_equal(a, b);
-      else return a <= b;
-    });
-  }
-  template <class R>
-  Verdict operator>=(const R& right) const {
-    return compare(right, [](const auto& a, const auto& b) {
-      if constexpr (kIntegers<R>) return std::cmp_greater_equal(a, b);
-      else return a >= b;
-    });
-  }
+  STEPMILL_COMPARISON(==, std::cmp_equal)
+  STEPMILL_COMPARISON(!=, std::cmp_not_equal)
+  STEPMILL_COMPARISON(<, std::cmp_less)
+  STEPMILL_COMPARISON(<=, std::cmp_less_equal)
+  STEPMILL_COMPARISON(>, std::cmp_greater)
+  STEPMILL_COMPARISON(>=, std::cmp_greater_equal)
+#undef STEPMILL_COMPARISON
   operator Verdict() const { return {static_cast<bool>(value), shown(value)}; }
 };
 

@@ -69,7 +69,7 @@ TEST(every_env_pushed_is_taken_exactly_once) {
         if (count == 0) std::this_thread::yield();
         for (std::int32_t k = 0; k < count; ++k) {
           const auto env = static_cast<std::size_t>(out[k]);
-          CHECK(env < std::size_t{kEnvs} == true);
+          CHECK(env < std::size_t{kEnvs});
           CHECK(queued[env].exchange(0, std::memory_order_relaxed) == 1);
           back[env].store(1, std::memory_order_release);
         }
@@ -91,7 +91,7 @@ TEST(every_env_pushed_is_taken_exactly_once) {
       pushed += 1;
     }
   }
-  CHECK(idle < 500'000'000 == true);
+  CHECK(idle < 500'000'000);
   while (test::failed_checks == 0 && q.queue.size() > 0) std::this_thread::yield();
   stop = true;
   for (auto& thread : threads) thread.join();

@@ -28,6 +28,7 @@ The standard type in brackets is a base as well, so ``except ValueError`` works.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
@@ -135,7 +136,7 @@ class EnvError(StepmillError, RuntimeError):
 
     Raised by ``recv``, ``step`` and ``reset`` after the batch is complete, so nothing is lost:
     ``batch`` is what the call would have returned, with the failed rows marked in
-    ``info["abnormal"]``, and ``errors`` holds one error for every failed row, this one first.
+    ``info["abnormal"]``, and ``errors`` is one error for every failed row, this one first.
     The env's own exception is the ``__cause__``, where the env is a Python one.
     """
 
@@ -155,7 +156,20 @@ class EnvError(StepmillError, RuntimeError):
         self.phase = phase
         self.episode = episode
         self.step = step
-        self.errors: list[EnvError] = [self]
+        self._others: tuple[EnvError, ...] = ()
+
+    @property
+    def errors(self) -> list[EnvError]:
+        """All that failed. Made on demand: an error that held itself would outlive its use, and its batch too."""
+        return [self, *self._others]
+
+    @classmethod
+    def gather(cls, errors: Sequence[EnvError], batch: Any = None) -> EnvError:
+        """The first of the errors, carrying the others and the batch."""
+        first = errors[0]
+        first._others = tuple(errors[1:])
+        first.batch = batch
+        return first
 
 
 class ObservationError(EnvError, ValueError):

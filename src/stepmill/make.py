@@ -5,15 +5,15 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import ConfigError
 from stepmill.pool.inline import InlinePool, python_spaces
 from stepmill.pool.native import native_pool
-from stepmill.pool.settings import Settings, check_settings
+from stepmill.pool.settings import Settings, check_settings, one_of
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.spec import PoolSpec
 
@@ -158,8 +158,7 @@ def _prepare(
     config: dict[str, Any],
     **arguments: Any,
 ) -> tuple[NativeSource | PythonSource, Settings, PoolSpec | None]:
-    if env_type not in ("gymnasium", "gym", "dm"):
-        raise ConfigError(f"env_type: expected 'gymnasium', 'gym' or 'dm', got {env_type!r}")
+    one_of("env_type", env_type, ("gymnasium", "gym", "dm"))
     if isinstance(task_id, list | tuple) and "num_envs" in arguments and arguments["num_envs"] == 1:
         arguments["num_envs"] = len(task_id)
     reward_dtype = "float64" if env_type == "gymnasium" else "float32"
@@ -226,6 +225,7 @@ def _view(env_type: EnvType) -> Any:
 
 @atexit.register
 def _close_open_pools() -> None:
-    """Ends threads while the interpreter is still whole."""
-    for pool in list(_open_pools):
-        pool.close()
+    """Ends threads while the interpreter is still whole: of every pool, whatever one of them raises."""
+    with ExitStack() as stack:
+        for pool in list(_open_pools):
+            stack.callback(pool.close)

@@ -69,7 +69,7 @@ def find(id: str) -> EnvRecord:
 
     try:
         spec = gymnasium_spec(id)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         known = {*_records, *gymnasium.registry}
         near = difflib.get_close_matches(id, known, n=4, cutoff=0.5)
         hint = f", did you mean {' or '.join(near)}?" if near else ""

@@ -139,11 +139,16 @@ def space_of(tree: Tree, leaves: list[dict[str, Any]]) -> spaces.Space[Any]:
         return spaces.Discrete(int(high[0] - low[0]) + 1, start=int(low[0]))
     if kind is LeafKind.MULTI_BINARY:
         return spaces.MultiBinary(shape)
-    low = np.broadcast_to(low.astype(dtype), shape) if low.size == 1 else low.astype(dtype).reshape(shape)
-    high = np.broadcast_to(high.astype(dtype), shape) if high.size == 1 else high.astype(dtype).reshape(shape)
+    low, high = _spread(low, shape, dtype), _spread(high, shape, dtype)
     if kind is LeafKind.MULTI_DISCRETE:
         return spaces.MultiDiscrete(high - low + 1, dtype=dtype.type, start=low)
     return spaces.Box(low, high, shape, dtype.type)
+
+
+def _spread(bounds: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """The inverse of ``_bounds``: one number stands for all elements."""
+    bounds = bounds.astype(dtype)
+    return np.full(shape, bounds[0]) if bounds.size == 1 else bounds.reshape(shape)
 
 
 def spec_of(space: spaces.Space[Any], name: str) -> Any:

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 #include "core/env.h"
+#include "envs/classic/exact_trig.h"
 #include "envs/classic/reset_bounds.h"
 
 namespace stepmill {
@@ -38,24 +40,25 @@ class CartPole {
   }
 
   Outcome step(const ActionRow& action, Rng&) {
-    const double force = action.index() == 1 ? kForce : -kForce;
-    const double cosine = std::cos(theta_);
-    const double sine = std::sin(theta_);
-    const double temp = (force + kPoleMassLength * (theta_dot_ * theta_dot_) * sine) / kTotalMass;
-    const double theta_acc =
-        (kGravity * sine - cosine * temp) /
-        (kLength * (4.0 / 3.0 - kPoleMass * (cosine * cosine) / kTotalMass));
-    const double x_acc = temp - kPoleMassLength * theta_acc * cosine / kTotalMass;
+    Block<1> one;
+    one.load(0, *this, action);
+    one.sine[0] = std::sin(theta_);
+    one.cosine[0] = std::cos(theta_);
+    one.move(1, std::divides<>());
+    return one.store(0, *this);
+  }
 
-    x_ = x_ + kTau * x_dot_;
-    x_dot_ = x_dot_ + kTau * x_acc;
-    theta_ = theta_ + kTau * theta_dot_;
-    theta_dot_ = theta_dot_ + kTau * theta_acc;
-
-    const bool fell = x_ < -kPositionLimit || x_ > kPositionLimit || theta_ < -kAngleLimit ||
-                      theta_ > kAngleLimit;
-    const double reward = sutton_barto_ ? (fell ? -1.0 : 0.0) : 1.0;
-    return {reward, fell, false};
+  // The same for many, so that vector units can do the arithmetic.
+  static void step_many(Turns<CartPole>& turns) {
+    Block<Turns<CartPole>::kMost> block;
+    const int count = turns.size();
+    for (int i = 0; i < count; ++i) block.load(i, turns.env(i), turns.action(i));
+    exact_sin_cos(block.theta, block.sine, block.cosine, count);
+    if (has_fast_fma())
+      block.move_fused(count);
+    else
+      block.move(count, std::divides<>());
+    for (int i = 0; i < count; ++i) turns.outcome(i) = block.store(i, turns.env(i));
   }
 
   void observe(const Row& row) const {
@@ -73,6 +76,52 @@ class CartPole {
   static constexpr double kForce = 10.0, kTau = 0.02;
   static constexpr double kAngleLimit = 12 * 2 * std::numbers::pi / 360;
   static constexpr double kPositionLimit = 2.4;
+
+  // The states of several envs, a row a variable.
+  template <int kSize>
+  struct Block {
+    double x[kSize], x_dot[kSize], theta[kSize], theta_dot[kSize];
+    double force[kSize], sine[kSize], cosine[kSize];
+    std::int64_t fell[kSize];
+
+    void load(int i, const CartPole& env, const ActionRow& action) {
+      x[i] = env.x_;
+      x_dot[i] = env.x_dot_;
+      theta[i] = env.theta_;
+      theta_dot[i] = env.theta_dot_;
+      // Arithmetic, not a choice: nobody can predict the branch that a choice would be.
+      force[i] = static_cast<double>(2 * action.index() - 1) * kForce;
+    }
+
+    // The equations of motion. `divide` divides by the total mass: they do it three times.
+    template <class Divide>
+    [[gnu::always_inline]] void move(int count, Divide divide) {
+      for (int i = 0; i < count; ++i) {
+        const double temp = divide(
+            force[i] + kPoleMassLength * (theta_dot[i] * theta_dot[i]) * sine[i], kTotalMass);
+        const double theta_acc =
+            (kGravity * sine[i] - cosine[i] * temp) /
+            (kLength * (4.0 / 3.0 - divide(kPoleMass * (cosine[i] * cosine[i]), kTotalMass)));
+        const double x_acc = temp - divide(kPoleMassLength * theta_acc * cosine[i], kTotalMass);
+        x[i] = x[i] + kTau * x_dot[i];
+        x_dot[i] = x_dot[i] + kTau * x_acc;
+        theta[i] = theta[i] + kTau * theta_dot[i];
+        theta_dot[i] = theta_dot[i] + kTau * theta_acc;
+        fell[i] = (x[i] < -kPositionLimit) | (x[i] > kPositionLimit) | (theta[i] < -kAngleLimit) |
+                  (theta[i] > kAngleLimit);
+      }
+    }
+    STEPMILL_VECTOR_TARGET void move_fused(int count) { move(count, DivideFused()); }
+
+    Outcome store(int i, CartPole& env) const {
+      env.x_ = x[i];
+      env.x_dot_ = x_dot[i];
+      env.theta_ = theta[i];
+      env.theta_dot_ = theta_dot[i];
+      const bool over = fell[i] != 0;
+      return {env.sutton_barto_ ? (over ? -1.0 : 0.0) : 1.0, over, false};
+    }
+  };
 
   double x_ = 0.0, x_dot_ = 0.0, theta_ = 0.0, theta_dot_ = 0.0;
   bool sutton_barto_;

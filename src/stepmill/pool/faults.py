@@ -49,8 +49,4 @@ class FaultPolicy:
         """Raises an error that carries the batch, or returns the batch where failures are borne."""
         if self.on_error == "restart" and all(f.failures < max(self.max_restarts, 1) for f in faults):
             return result
-        errors = [fault.error() for fault in faults]
-        first = errors[0]
-        first.errors = errors
-        first.batch = result
-        raise first
+        raise EnvError.gather([fault.error() for fault in faults], result)

@@ -6,19 +6,30 @@ Numbers and arrays become arrays of their type, dicts nest, anything else is kep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["add_info"]
+__all__ = ["ENGINE_KEYS", "add_info"]
+
+# What the engine says of a batch. An env's own key of the same name is left out.
+ENGINE_KEYS = frozenset(
+    "env_id players elapsed_step episode_return episode_length final_obs final_info abnormal".split()
+)
 
 
-def add_info(batch: dict[str, Any], rows: Iterable[tuple[int, dict[str, Any]]], count: int) -> None:
-    """Adds the infos of some rows of a batch of ``count`` to ``batch``."""
+def add_info(
+    batch: dict[str, Any],
+    rows: Iterable[tuple[int, Mapping[str, Any]]],
+    count: int,
+    taken: frozenset[str] = frozenset(),
+) -> None:
+    """Adds the infos of some rows of a batch of ``count`` to ``batch``, but for the keys ``taken``."""
     for row, info in rows:
         for key, value in info.items():
-            _add(batch, key, value, row, count)
+            if key not in taken:
+                _add(batch, key, value, row, count)
 
 
 def _add(batch: dict[str, Any], key: str, value: Any, row: int, count: int) -> None:
@@ -39,6 +50,8 @@ def _add(batch: dict[str, Any], key: str, value: Any, row: int, count: int) -> N
 
 
 def _column(value: Any, count: int) -> np.ndarray:
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        return np.full(count, None, object)
     if type(value) in (bool, int, float) or isinstance(value, np.number | np.bool_):
         return np.zeros(count, type(value))
     if isinstance(value, np.ndarray) and value.dtype != object:
@@ -52,7 +65,7 @@ def _holds(array: np.ndarray, value: Any) -> bool:
         return True
     if not isinstance(value, bool | int | float | np.number | np.bool_ | np.ndarray):
         return False
-    return np.shape(value) == array.shape[1:] and np.can_cast(np.asarray(value).dtype, array.dtype, "same_kind")
+    return np.shape(value) == array.shape[1:] and np.can_cast(np.asarray(value).dtype, array.dtype, "safe")
 
 
 def _as_objects(array: Any, mask: np.ndarray) -> np.ndarray:

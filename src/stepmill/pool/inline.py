@@ -6,6 +6,9 @@ loop takes the queued envs one by one and writes the row of each.
 
 from __future__ import annotations
 
+import math
+import os
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +17,9 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, RecvTimeoutError
+from stepmill.errors import ActionError, ConcurrentUseError, ConfigError, EnvError, InputError, RecvTimeoutError
 from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.infos import add_info
+from stepmill.pool.infos import ENGINE_KEYS, add_info
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.source import PythonSource
 from stepmill.pool.stepper import EnvStepper, ResetRequest, Row
@@ -56,7 +59,9 @@ class InlinePool:
         # What arrays cannot carry, by env id, from the step to the batch with its row.
         self._rows: dict[int, Row] = {}
         self._object_actions: dict[int, list[Any]] = {}
-        self._result_ids: np.ndarray = np.arange(0)
+        self._result_ids: list[int] = []
+        self._use = OneThread(self._core)
+        self._pid = os.getpid()
 
     @staticmethod
     def _build(source: PythonSource, settings: Settings) -> list[Any]:
@@ -80,39 +85,48 @@ class InlinePool:
     # ---- send and recv -----------------------------------------------------------------------
 
     def send(self, action: Any, env_id: Any = None) -> None:
-        self._core.send(action, env_id)
-        if self.action.object_spaces:
-            self._keep_objects(action, env_id)
+        with self._use:
+            self._send(action, env_id)
 
     def recv(self, timeout: float | None = None) -> Any:
-        self._work(timeout)
-        return self._finish()
+        with self._use:
+            self._work(timeout)
+            return self._finish()
 
     def step(self, action: Any, env_id: Any = None) -> Any:
-        self.send(action, env_id)
-        return self.recv()
+        with self._use:
+            self._send(action, env_id)
+            self._work()
+            return self._finish()
+
+    def _send(self, action: Any, env_id: Any) -> None:
+        objects = self._read_objects(action, env_id) if self.action.object_spaces else {}
+        self._core.send(action, env_id)
+        self._object_actions.update(objects)
 
     def _work(self, timeout: float | None = None) -> None:
         """Steps queued envs until the batch is complete. A deadline is looked at between two envs."""
         if self._core.in_flight_count == 0:
-            self._core.recv()  # raises: closed, forked, or nothing in flight
-        end = None if timeout is None else time.monotonic() + timeout
+            self._core.recv(timeout)  # raises: nothing in flight
+        end = None if timeout is None else time.monotonic() + check_timeout(timeout)
         while not self._core.ready():
             if end is not None and time.monotonic() >= end:
                 raise RecvTimeoutError(f"recv(timeout={timeout}): the batch is not complete. Call recv() again")
             env_id = self._core.next_env()
             stepper = self._steppers[env_id]
             try:
-                row = stepper.advance(self._action(env_id))
+                self._write(env_id, stepper, stepper.advance(self._action(env_id)))
             except BaseException as error:  # Ctrl-C inside the env: its action is answered, then it goes on
-                self._write(env_id, stepper, stepper.fail("step", error))
+                if self._core.next_env() == env_id:
+                    self._write(env_id, stepper, stepper.fail("step", error))
                 raise
-            self._write(env_id, stepper, row)
 
     def _action(self, env_id: int) -> Any:
         action = self._core.action_of(env_id)
         if self.action.object_spaces:
-            return map_object_leaves(self.action.tree, action, self._object_actions.pop(env_id))
+            objects = self._object_actions.pop(env_id, None)
+            if objects is not None:  # else a reset, which takes none
+                return map_object_leaves(self.action.tree, action, objects)
         return action
 
     def _write(self, env_id: int, stepper: EnvStepper, row: Row) -> None:
@@ -137,7 +151,7 @@ class InlinePool:
 
     def _finish(self) -> Any:
         observation, reward, terminated, truncated, info = self._core.take_result()
-        ids = info["env_id"].tolist()
+        self._result_ids = ids = info["env_id"].tolist()
         rows = [self._rows.pop(env_id) for env_id in ids]
         count = len(rows)
         if self.observation.object_spaces:
@@ -145,7 +159,7 @@ class InlinePool:
             if "final_obs" in info:
                 finals = [row.final_observation if row.ended else self._zeros for row in rows]
                 info["final_obs"] = self._with_objects(info["final_obs"], finals)
-        add_info(info, ((i, row.info) for i, row in enumerate(rows) if row.info), count)
+        add_info(info, ((i, row.info) for i, row in enumerate(rows) if row.info), count, ENGINE_KEYS)
         if "final_info" in info:
             info["final_info"] = {}
             add_info(
@@ -163,25 +177,39 @@ class InlinePool:
         columns = zip(*(object_leaves(self.observation.tree, one) for one in observations), strict=True)
         return map_object_leaves(self.observation.tree, batch, [tuple(column) for column in columns])
 
-    def _keep_objects(self, action: Any, env_id: Any) -> None:
-        ids = self._sent_ids(action, env_id)
-        if isinstance(action, dict) and "action" in action and not isinstance(self.action.tree, dict):
+    def _read_objects(self, action: Any, env_id: Any) -> dict[int, list[Any]]:
+        """The parts of an action that arrays cannot carry, checked, by env id."""
+        tree, spaces_ = self.action.tree, self.action.object_spaces
+        try:
+            ids = self._sent_ids(action, env_id)
+        except (TypeError, ValueError):
+            return {}  # `send` says what is wrong with them
+        if isinstance(action, dict) and "action" in action and not (isinstance(tree, dict) and "action" in tree):
             action = action["action"]
-        columns = list(object_leaves(self.action.tree, action))
-        for i, one in enumerate(ids):
-            self._object_actions[one] = [column[i] for column in columns]
+        try:
+            columns = list(object_leaves(tree, action))
+        except (KeyError, TypeError, ValueError):
+            raise ActionError(f"action: expected the parts of {self.action.space}, got {action!r}") from None
+        for space, column in zip(spaces_, columns, strict=True):
+            if not isinstance(column, list | tuple | np.ndarray) or len(column) != len(ids):
+                raise ActionError(f"action: expected a list of {len(ids)} values of {space}, got {column!r}")
+            for one, value in zip(ids, column, strict=True):
+                if not space.contains(value):
+                    raise ActionError(f"action of env {one}: expected a value of {space}, got {value!r}")
+        return {one: [column[i] for column in columns] for i, one in enumerate(ids)}
 
     def _sent_ids(self, action: Any, env_id: Any) -> list[int]:
         if env_id is None and isinstance(action, dict):
             env_id = action.get("env_id")
         if env_id is not None:
             return [int(one) for one in env_id]
-        return self._result_ids.tolist() if self._settings.is_async else list(range(self._settings.num_envs))
+        return self._result_ids if self._settings.is_async else list(range(self._settings.num_envs))
 
     # ---- reset -------------------------------------------------------------------------------
 
     def send_reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
-        self._queue_reset(env_id, seeds, options, gather=False)
+        with self._use:
+            self._queue_reset(env_id, seeds, options, gather=False)
 
     def reset(
         self,
@@ -190,16 +218,17 @@ class InlinePool:
         options: dict[str, Any] | None,
         mask: np.ndarray | None = None,
     ) -> Any:
-        if env_id is None and mask is None:
-            self._drain()
-        self._queue_reset(env_id, seeds, options, gather=True, mask=mask)
-        self._work()
-        try:
-            result = self._finish()
-        except EnvError as error:
-            error.batch = (error.batch[0], error.batch[4])
-            raise
-        return result[0], result[4]
+        with self._use:
+            if env_id is None and mask is None:
+                self._drain()
+            self._queue_reset(env_id, seeds, options, gather=True, mask=mask)
+            self._work()
+            try:
+                result = self._finish()
+            except EnvError as error:
+                error.batch = (error.batch[0], error.batch[4])
+                raise
+            return result[0], result[4]
 
     def _queue_reset(
         self,
@@ -268,7 +297,8 @@ class InlinePool:
         return self._core.in_flight_count
 
     def check_usable(self) -> None:
-        self._core.check_usable()
+        with self._use:
+            pass
 
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
@@ -276,7 +306,11 @@ class InlinePool:
     def close(self) -> None:
         if self._core.closed:
             return
-        self._core.close()
+        if os.getpid() != self._pid:
+            self._core.close()  # the envs are the parent's
+            return
+        with self._use:
+            self._core.close()
         errors = []
         for env_id, env in enumerate(self._envs):
             try:
@@ -285,8 +319,39 @@ class InlinePool:
                 errors.append(Fault(env_id, "close", 0, 0, 1, f"{type(error).__name__}: {error}", error).error())
         self._rows.clear()
         if errors:
-            errors[0].errors = errors
-            raise errors[0]
+            raise EnvError.gather(errors)
+
+
+class OneThread:
+    """Lets one thread at a time into a pool that may be used, and refuses a second one."""
+
+    def __init__(self, core: _native.Pool) -> None:
+        self._core = core
+        self._inside: dict[str, int] = {}  # setdefault looks and enters in one step
+
+    def __enter__(self) -> None:
+        self._core.check_usable()
+        if self._inside.setdefault("thread", threading.get_ident()) != threading.get_ident():
+            raise ConcurrentUseError(
+                "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or a pool for "
+                "each thread"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._inside.clear()
+
+
+def check_timeout(timeout: Any) -> float:
+    """Seconds to wait, or an error that says what they should be."""
+    try:
+        good = not math.isnan(timeout) and timeout >= 0
+    except (TypeError, OverflowError):
+        good = False
+    if not good:
+        raise InputError(
+            f"recv(timeout={timeout!r}): expected seconds >= 0, or None to wait for as long as it takes"
+        )
+    return float(timeout)
 
 
 def python_spaces(source: PythonSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

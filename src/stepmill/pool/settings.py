@@ -83,7 +83,7 @@ def check_settings(
                 f"{name}={value!r}: a deadline needs an env that can be interrupted, and neither the inline nor "
                 "the thread backend can do that. recv(timeout=...) limits the wait of the caller"
             )
-    if isinstance(start_timeout, bool) or not isinstance(start_timeout, int | float) or start_timeout <= 0:
+    if isinstance(start_timeout, bool) or not isinstance(start_timeout, int | float) or not start_timeout > 0:
         raise ConfigError(f"start_timeout: expected seconds > 0, got {start_timeout!r}")
     one_of("autoreset", autoreset, AUTORESET_MODES)
     one_of("on_error", on_error, ("raise", "restart"))
@@ -139,5 +139,5 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")

@@ -243,7 +243,7 @@ def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None)
     for key in given:
         if key in known:
             continue
-        near = difflib.get_close_matches(key, known, n=1)
+        near = difflib.get_close_matches(str(key), known, n=1)
         hint = f", did you mean {near[0]!r}?" if near else "."
         listing = ", ".join(known) if known else "none"
         raise UnknownConfigError(f"{name} has no config key {key!r}{hint} Known keys: {listing}")

@@ -6,6 +6,7 @@ this one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -104,6 +105,7 @@ class EnvStepper:
         request = self._next_reset
         observation, info = self.env.reset(seed=request.seed, options=request.options)
         self._check(self.env_id, observation)
+        _check_info(info)
         self._next_reset = ResetRequest()
         self.phase = Phase.LIVE
         self._elapsed = 0
@@ -115,13 +117,15 @@ class EnvStepper:
     def _step(self, action: Any) -> Row:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._check(self.env_id, observation)
+        _check_info(info)
+        row = Row(observation, float(reward), bool(terminated), bool(truncated), info)
         self._elapsed += 1
-        self._return += float(reward)
-        truncated = bool(truncated) or self._elapsed == self._limit
-        row = Row(observation, float(reward), bool(terminated), truncated, info, self._elapsed)
+        self._return += row.reward
+        row.truncated = row.truncated or self._elapsed == self._limit
+        row.elapsed = self._elapsed
         self._failures = 0
         self.last_observation = observation
-        if row.terminated or truncated:
+        if row.terminated or row.truncated:
             self._end(row)
         return row
 
@@ -155,3 +159,8 @@ class EnvStepper:
             f"{type(error).__name__}: {error}",
             error,
         )
+
+
+def _check_info(info: Any) -> None:
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info: expected a dict, got a {type(info).__name__}")

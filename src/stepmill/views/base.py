@@ -26,7 +26,7 @@ class Core(Protocol):
     def in_flight_count(self) -> int: ...
     def send(self, action: Any, env_id: Any = None) -> None: ...
     def recv(self, timeout: float | None = None) -> Any: ...
-    def step(self, action: Any, env_id: Any = None) -> Any: ...
+    def step(self, actions: Any, env_id: Any = None) -> Any: ...
     def reset(self, env_id: Any, seeds: Any, options: Any, mask: Any = None) -> Any: ...
     def send_reset(self, env_id: Any, seeds: Any, options: Any) -> None: ...
     def check_usable(self) -> None: ...
@@ -101,11 +101,13 @@ class PoolView:
 
     def async_reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
         """Queues a reset of every env and returns at once; ``recv`` gives the results."""
+        self._core.check_usable()
         seeds = None if seed is None else check_seeds(seed, range(self.num_envs), allow_none=True)
         self._core.send_reset(None, seeds, self._check_options(options))
 
     def _reset(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> Any:
         """Resets and waits: all envs, the ids asked for, or those that a mask chooses."""
+        self._core.check_usable()
         options = self._check_options(options)
         mask = None
         if options and "reset_mask" in options:
@@ -171,6 +173,7 @@ class PoolView:
         return config[name]
 
     def _python_envs(self, what: str) -> Any:
+        self._core.check_usable()
         if self._core.is_native:
             raise UnsupportedError(
                 f"{what}: {self._pool_spec.id} is native and has no Python object. "
@@ -209,3 +212,7 @@ class PoolView:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):  # True: it was never built
+            self.close()

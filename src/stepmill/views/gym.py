@@ -34,6 +34,7 @@ class GymPool(PoolView):
     def reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> Any:
         """Resets all envs, or those of ``env_id`` in that order, and returns their observations."""
         if env_id is None and self.is_async:
+            self._core.check_usable()
             raise UnsupportedError(
                 "reset() returns observations only, and with batch_size < num_envs their ids would be lost: "
                 "use async_reset() and recv()"

@@ -32,8 +32,11 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):
         self.single_action_space = spec.action_space
         self.observation_space = batch_space(spec.observation_space, settings.num_envs)
         self.action_space = batch_space(spec.action_space, settings.num_envs)
-        self._step = core.step
-        self._recv = core.recv
+        # The engine's results are this view's: calls go straight to it, without a Python frame between.
+        if type(self).step is GymnasiumPool.step:
+            self.step = core.step  # type: ignore[method-assign]
+        if type(self).recv is GymnasiumPool.recv:
+            self.recv = core.recv  # type: ignore[method-assign]
 
     def reset(
         self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
@@ -51,7 +54,7 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any, env_id: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """``send`` then ``recv``."""
-        return self._step(actions, env_id)  # type: ignore[no-any-return]
+        return self._core.step(actions, env_id)  # type: ignore[no-any-return]
 
     def recv(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
@@ -59,7 +62,7 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):
         Args:
             timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight.
         """
-        return self._recv(timeout)  # type: ignore[no-any-return]
+        return self._core.recv(timeout)  # type: ignore[no-any-return]
 
     def close(self, **kwargs: Any) -> None:
         """Ends the pool's threads and frees its memory, but for the batches you still hold."""

@@ -1,0 +1,123 @@
+"""``python -m benchmarks``: measures, prints tables, writes JSON and plots."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from rich.console import Console
+
+from benchmarks import machine, tables
+from benchmarks.contestants import envpool_version
+from benchmarks.parts import PARTS
+from benchmarks.timing import Effort
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+IMAGES = ROOT / "docs" / "images"
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--parts", default=",".join(PARTS), help="which, by comma (default: all of %(default)s)")
+    parser.add_argument("--repeats", type=int, help="rounds of each comparison (default: 7, quick: 3)")
+    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 0.5, quick: 0.1)")
+    parser.add_argument(
+        "--quick", action="store_true", help="short; writes to build/benchmarks unless --output is given"
+    )
+    parser.add_argument("--output", type=Path, help="folder for JSON and plots (default: the project's own)")
+    parser.add_argument("--profile", action="store_true", help="print where the time of one step goes, and stop")
+    parser.add_argument("--plot", action="store_true", help="only draw the plots again from the JSON file")
+    parser.add_argument("--write-readme", action="store_true", help="only write the figures into the documents")
+    options = parser.parse_args(arguments)
+    options.parts = [part for part in options.parts.split(",") if part]
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"--parts: expected some of {', '.join(PARTS)}, got {', '.join(unknown)}")
+    return options
+
+
+def main() -> int:
+    options = parse()
+    console = Console(highlight=False)
+    # Warnings about the envs of other libraries would only clutter the tables.
+    warnings.simplefilter("ignore")
+    gymnasium.logger.min_level = gymnasium.logger.ERROR
+    if options.profile:
+        from benchmarks import profile
+
+        profile.run(console)
+        return 0
+    if options.write_readme:
+        return write_readme(console)
+    results_folder, images_folder = folders(options)
+    path = results_folder / f"{machine.name()}.json"
+    if options.plot:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        results = measure(console, options, path)
+        for table in tables.all_tables(results, options.parts):
+            table.print(console)
+    draw(console, results, images_folder)
+    return 0
+
+
+def folders(options: argparse.Namespace) -> tuple[Path, Path]:
+    """Where JSON and plots go. A quick run must not overwrite a real one."""
+    if options.output is not None:
+        return options.output, options.output
+    if options.quick:
+        return ROOT / "build" / "benchmarks", ROOT / "build" / "benchmarks"
+    return RESULTS, IMAGES
+
+
+def measure(console: Console, options: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """Runs the parts asked for and puts them into the JSON file, beside those measured before."""
+    effort = Effort(
+        options.repeats or (3 if options.quick else 7),
+        options.seconds or (0.1 if options.quick else 0.5),
+        options.quick,
+    )
+    if envpool_version() is None:
+        console.print("EnvPool is not installed: its columns stay empty (pip install 'stepmill[bench]')")
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}, "effort": {}}
+    results = {"machine": machine.describe(), "effort": before["effort"], "parts": before["parts"]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name in options.parts:
+        results["parts"][name] = PARTS[name](effort, lambda line: console.print(line, style="dim"))
+        results["effort"][name] = {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick}
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    console.print(f"wrote {_shown(path)}")
+    return results
+
+
+def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
+    try:
+        from benchmarks import plots
+    except ModuleNotFoundError as error:
+        console.print(f"no plots: {error} (pip install 'stepmill[bench]')")
+        return
+    for path in plots.draw_all(results, folder):
+        console.print(f"wrote {_shown(path)}")
+
+
+def write_readme(console: Console) -> int:
+    from benchmarks import readme
+
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    for path in readme.write(ROOT, every, IMAGES):
+        console.print(f"wrote {_shown(path)}")
+    return 0
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

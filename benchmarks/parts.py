@@ -1,0 +1,222 @@
+"""What is measured, one function a part. Each returns plain data for the JSON file."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import bare
+from benchmarks.contestants import (
+    Contestant,
+    envpool_has,
+    envpool_pool,
+    gymnasium_envs,
+    stepmill_pool,
+)
+from benchmarks.machine import cores
+from benchmarks.timing import Effort, interleaved, percentiles, steps_per_second
+
+CARTPOLE = "CartPole-v1"
+OTHER_ENVS = (
+    "Pendulum-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Acrobot-v1",
+    "FrozenLake-v1",
+    "FrozenLake8x8-v1",
+    "CliffWalking-v1",
+    "CliffWalkingSlippery-v1",
+    "Taxi-v3",
+    "Taxi-v4",
+    "Blackjack-v1",
+    "Catch-v0",
+    "NChain-v0",
+)
+
+Log = Callable[[str], None]
+
+
+def sync(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """CartPole, all envs a step, against EnvPool and Gymnasium."""
+    return [_compare(CARTPOLE, n, None, effort, log, gymnasium=True) for n in (1, 8, 64, 1024, 8192)]
+
+
+def async_(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """CartPole, a batch is half of the envs."""
+    return [_compare(CARTPOLE, n, n // 2, effort, log) for n in (64, 1024)]
+
+
+def envs(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Every other native env, 1024 of each."""
+    return [_compare(env, 1024, None, effort, log) for env in OTHER_ENVS]
+
+
+def bare_loop(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """CartPole in a plain C++ loop on one core: the most that one core could give."""
+    out = []
+    for n in (1, 64, 1024, 8192):
+        log(f"bare loop, {n} env{'s' * (n > 1)}")
+        result = bare.measure(n, effort)
+        if result is None:
+            log("no C++ compiler: left out")
+            return []
+        out.append(result)
+    return out
+
+
+def latency(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """How the times of single `step` calls are spread."""
+    out = []
+    for n in (1, 64, 1024):
+        log(f"latency of step, {n} env{'s' * (n > 1)}")
+        runners = _contestants(CARTPOLE, n, None, effort, log)
+        times: dict[str, list[np.ndarray]] = {name: [] for name in runners}
+        for _ in range(effort.repeats):
+            for name, runner in runners.items():
+                rate = steps_per_second(runner, effort.search_s)
+                calls = max(200, int(rate / runner.rows_per_call * effort.seconds))
+                times[name].append(runner.latencies(calls))
+        row: dict[str, Any] = {"env": CARTPOLE, "num_envs": n}
+        for name, runner in runners.items():
+            every = np.concatenate(times[name])
+            row[name] = {**percentiles(every), "calls": len(every), "num_threads": runner.num_threads}
+        out.append(row)
+        _close(runners)
+    return out
+
+
+def overhead(effort: Effort, log: Log) -> dict[str, Any]:
+    """What one `step` of one env costs above the env's own cost."""
+    log("cost of one step of one env")
+    runners = _contestants(CARTPOLE, 1, None, effort, log)
+    result: dict[str, Any] = {
+        name: {"step_ns": 1e9 / timing["steps_per_s"]} for name, timing in interleaved(runners, effort).items()
+    }
+    names = list(runners)
+    _close(runners)
+    loop = bare.measure(1, effort)
+    if loop is not None:
+        result["env_ns"] = loop["env_ns"]
+        for name in names:
+            result[name]["above_env_ns"] = result[name]["step_ns"] - loop["env_ns"]
+    return result
+
+
+def scaling(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """CartPole by number of threads."""
+    out = []
+    for n in (1024, 8192, 65536):
+        for threads in _doublings():
+            log(f"{threads} thread{'s' * (threads > 1)}, {n} envs")
+            runners = {"stepmill": stepmill_pool(CARTPOLE, n, num_threads=threads)}
+            if envpool_has(CARTPOLE):
+                runners["envpool"] = envpool_pool(CARTPOLE, n, threads)
+            out.append({"env": CARTPOLE, "num_envs": n, "num_threads": threads, **interleaved(runners, effort)})
+            _close(runners)
+    return out
+
+
+def imports(effort: Effort, log: Log) -> dict[str, float | None]:
+    """Seconds that `import` takes in a fresh interpreter; the median, each in turn."""
+    modules = ("numpy", "gymnasium", "stepmill", "envpool")
+    samples: dict[str, list[float]] = {module: [] for module in modules}
+    log("import times")
+    for _ in range(max(3, effort.repeats)):
+        for module in modules:
+            seconds = _import_time(module)
+            if seconds is not None:
+                samples[module].append(seconds)
+    return {module: statistics.median(times) if times else None for module, times in samples.items()}
+
+
+# The bare loop comes first: others are shown as a share of it.
+PARTS: dict[str, Callable[[Effort, Log], Any]] = {
+    "bare": bare_loop,
+    "sync": sync,
+    "async": async_,
+    "overhead": overhead,
+    "latency": latency,
+    "envs": envs,
+    "scaling": scaling,
+    "imports": imports,
+}
+
+
+# ---- one comparison --------------------------------------------------------------------------------
+
+
+def _compare(
+    env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log, *, gymnasium: bool = False
+) -> dict[str, Any]:
+    log(f"{env}, {num_envs} env{'s' * (num_envs > 1)}" + (f", batches of {batch_size}" if batch_size else ""))
+    runners = _contestants(env, num_envs, batch_size, effort, log)
+    if gymnasium:
+        runners["gymnasium"] = gymnasium_envs(env, num_envs)
+    row: dict[str, Any] = {"env": env, "num_envs": num_envs, "batch_size": batch_size or num_envs}
+    for name, result in interleaved(runners, effort).items():
+        row[name] = {**result, "num_threads": runners[name].num_threads}
+    if "envpool" in row:
+        row["ratio"] = row["stepmill"]["steps_per_s"] / row["envpool"]["steps_per_s"]
+    _close(runners)
+    return row
+
+
+def _contestants(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Contestant]:
+    """With its defaults stepmill, with the number of threads that is best for it EnvPool."""
+    runners = {"stepmill": stepmill_pool(env, num_envs, batch_size)}
+    if envpool_has(env):
+        threads = _best_threads(env, num_envs, batch_size, effort, log)
+        runners["envpool"] = envpool_pool(env, num_envs, threads, batch_size)
+    return runners
+
+
+def _best_threads(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> int:
+    counts = _thread_counts(batch_size or num_envs)
+    if len(counts) == 1:
+        return counts[0]
+    rates: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(3):
+        for count in counts:
+            pool = envpool_pool(env, num_envs, count, batch_size)
+            rates[count].append(steps_per_second(pool, effort.search_s))
+            pool.close()
+    best = max(counts, key=lambda count: statistics.median(rates[count]))
+    log(f"  EnvPool is best with {best} of {cores()} threads")
+    return best
+
+
+def _thread_counts(batch: int) -> list[int]:
+    """All up to eight, then every fourth, up to the cores and to what a batch can use."""
+    most = min(cores(), batch)
+    return [n for n in range(1, most + 1) if n <= 8 or n % 4 == 0 or n == most]
+
+
+def _doublings() -> list[int]:
+    """1, 2, 4, ... and the number of cores."""
+    out = [1]
+    while out[-1] * 2 < cores():
+        out.append(out[-1] * 2)
+    return [*out, cores()] if cores() > 1 else out
+
+
+def _close(runners: dict[str, Contestant]) -> None:
+    for runner in runners.values():
+        runner.close()
+    runners.clear()
+
+
+def _import_time(module: str) -> float | None:
+    code = (
+        "import time; start = time.perf_counter()\n"
+        f"try: import {module}\n"
+        "except ModuleNotFoundError: print('missing')\n"
+        "else: print(time.perf_counter() - start)"
+    )
+    output = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True).stdout
+    word = output.split()[-1] if output.split() else "missing"
+    return None if word == "missing" else float(word)

@@ -1,0 +1,319 @@
+"""The plots: each in two versions, for a light page and a dark one. Needs matplotlib."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from benchmarks.tables import Results, bare_rate, count_envs, number, three_digits, time_of
+
+
+@dataclass(frozen=True)
+class Theme:
+    name: str
+    background: str
+    text: str
+    muted: str
+    grid: str
+    stepmill: str
+    envpool: str
+    gymnasium: str
+
+
+THEMES = (
+    Theme("light", "#ffffff", "#1f2328", "#59636e", "#d8dee4", "#0f6fcf", "#c2570c", "#6b7280"),
+    Theme("dark", "#0d1117", "#f0f6fc", "#9198a1", "#30363d", "#58a6ff", "#f0883e", "#9aa4af"),
+)
+
+
+def draw_all(results: Results, folder: Path) -> list[Path]:
+    """Draws every plot whose parts were measured."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, (_, draw) in PLOTS.items():
+        if not drawable(name, results):
+            continue
+        for theme in THEMES:
+            path = folder / file_name(name, results, theme.name)
+            with _themed(theme):
+                figure = draw(results, theme)
+                figure.savefig(path, dpi=150)
+                pyplot.close(figure)
+            paths.append(path)
+    return paths
+
+
+def drawable(plot: str, results: Results) -> bool:
+    """Whether there is something to draw: the plot of all envs compares, so it needs somebody to compare with."""
+    part, _ = PLOTS[plot]
+    rows = results["parts"].get(part) or []
+    return any("envpool" in row for row in rows) if plot == "envs" else bool(rows)
+
+
+def file_name(plot: str, results: Results, theme: str) -> str:
+    return f"{plot}-{results['machine']['machine']}-{theme}.png"
+
+
+# ---- the plots -------------------------------------------------------------------------------------
+
+
+def throughput(results: Results, theme: Theme) -> Figure:
+    """CartPole by number of envs."""
+    figure, axes = _figure(results, "CartPole-v1: steps per second by number of envs", (8, 5), gymnasium=True)
+    part = results["parts"]["sync"]
+    asynchronous = results["parts"].get("async") or []
+    lines: list[tuple[float, str, str]] = []
+    for key, label, color in (
+        ("stepmill", "stepmill", theme.stepmill),
+        ("envpool", "EnvPool,\nbest threads", theme.envpool),
+        ("gymnasium", "Gymnasium\nSyncVectorEnv", theme.gymnasium),
+    ):
+        points = [(row["num_envs"], row[key]["steps_per_s"]) for row in part if key in row]
+        if not points:
+            continue
+        axes.plot(*zip(*points, strict=True), "-o", color=color, linewidth=2, markersize=5)
+        lines.append((points[-1][1], label, color))
+        extra = [(row["num_envs"], row[key]["steps_per_s"]) for row in asynchronous if key in row]
+        if extra:
+            axes.plot(*zip(*extra, strict=True), "D", color=color, markersize=7, fillstyle="none", markeredgewidth=1.6)
+    one_core = bare_rate(results)
+    if one_core is not None:
+        cores = results["machine"]["cores"]
+        ends = (part[0]["num_envs"], part[-1]["num_envs"])
+        axes.plot(ends, [one_core * cores] * 2, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
+        lines.append((one_core * cores, f"{cores} x a bare C++ loop", theme.muted))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks([row["num_envs"] for row in part], [f"{row['num_envs']:,}" for row in part])
+    axes.set_xlim(0.8, part[-1]["num_envs"] * 16)
+    axes.set_xlabel("envs")
+    _label_ends(axes, part[-1]["num_envs"], lines)
+    if asynchronous:
+        axes.plot([], [], "o-", color=theme.muted, label="sync: all envs a step")
+        axes.plot([], [], "D", color=theme.muted, fillstyle="none", label="async: half of the envs a batch")
+        axes.legend(
+            loc="upper left",
+            facecolor=theme.background,
+            edgecolor="none",
+            framealpha=1,
+            labelcolor=theme.text,
+            fontsize=9,
+        )
+        axes.set_ylim(top=axes.get_ylim()[1] * 5)
+    _number_axis(axes.yaxis)
+    return figure
+
+
+def envs(results: Results, theme: Theme) -> Figure:
+    """Every env a line from EnvPool's dot to ours."""
+    rows = [row for row in results["parts"]["envs"] if "envpool" in row]
+    cartpole = [r for r in results["parts"].get("sync") or [] if r["num_envs"] == 1024 and "envpool" in r]
+    rows = sorted(cartpole + rows, key=lambda row: row["ratio"])
+    figure, axes = _figure(results, "Native envs, 1,024 of each: steps per second", (8, 0.36 * len(rows) + 1.6))
+    for y, row in enumerate(rows):
+        theirs, ours = row["envpool"]["steps_per_s"], row["stepmill"]["steps_per_s"]
+        axes.plot([theirs, ours], [y, y], color=theme.grid, linewidth=3, zorder=1)
+        axes.plot(theirs, y, "o", color=theme.envpool, markersize=7)
+        axes.plot(ours, y, "o", color=theme.stepmill, markersize=7)
+        axes.annotate(
+            f"{three_digits(row['ratio'])}x",
+            (max(ours, theirs), y),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+            color=theme.text,
+            fontsize=9,
+        )
+    axes.set_yticks(range(len(rows)), [row["env"] for row in rows])
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.set_xlim(low / 1.1, high * 1.5)
+    axes.set_ylim(-0.7, len(rows) - 0.1)
+    axes.grid(axis="y", visible=False)
+    _number_axis(axes.xaxis)
+    top = rows[-1]
+    for key, label, color, side in (
+        ("envpool", "EnvPool, best threads", theme.envpool, "left"),
+        ("stepmill", "stepmill", theme.stepmill, "center"),
+    ):
+        axes.annotate(
+            label,
+            (top[key]["steps_per_s"], len(rows) - 1),
+            (-4 if side == "left" else 0, 9),
+            textcoords="offset points",
+            ha=side,
+            color=color,
+            fontweight="bold",
+            fontsize=9,
+        )
+    return figure
+
+
+def latency(results: Results, theme: Theme) -> Figure:
+    """Percentiles of one step call."""
+    part = results["parts"]["latency"]
+    figure, axes = _figure(results, "CartPole-v1: time of one step call", (8, 4))
+    kinds = ("p50", "p90", "p99", "p99.9")
+    position = 0.0
+    ticks: list[tuple[float, str]] = []
+    for row in part:
+        for key, label, color in (
+            ("stepmill", "stepmill", theme.stepmill),
+            ("envpool", "EnvPool", theme.envpool),
+        ):
+            if key not in row:
+                continue
+            values = [row[key][kind] for kind in kinds]
+            axes.plot([values[0], values[-1]], [position, position], color=color, linewidth=3, alpha=0.35)
+            for value, marker in zip(values, "o|||", strict=True):
+                axes.plot(
+                    value, position, marker, color=color, markersize=8 if marker == "o" else 10, markeredgewidth=2
+                )
+            axes.annotate(
+                time_of(values[0]),
+                (values[0], position),
+                (0, 8),
+                textcoords="offset points",
+                ha="center",
+                color=theme.text,
+                fontsize=8,
+            )
+            ticks.append((position, f"{count_envs(row['num_envs'])}, {label}"))
+            position -= 1
+        position -= 0.5
+    axes.set_yticks([tick[0] for tick in ticks], [tick[1] for tick in ticks])
+    axes.set_ylim(ticks[-1][0] - 0.6, 0.9)
+    axes.set_xscale("log")
+    _number_axis(axes.xaxis, time_of)
+    axes.set_xlabel("dot: median; ticks: 90, 99 and 99.9 % of the calls are faster than this")
+    axes.grid(axis="y", visible=False)
+    return figure
+
+
+def scaling(results: Results, theme: Theme) -> Figure:
+    """Steps per second by number of threads."""
+    part = results["parts"]["scaling"]
+    figure, axes = _figure(results, "CartPole-v1: steps per second by number of threads", (8, 5))
+    threads = sorted({row["num_threads"] for row in part})
+    sizes = sorted({row["num_envs"] for row in part})
+    lines = []
+    for key, label, color in (("stepmill", "stepmill", theme.stepmill), ("envpool", "EnvPool", theme.envpool)):
+        for size, style in zip(sizes, (":", "--", "-"), strict=False):
+            points = [(r["num_threads"], r[key]["steps_per_s"]) for r in part if r["num_envs"] == size and key in r]
+            if points:
+                axes.plot(*zip(*points, strict=True), style, marker="o", color=color, linewidth=2, markersize=5)
+                lines.append((points[-1][1], f"{label}, {size:,} envs", color))
+    one_core = bare_rate(results)
+    if one_core is not None:
+        axes.plot(threads, [one_core * n for n in threads], color=theme.muted, linewidth=1)
+        lines.append((one_core * threads[-1], "threads x bare loop", theme.muted))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(threads, [str(n) for n in threads])
+    span = max(threads[-1] / threads[0], 1.5)
+    axes.set_xlim(threads[0] / span**0.05, threads[-1] * span**0.42)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 1.5, high * 1.2)
+    axes.set_xlabel("threads")
+    _label_ends(axes, threads[-1], lines)
+    _number_axis(axes.yaxis)
+    return figure
+
+
+# Each needs one part of the results.
+PLOTS: dict[str, tuple[str, Callable[[Results, Theme], Figure]]] = {
+    "throughput": ("sync", throughput),
+    "envs": ("envs", envs),
+    "latency": ("latency", latency),
+    "scaling": ("scaling", scaling),
+}
+
+
+# ---- drawing ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _themed(theme: Theme) -> Iterator[None]:
+    style = {
+        "figure.facecolor": theme.background,
+        "savefig.facecolor": theme.background,
+        "axes.facecolor": theme.background,
+        "axes.edgecolor": theme.grid,
+        "axes.labelcolor": theme.muted,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": theme.grid,
+        "grid.linewidth": 0.7,
+        "text.color": theme.text,
+        "xtick.color": theme.muted,
+        "ytick.color": theme.muted,
+        "xtick.labelcolor": theme.text,
+        "ytick.labelcolor": theme.text,
+        "font.size": 10,
+    }
+    with matplotlib.rc_context(style):
+        yield
+
+
+def _figure(results: Results, title: str, size: tuple[float, float], *, gymnasium: bool = False) -> tuple[Figure, Axes]:
+    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
+    axes.set_title(f"{title}\n", loc="left", fontweight="bold", fontsize=12)
+    axes.text(0, 1.02, subtitle(results, gymnasium), transform=axes.transAxes, fontsize=8.5, va="bottom")
+    return figure, axes
+
+
+def subtitle(results: Results, gymnasium: bool) -> str:
+    """On what, and with which versions."""
+    machine = results["machine"]
+    cpu = machine["cpu"] or machine["architecture"]
+    versions = [f"{name} {machine['packages'][key]}" for key, name in VERSIONED if machine["packages"].get(key)]
+    if not gymnasium:
+        versions = [version for version in versions if not version.startswith("Gymnasium")]
+    return f"{machine['cores']} cores, {cpu}; {', '.join(versions)}; random actions; log scale"
+
+
+VERSIONED = (("stepmill", "stepmill"), ("envpool", "EnvPool"), ("gymnasium", "Gymnasium"))
+
+
+def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]]) -> None:
+    """Names at the ends of the lines, in the lines' colours, moved apart where they would touch."""
+    axes.figure.canvas.draw()
+    free = float("inf")
+    for value, label, color in sorted(lines, key=lambda line: -line[0]):
+        y = axes.transData.transform((x, value))[1]
+        room = 13 * axes.figure.dpi / 72 * (1 + label.count("\n"))
+        centre = min(y, free - room / 2)
+        free = centre - room / 2
+        axes.annotate(
+            label,
+            (x, value),
+            (9, (centre - y) * 72 / axes.figure.dpi),
+            textcoords="offset points",
+            va="center",
+            color=color,
+            fontweight="bold",
+            fontsize=9,
+        )
+
+
+def _number_axis(axis: Any, show: Callable[[float], str] = number) -> None:
+    """Ticks at 1, 2 and 5 where the axis is short, at the powers of ten where it is long."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: re.sub(r"\.0+ ", " ", show(value))))
+    axis.set_minor_formatter(NullFormatter())

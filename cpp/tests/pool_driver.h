@@ -1,0 +1,90 @@
+// A pool as its bindings drive it: write actions, send, wait, take the batch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/pool.h"
+#include "tests/obedient_env.h"
+#include "tests/rows.h"
+
+namespace stepmill::test {
+
+struct DriverOptions {
+  std::int32_t num_envs = 4, batch_size = 4, num_threads = 2;
+  std::int64_t work = 1;
+  sm_autoreset autoreset = SM_NEXT_STEP;
+  std::int32_t max_episode_steps = 0;
+  bool keep_last_observation = false;
+  Arena::Kind arena = Arena::Kind::kPrivate;
+
+  TableOptions table() const {
+    TableOptions out;
+    out.num_envs = num_envs;
+    out.max_episode_steps = max_episode_steps;
+    out.autoreset = autoreset;
+    out.keep_last_observation = keep_last_observation;
+    return out;
+  }
+  PoolOptions pool() const {
+    PoolOptions out;
+    out.table = table();
+    out.batch_size = batch_size;
+    out.num_threads = num_threads;
+    out.arena = arena;
+    return out;
+  }
+};
+
+// Sends whatever it is told to an obedient pool.
+class Driver {
+ public:
+  explicit Driver(const DriverOptions& o)
+      : options(o), pool(&obedient_table(), obedient_configs(o.num_envs, o.work), obedient_spec(), o.pool()) {
+    for (std::int32_t env = 0; env < o.num_envs; ++env) seed(env, static_cast<std::uint64_t>(env));
+  }
+
+  void seed(std::int32_t env, std::uint64_t value) {
+    pool.table().reset_request(env).seed = value;
+    pool.table().reset_request(env).has_seed = 1;
+  }
+  void write(std::int32_t env, std::int64_t order) {
+    reinterpret_cast<std::int64_t*>(pool.table().action(0))[env] = order;
+  }
+
+  void send(const std::vector<std::int32_t>& envs, std::int64_t order, bool recv_follows = false) {
+    for (const std::int32_t env : envs) write(env, order);
+    pool.send(envs, false, recv_follows);
+  }
+  void send_reset(const std::vector<std::int32_t>& envs, bool gather) {
+    for (const std::int32_t env : envs) pool.table().state(env).command = SM_RESET;
+    pool.send(envs, gather, gather);
+  }
+
+  void wait() {
+    while (!pool.ready()) pool.work_or_wait(std::chrono::milliseconds(50));
+  }
+  Batch recv() {
+    wait();
+    faults.clear();
+    return pool.take_batch(faults);
+  }
+  void drop(const Batch& batch) { batch.store->release(batch.buffer); }
+  void recv_and_drop() { drop(recv()); }
+
+  std::vector<std::int32_t> ids(const Batch& batch) const {
+    const std::int32_t* first = batch.buffer->columns.c.env_id;
+    return {first, first + batch.rows};
+  }
+  std::string row(const Batch& batch, std::int32_t index) const {
+    return row_bytes(pool.spec(), pool.options().table, batch.buffer->columns.c, index);
+  }
+
+  const DriverOptions options;
+  Pool pool;
+  std::vector<Fault> faults;
+};
+
+}  // namespace stepmill::test

@@ -1,0 +1,674 @@
+"""Ends of every kind: Ctrl-C, timeouts, a second thread, close, garbage collection, exit and fork, each while steps
+are under way. A gate (see ``GatedPool``) holds the steps back until the test says so; nothing sleeps."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from probes import (
+    KINDS,
+    VIEWS,
+    GatedPool,
+    ProbeTwin,
+    descriptor_count,
+    in_thread,
+    make_probe,
+    seen,
+    thread_count,
+    wait_until_inside,
+)
+from subprocesses import run_well, start
+
+import stepmill
+from stepmill import errors
+
+START = """
+import os, signal, sys, threading
+import numpy as np
+import stepmill
+from stepmill import errors
+from probes import *
+"""
+
+# Sends SIGINT to this process as soon as the main thread waits inside the pool.
+INTERRUPT = """
+def interrupt(pool):
+    def strike():
+        wait_until_inside(pool)
+        os.kill(os.getpid(), signal.SIGINT)
+    return in_thread(strike)
+"""
+
+
+# ---- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [4, 2], ids=["sync", "async"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_ctrl_c_ends_recv_and_leaves_the_actions_in_flight(view: str, batch_size: int) -> None:
+    out = run_well(
+        START
+        + INTERRUPT
+        + f"""
+gated = GatedPool(4, {view!r}, batch_size={batch_size})
+pool = gated.pool
+pool.send(np.zeros(4), np.arange(4))
+for _ in range(3):
+    thread = interrupt(pool)
+    try:
+        pool.recv()
+    except KeyboardInterrupt:
+        print("interrupted", pool.stats()["in_flight"])
+    thread.join()
+gated.open(4)
+ids = []
+while len(ids) < 4:
+    ids += seen({view!r}, pool.recv()).ids
+print(*sorted(ids), pool.stats()["in_flight"])
+"""
+    )
+    assert out.splitlines() == ["interrupted 4"] * 3 + ["0 1 2 3 0"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_ctrl_c_ends_step_and_reset_and_reset_drains(view: str) -> None:
+    out = run_well(
+        START
+        + INTERRUPT
+        + f"""
+gated = GatedPool(3, {view!r})
+pool = gated.pool
+calls = [lambda: pool.step(np.zeros(3)), pool.reset]  # the reset waits for the steps that it drains
+for call in calls:
+    thread = interrupt(pool)
+    try:
+        call()
+    except KeyboardInterrupt:
+        print("interrupted", pool.stats()["in_flight"])
+    thread.join()
+gated.open(3)
+pool.reset()
+print(pool.stats()["in_flight"])
+gated.open(3)
+print(*seen({view!r}, pool.step(np.zeros(3))).elapsed)
+"""
+    )
+    assert out.splitlines() == ["interrupted 3"] * 2 + ["0", "1 1 1"]
+
+
+def test_ctrl_c_from_outside_ends_the_program() -> None:
+    code = START + """
+gated = GatedPool(2)
+pool = gated.pool
+pool.send(np.zeros(2))
+in_thread(lambda: (wait_until_inside(pool), print("waiting", flush=True)))
+try:
+    pool.recv()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.read()  # until the test has read that, the steps are still held
+gated.open_for_good()
+"""
+    with start(code) as process:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert process.communicate() == ("", "")
+        assert process.returncode == 0
+
+
+def test_ctrl_c_ends_close_and_a_second_close_ends_the_pool() -> None:
+    out = run_well(
+        START
+        + """
+before = thread_count()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+def interrupted_close():
+    gated = GatedPool(2)
+    gated.pool.send(np.zeros(2))
+    try:
+        gated.pool.recv(timeout=0.01)
+    except errors.RecvTimeoutError:  # always: the gate is shut
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        gated.pool.close()
+    except KeyboardInterrupt:
+        return gated
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return None
+
+# No step had begun where close() had nothing to wait for: then again.
+gated = next(filter(None, (interrupted_close() for _ in range(100))))
+print(gated.pool.closed, thread_count() > before)
+gated.open_for_good()
+gated.pool.close()
+print(gated.pool.closed, thread_count() - before)
+"""
+    )
+    assert out.splitlines() == ["True True", "True 0"]
+
+
+@pytest.mark.parametrize("phase", ["step", "reset"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_ctrl_c_inside_a_python_env_costs_only_that_row(view: str, phase: str) -> None:
+    """The env that was interrupted answers with a failed row; the others' actions are done by the next recv."""
+    out = run_well(
+        START
+        + f"""
+struck = []
+
+class Struck(ProbeTwin):
+    def strike(self, where):
+        if where == {phase!r} and not struck and self.place == 1:
+            struck.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    def __init__(self, env_id, **config):
+        self.place = env_id
+        super().__init__(**config)
+
+    def reset(self, **arguments):
+        self.strike("reset")
+        return super().reset(**arguments)
+
+    def step(self, action):
+        self.strike("step")
+        return super().step(action)
+
+view = {view!r}
+pool = stepmill.make(Struck, view, num_envs=3)
+for turn in range(3):
+    pool.send([0.5] * 3)
+    try:
+        pool.recv()
+    except KeyboardInterrupt:
+        print("interrupted", pool.stats()["in_flight"])
+        try:
+            pool.recv()
+        except stepmill.EnvError as error:
+            batch = seen(view, error.batch)
+            print(*batch.ids, *batch.abnormal, type(error.__cause__).__name__, error.env_id)
+print(*seen(view, pool.step([0.5] * 3)).abnormal, pool.stats()["in_flight"])
+"""
+    )
+    assert out.splitlines() == [
+        "interrupted 3",
+        "0 1 2 False True False KeyboardInterrupt 1",
+        "False False False 0",
+    ]
+
+
+def test_a_signal_handler_that_does_not_raise_lets_recv_go_on() -> None:
+    out = run_well(
+        START
+        + """
+gated = GatedPool(2)
+pool = gated.pool
+signal.signal(signal.SIGINT, lambda *_: (print("heard"), gated.open(2)))
+pool.send(np.zeros(2))
+in_thread(lambda: (wait_until_inside(pool), os.kill(os.getpid(), signal.SIGINT)))
+print(len(pool.recv()[1]))
+"""
+    )
+    assert out.split() == ["heard", "2"]
+
+
+# ---- timeouts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [3, 2], ids=["sync", "async"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_timeout_loses_nothing(view: str, batch_size: int) -> None:
+    gated = GatedPool(3, view, batch_size=batch_size)
+    with gated.pool as pool:
+        pool.send([0.25, 0.5, 0.75], [0, 1, 2])
+        for timeout in (0, 0.001, np.float32(0.01)):
+            with pytest.raises(errors.RecvTimeoutError, match="in flight") as caught:
+                pool.recv(timeout=timeout)
+            assert isinstance(caught.value, TimeoutError)
+            assert pool.stats()["in_flight"] == 3
+        gated.open(3)
+        rewards = {}
+        while pool.stats()["in_flight"]:
+            batch = seen(view, pool.recv(timeout=None))
+            rewards.update(zip(batch.ids, batch.reward.tolist(), strict=True))
+        assert rewards == {0: 0.25, 1: 0.5, 2: 0.75}
+
+
+def test_a_timeout_of_zero_collects_what_is_ready() -> None:
+    gated = GatedPool(2, batch_size=1)
+    with gated.pool as pool:
+        pool.send([0.0, 0.0], [0, 1])
+        gated.open(1)
+        pool.recv()
+        with pytest.raises(errors.RecvTimeoutError):
+            pool.recv(timeout=0)
+        gated.open(1)
+
+
+def test_a_timeout_on_inline_is_looked_at_between_two_envs() -> None:
+    with make_probe("python", num_envs=3) as pool:
+        pool.reset()
+        pool.send([0.25, 0.5, 0.75])
+        with pytest.raises(errors.RecvTimeoutError):
+            pool.recv(timeout=0)
+        assert pool.stats()["in_flight"] == 3
+        assert pool.recv()[1].tolist() == [0.25, 0.5, 0.75]
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_waiting_does_not_hold_the_interpreter(view: str) -> None:
+    """Another Python thread opens the gate that recv waits for."""
+    gated = GatedPool(2, view)
+    with gated.pool as pool:
+        thread = in_thread(lambda: (wait_until_inside(pool), gated.open(2)))
+        assert seen(view, pool.step([0.25, 0.5])).reward.tolist() == [0.25, 0.5]
+        thread.join()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_second_thread_is_refused_and_the_first_is_not_disturbed(view: str) -> None:
+    gated = GatedPool(2, view)
+    with gated.pool as pool:
+        results: list[Any] = []
+        pool.send([0.25, 0.5])
+        thread = in_thread(lambda: results.append(pool.recv()))
+        wait_until_inside(pool)
+        for call in (pool.recv, pool.reset, pool.async_reset, pool.close, lambda: pool.send([0.0, 0.0])):
+            with pytest.raises(errors.ConcurrentUseError, match="another thread") as caught:
+                call()
+            assert isinstance(caught.value, RuntimeError)
+        assert not pool.closed
+        gated.open(2)
+        thread.join()
+        assert seen(view, results[0]).reward.tolist() == [0.25, 0.5]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_second_thread_is_refused_while_a_python_env_steps(view: str) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def on_step() -> None:
+        inside.set()
+        go_on.wait()
+
+    with stepmill.make(ProbeTwin, view, num_envs=2, on_step=on_step) as pool:
+        pool.reset()
+        results: list[Any] = []
+        thread = in_thread(lambda: results.append(pool.step([0.25, 0.5])))
+        inside.wait()
+        for call in (pool.recv, pool.reset, pool.async_reset, pool.close, pool.stats, lambda: pool.send([0.0, 0.0])):
+            with pytest.raises(errors.ConcurrentUseError, match="another thread"):
+                call()
+        assert not pool.closed
+        go_on.set()
+        thread.join()
+        assert seen(view, results[0]).reward.tolist() == [0.25, 0.5]
+        assert seen(view, pool.step([0.75, 1.0])).reward.tolist() == [0.75, 1.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_may_take_turns(kind: str) -> None:
+    with make_probe(kind, num_envs=2, length=1000) as pool:
+        pool.reset()
+        for turn in range(1, 20):
+            results: list[Any] = []
+            in_thread(lambda into=results: into.append(pool.step([0.0, 0.0]))).join()
+            assert results[0][4]["elapsed_step"].tolist() == [turn, turn]
+
+
+def test_two_closes_at_once() -> None:
+    out = run_well(
+        START
+        + """
+for _ in range(20):
+    gated = GatedPool(2)
+    pool = gated.pool
+    pool.send(np.zeros(2))
+
+    def close():
+        try:
+            pool.close()
+        except errors.ConcurrentUseError:
+            pass
+
+    threads = [in_thread(close) for _ in range(4)]
+    gated.open_for_good()
+    for thread in threads:
+        thread.join()
+    pool.close()
+    assert pool.closed
+"""
+    )
+    assert out == ""
+
+
+# ---- ends ----------------------------------------------------------------------------------------
+
+
+def test_close_waits_for_the_steps_under_way_and_drops_the_rest() -> None:
+    before = thread_count()
+    gated = GatedPool(8)
+    gated.pool.send(np.zeros(8))
+    assert thread_count() > before
+    gated.open_for_good()
+    gated.pool.close()
+    assert thread_count() == before
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_unclosed_pool_with_steps_in_flight_can_be_dropped(view: str) -> None:
+    before = thread_count()
+    gated = GatedPool(8, view)
+    gated.pool.send(np.zeros(8))
+    assert thread_count() > before
+    gated.open_for_good()
+    del gated.pool
+    gc.collect()
+    assert thread_count() == before
+
+
+@pytest.mark.parametrize("how", ["end", "sys.exit(0)", "cycle"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_interpreter_ends_with_an_open_pool_and_steps_in_flight(view: str, how: str) -> None:
+    code = START + f"""
+import atexit
+
+gated = GatedPool(4, {view!r})
+gated.pool.send(np.zeros(4))
+print(gated.pool.stats()["in_flight"])
+atexit.register(gated.open_for_good)  # runs before stepmill's own, which was registered earlier
+inline = make_probe("python", {view!r}, num_envs=2)
+inline.send([0.0, 0.0])
+held = inline.recv()
+inline.send([0.0, 0.0])
+"""
+    code += {"cycle": "gated.itself = gated; inline.itself = inline", "end": ""}.get(how, how)
+    assert run_well(code).split() == ["4"]
+
+
+def test_an_error_of_one_env_at_exit_does_not_keep_other_pools_open() -> None:
+    code = START + """
+class Clinging(ProbeTwin):
+    def close(self):
+        raise RuntimeError("will not go")
+
+class Leaving(ProbeTwin):
+    def close(self):
+        print("left", flush=True)
+
+pools = [stepmill.make(task, num_envs=1) for task in (Leaving, Clinging, Leaving)]
+"""
+    with start(code) as process:
+        out, err = process.communicate()
+    assert out.split() == ["left", "left"]
+    assert "will not go" in err
+
+
+@pytest.mark.parametrize("end", ["close", "collect", "with"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_python_envs_are_closed_with_their_pool(view: str, end: str) -> None:
+    envs: list[ProbeTwin] = []
+
+    def factory() -> ProbeTwin:
+        envs.append(ProbeTwin())
+        return envs[-1]
+
+    pool = stepmill.make(factory, view, num_envs=3)
+    pool.send([0.0] * 3)
+    if end == "with":
+        with pool:
+            pass
+    elif end == "close":
+        pool.close()
+    del pool
+    gc.collect()
+    assert [env.closed for env in envs] == [True] * 3
+
+
+def test_an_error_in_an_envs_close_is_told_and_the_others_are_closed() -> None:
+    envs: list[ProbeTwin] = []
+
+    class Clinging(ProbeTwin):
+        def __init__(self, env_id: int) -> None:
+            super().__init__()
+            self.place = env_id
+            envs.append(self)
+
+        def close(self) -> None:
+            super().close()
+            if self.place < 2:
+                raise RuntimeError("will not go")
+
+    pool = stepmill.make(Clinging, num_envs=3)
+    with pytest.raises(stepmill.EnvError, match="will not go") as caught:
+        pool.close()
+    assert [error.env_id for error in caught.value.errors] == [0, 1]
+    assert all(env.closed for env in envs)
+    assert pool.closed
+    pool.close()
+
+
+# ---- fork ----------------------------------------------------------------------------------------
+
+FORK = START + """
+def child(body):
+    '''Runs body in a forked child; its exit code is 0 where that went well.'''
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            body()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+view = "gymnasium"
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "pass",
+        "pool.close(); pool.close(); assert pool.closed",
+        "gated.pool = None; globals().pop('pool'); gc.collect()",
+        "[refused(call) for call in (pool.recv, pool.reset, pool.stats, lambda: pool.send(np.zeros(4)))]",
+    ],
+    ids=["exit", "close", "del", "use"],
+)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_fork_with_steps_in_flight_leaves_the_parent_unharmed(view: str, body: str) -> None:
+    out = run_well(
+        FORK
+        + f"""
+import gc
+
+def refused(call):
+    try:
+        call()
+    except errors.ForkedError:
+        return
+    raise AssertionError(call)
+
+gated = GatedPool(4, {view!r})
+pool = gated.pool
+held = pool.reset()
+pool.send(np.array([0.25, 0.5, 0.75, 1.0]))
+
+def body():
+    {body}
+
+print(child(body))
+gated.open(4)
+print(*seen({view!r}, pool.recv()).reward)
+pool.close()
+"""
+    )
+    assert out.splitlines() == ["0", "0.25 0.5 0.75 1.0"]
+
+
+def test_a_child_may_end_like_any_program() -> None:
+    """Not by os._exit: atexit handlers run in the child, with the parent's pools in its memory."""
+    out = run_well(
+        START
+        + """
+gated = GatedPool(4)
+inline = make_probe("python", num_envs=2)
+pool = gated.pool
+pool.send(np.zeros(4))
+inline.send(np.zeros(2))
+pid = os.fork()
+if pid == 0:
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+gated.open(4)
+print(len(pool.recv()[1]), len(inline.recv()[1]))
+"""
+    )
+    assert out.split() == ["0", "4", "2"]
+
+
+def test_a_fork_while_another_thread_waits_inside_the_pool() -> None:
+    out = run_well(
+        FORK
+        + """
+gated = GatedPool(4)
+pool = gated.pool
+results = []
+pool.send(np.zeros(4))
+thread = in_thread(lambda: results.append(pool.recv()))
+wait_until_inside(pool)
+
+def body():
+    try:
+        pool.recv()
+    except errors.ForkedError:
+        pool.close()
+        return
+    raise AssertionError
+
+print(child(body))
+gated.open(4)
+thread.join()
+print(len(results[0][1]))
+"""
+    )
+    assert out.split() == ["0", "4"]
+
+
+def test_closing_in_a_child_leaves_the_parents_python_envs_open() -> None:
+    out = run_well(
+        FORK
+        + """
+class Telling(ProbeTwin):
+    def close(self):
+        print("closed in", "parent" if os.getpid() == parent else "child", flush=True)
+
+parent = os.getpid()
+pool = stepmill.make(Telling, num_envs=1)
+print(child(pool.close), flush=True)
+pool.close()
+"""
+    )
+    assert out.splitlines() == ["0", "closed in parent"]
+
+
+# ---- nothing is left -----------------------------------------------------------------------------
+
+
+def assert_nothing_left(body: str) -> None:
+    """Runs ``body`` (a function ``once``) many times: threads, descriptors and memory end where they were."""
+    out = run_well(
+        START
+        + """
+import gc
+"""
+        + body
+        + """
+for _ in range(20):
+    once()
+gc.collect()
+before = thread_count(), descriptor_count(), resident_bytes()
+for _ in range(200):
+    once()
+gc.collect()
+after = thread_count(), descriptor_count(), resident_bytes()
+print(after[0] - before[0], after[1] - before[1], after[2] - before[2])
+"""
+    )
+    threads, descriptors, memory = map(int, out.split())
+    assert (threads, descriptors) == (0, 0)
+    assert memory < 2_000_000
+
+
+BUSY = "work=2000, num_threads=2, num_envs=64"  # enough for threads to be started
+
+
+@pytest.mark.parametrize("end", ["pool.close()", "del pool", "pool.send(np.zeros(64)); pool.close()", "pool.me = pool"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_two_hundred_native_pools_leave_nothing(view: str, end: str) -> None:
+    assert_nothing_left(
+        f"""
+def once():
+    pool = make_probe("native", {view!r}, {BUSY})
+    pool.reset()
+    for _ in range(3):
+        pool.step(np.zeros(64))
+    {end}
+"""
+    )
+
+
+@pytest.mark.parametrize("end", ["pool.close()", "del pool", "pool.send(np.zeros(4)); del pool"])
+def test_two_hundred_python_pools_leave_nothing(end: str) -> None:
+    assert_nothing_left(
+        f"""
+def once():
+    pool = make_probe("python", num_envs=4)
+    pool.reset()
+    pool.step(np.zeros(4))
+    {end}
+"""
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_hundred_failures_leave_nothing(kind: str) -> None:
+    assert_nothing_left(
+        f"""
+def once():
+    try:
+        make_probe({kind!r}, num_envs=4, fail_in="constructor")
+    except stepmill.EnvError:
+        pass
+    pool = make_probe({kind!r}, num_envs=4, fail_in="step")
+    pool.reset()
+    try:
+        pool.step(np.zeros(4))
+    except stepmill.EnvError as error:
+        assert len(error.errors) == 4
+"""
+    )
+
+
+def test_threads_were_running_in_the_tests_above() -> None:
+    before = thread_count()
+    with make_probe("native", num_envs=64, num_threads=2, work=200_000) as pool:
+        pool.reset()
+        pool.step(np.zeros(64))
+        pool.step(np.zeros(64))
+        assert thread_count() > before
+    assert thread_count() == before
+    assert descriptor_count() > 0
