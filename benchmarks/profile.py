@@ -2,7 +2,8 @@
 
 Each line is a difference of things that can be timed from outside: a call into the native module that does
 nothing, ``send``, ``recv``, the same steps in a plain C++ loop. Only the whole of the stepping is the
-engine's own measurement (``stats()["step_cost_ns"]``).
+engine's own measurement (``stats()["step_cost_ns"]``). It follows a drop faster than a rise, so it tends to be
+low, and "the rest of recv", which is what the other lines leave, collects their errors.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def parts_of(cost: dict[str, Any]) -> dict[str, float | None]:
         "  into the native module and back": cost["empty"],
         "  reading and checking the action, queueing": cost["send"] - cost["empty"],
         "  stepping, autoreset, writing rows": cost["stepping"],
-        "  taking the batch, making and freeing its arrays": cost["recv"] - cost["empty"] - cost["stepping"],
+        "  the rest of recv (what the others leave)": cost["recv"] - cost["empty"] - cost["stepping"],
         "  step against send and recv": cost["core_step"] - (cost["send"] + cost["recv"] - cost["empty"]),
         "for comparison: these steps in a bare C++ loop": cost["bare"],
     }

@@ -43,17 +43,18 @@ def block(name: str, all_results: Sequence[Results], folder: Path, images: Path)
     for results in all_results:
         piece = _plot(name, results, folder, images) if name.startswith("plot-") else _table(name, results)
         if piece:
-            pieces.append(f"{_machine(results)}\n\n{piece}\n")
+            pieces.append(f"{piece}\n")
     return "\n".join(pieces) if pieces else "Not measured yet: `make bench` fills this in.\n"
 
 
 def _table(name: str, results: Results) -> str | None:
     if not results["parts"].get(name):
         return None
-    return tables.TABLES[name](results).markdown()
+    return f"{_machine(results)}\n\n{tables.TABLES[name](results).markdown()}"
 
 
 def _plot(name: str, results: Results, folder: Path, images: Path) -> str | None:
+    """The picture; it names the machine itself."""
     plot = name.removeprefix("plot-")
     if not plots.drawable(plot, results):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -128,7 +128,7 @@ def reset_obs(view: str, result: Any) -> Any:
 def leaves(value: Any) -> list[np.ndarray]:
     """Every array in a result of any view."""
     if isinstance(value, np.ndarray):
-        return [value]
+        return [value] if value.dtype != object else leaves(value.tolist())
     if isinstance(value, dict):
         return [leaf for child in value.values() for leaf in leaves(child)]
     if isinstance(value, list | tuple):
@@ -149,6 +149,9 @@ def assert_equal(left: Any, right: Any) -> None:
             assert_equal(one, other)
     elif isinstance(left, np.ndarray):
         assert (left.dtype, left.shape) == (right.dtype, right.shape)
+        if left.dtype == object:
+            assert_equal(tuple(left), tuple(right))
+            return
         np.testing.assert_array_equal(left, right)
     else:
         assert left == right
@@ -192,7 +195,18 @@ class GatedPool:
 
     def open_for_good(self) -> None:
         """Lets every step through, now and later."""
-        os.close(self._write)
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open_for_good()
+        if self.pool is not None:
+            self.pool.close()
+        os.close(self._read)
 
 
 def wait_until_inside(pool: Any) -> None:

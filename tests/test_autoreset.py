@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envs import ProbeTwin, draws
+from envs import draws
+from probes import ProbeTwin
 
 import stepmill
-from stepmill.errors import NeedsResetError, ResetOptionError
+from stepmill.errors import EnvError, NeedsResetError, ResetOptionError
 
 BACKENDS = {
     "native threads": ("Probe-v0", "thread"),
@@ -310,3 +311,12 @@ def test_async_reset_with_a_seed_reseeds(make: Any) -> None:
     observation, _, _, _, info = pool.recv()
     assert observation[:, 0].tolist() == [draws(11, 1)[0], draws(12, 1)[0]]
     assert info["elapsed_step"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("again", ["reset", "step"])
+def test_a_seed_that_a_failed_reset_did_not_use_still_counts(make: Any, again: str) -> None:
+    pool = make(fail_in="reset", fail_at=1)
+    with pytest.raises(EnvError, match="failed in reset"):
+        pool.reset()
+    obs = pool.reset()[0] if again == "reset" else pool.step(actions(0))[0]
+    assert obs.tolist() == [[draws(SEED, 1)[0], 0]]

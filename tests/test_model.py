@@ -191,16 +191,19 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool = self.subject.make(
             num_envs=N, batch_size=self.batch_size, autoreset=self.mode, seed=SEED, max_episode_steps=LIMIT
         )
-        self.model = Model(
-            [ModelEnv(self.subject.reference(), self.mode, SEED + i) for i in range(N)], self.batch_size
-        )
+        self.model = Model([ModelEnv(self.subject.reference(), self.mode, SEED + i) for i in range(N)], self.batch_size)
 
     def teardown(self) -> None:
         self.pool.close()
 
     # ---- the calls ----
 
-    @rule(ids=st.one_of(st.none(), any_ids), values=numbers, bad=st.integers(0, 9), method=st.sampled_from("send step".split()))
+    @rule(
+        ids=st.one_of(st.none(), any_ids),
+        values=numbers,
+        bad=st.integers(0, 9),
+        method=st.sampled_from(["send", "step"]),
+    )
     def act(self, ids: list[int] | None, values: list[int], bad: int, method: str) -> None:
         model = self.model
         implied = model.last_ids if model.is_async else list(range(N))

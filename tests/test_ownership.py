@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 from typing import Any
 
 import gymnasium
@@ -205,7 +206,7 @@ def test_arrays_of_different_batches_never_overlap(kind: str, batch_size: int) -
                     start = array.__array_interface__["data"][0]
                     spans.append((start, start + array.nbytes, number))
         spans.sort()
-        for (_, end, left), (start, _, right) in zip(spans, spans[1:], strict=False):
+        for (_, end, left), (start, _, right) in itertools.pairwise(spans):
             assert left == right or end <= start
 
 

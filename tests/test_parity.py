@@ -228,7 +228,7 @@ class Replay:
         assert np.array_equal(info["_final_obs"], ended)
         assert np.array_equal(info["_final_info"], ended)
         final_info = {key: value[ended] for key, value in info["final_info"].items()}
-        self.tapes.check_shown(ids, events, final_rows(info["final_obs"], ended), final_info)
+        self.tapes.check_shown(ids, events, stack(info["final_obs"][ended]), final_info)
 
     def reset_ended(self, ids: np.ndarray) -> None:
         ended = ids[self.tapes.ended[ids, self.next_event[ids] - 1]]
@@ -242,8 +242,11 @@ class Replay:
         self.next_event[ended] += 1
 
 
-def final_rows(final: Any, rows: np.ndarray) -> Any:
-    return tuple(leaf[rows] for leaf in final) if isinstance(final, tuple) else final[rows]
+def stack(observations: np.ndarray) -> Any:
+    """A batch of single observations."""
+    if isinstance(observations[0], tuple):
+        return tuple(np.stack(leaf) for leaf in zip(*observations, strict=True))
+    return np.stack(list(observations))
 
 
 # ---- the tests ------------------------------------------------------------------------------------
@@ -392,7 +395,7 @@ def reset_somehow(pool: Any, oracle: Any, rng: np.random.Generator, options: lis
             expected = oracle.reset(seed=seed, options={**(option or {}), "reset_mask": mask})[0]
             observation, info = pool.reset(chosen, seed=seed, options=option)
             assert np.array_equal(info["env_id"], chosen)
-            assert_equal(observation, final_rows(expected, chosen))
+            assert_equal(observation, tuple(leaf[chosen] for leaf in leaves(expected)))
 
 
 def assert_equal(got: Any, expected: Any) -> None:

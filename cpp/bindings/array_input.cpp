@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-#include <sstream>
 #include <type_traits>
 #include <utility>
 
@@ -17,13 +17,14 @@ namespace stepmill {
 namespace {
 
 std::string shape_text(const std::vector<std::int64_t>& shape, std::int64_t count, bool batched) {
-  std::ostringstream out;
-  out << "(";
-  if (batched) out << count << (shape.empty() ? "," : "");
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    out << (i || batched ? ", " : "") << shape[i] << (shape.size() == 1 && !batched ? "," : "");
-  out << ")";
-  return out.str();
+  std::string out;
+  if (batched) out = std::to_string(count) + ",";
+  for (const std::int64_t extent : shape) {
+    if (!out.empty()) out += ' ';
+    out += std::to_string(extent) + ",";
+  }
+  if (shape.size() + (batched ? 1 : 0) > 1) out.pop_back();  // as Python writes tuples
+  return "(" + out + ")";
 }
 
 std::string owner_of(const LeafInput& in, std::int64_t entry) {
@@ -34,10 +35,9 @@ std::string owner_of(const LeafInput& in, std::int64_t entry) {
 }
 
 std::string number_text(double value) {
-  std::ostringstream out;
-  out.precision(9);
-  out << value;
-  return out.str();
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.9g", value);
+  return text;
 }
 
 double bound(const std::vector<double>& bounds, std::int64_t element) {

@@ -211,6 +211,39 @@ PyObject* BatchOutput::observation(const Handout& out, void* const* columns) con
   });
 }
 
+// The last observations of the episodes that ended, as Gymnasium has them: an array of objects, each the
+// observation of a single env (a view of the batch), None where no episode ended.
+PyObject* BatchOutput::final_observations(const Handout& out) const {
+  const sm_columns& c = out.batch.buffer->columns.c;
+  std::vector<nb::object> leaves;
+  for (std::size_t i = 0; i < observation_forms_.size(); ++i) {
+    const ArrayForm& form = observation_forms_[i];
+    leaves.push_back(nb::steal(out.array(c.final_observation[i], form.type, out.player_rows, form.shape)));
+    if (!leaves.back().is_valid()) throw nb::python_error();
+  }
+  npy_intp rows = out.rows;
+  nb::object objects = nb::steal(PyArray_SimpleNew(1, &rows, NPY_OBJECT));
+  if (!objects.is_valid()) throw nb::python_error();
+  Py_ssize_t first = 0;  // player of the env
+  for (std::int32_t row = 0; row < out.rows; ++row) {
+    const Py_ssize_t end = out.player_owners ? first + c.players[row] : first + 1;
+    PyObject* one = c.ended[row] ? observation_tree_.build([&](int leaf) {
+      PyObject* array = leaves[static_cast<std::size_t>(leaf)].ptr();
+      if (out.player_owners) return PySequence_GetSlice(array, first, end);
+      PyObject* item = PySequence_GetItem(array, first);
+      const Leaf& of = pool_.spec().observation[static_cast<std::size_t>(leaf)];
+      if (!item || of.kind != LeafKind::kBox || !of.shape.empty()) return item;
+      PyObject* scalar = PyArray_FromScalar(item, nullptr);  // Box spaces hold arrays, without axes too
+      Py_DECREF(item);
+      return scalar;
+    }) : Py_NewRef(Py_None);
+    if (!one) throw nb::python_error();
+    data_of<PyObject*>(objects)[row] = one;
+    first = end;
+  }
+  return objects.release().ptr();
+}
+
 PyObject* BatchOutput::reward(const Handout& out) const {
   static const std::vector<Py_ssize_t> scalar;
   const int type = pool_.options().table.reward_is_float32 ? NPY_FLOAT32 : NPY_FLOAT64;
@@ -262,7 +295,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
     set(info.ptr(), keys().episode_length, out.column(c.episode_length, NPY_INT32));
     set(info.ptr(), keys().has_episode_length, nb::object(ended).release().ptr());
     if (pool_.options().table.autoreset == SM_SAME_STEP) {
-      set(info.ptr(), keys().final_obs, observation(out, c.final_observation));
+      set(info.ptr(), keys().final_obs, final_observations(out));
       set(info.ptr(), keys().has_final_obs, nb::object(ended).release().ptr());
       PyObject* final_info = PyDict_New();
       add_own(final_info, c.final_info, ended);
@@ -277,15 +310,11 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
 // Rows of the final columns that hold no episode's end would show what an older batch left there.
 void BatchOutput::clear_unended(const Batch& batch) const {
   const sm_columns& c = batch.buffer->columns.c;
-  const auto players = static_cast<std::size_t>(pool_.spec().max_num_players);
-  const auto clear = [&](void* const* columns, std::size_t leaf, std::size_t bytes) {
+  for (std::size_t i = 0; i < info_keys_.size(); ++i) {
+    const auto bytes = static_cast<std::size_t>(info_keys_[i].form.row_bytes);
     for (std::int32_t row = 0; row < batch.rows; ++row)
-      if (!c.ended[row]) std::memset(static_cast<char*>(columns[leaf]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
-  };
-  for (std::size_t i = 0; i < observation_forms_.size(); ++i)
-    clear(c.final_observation, i, players * static_cast<std::size_t>(observation_forms_[i].row_bytes));
-  for (std::size_t i = 0; i < info_keys_.size(); ++i)
-    clear(c.final_info, i, static_cast<std::size_t>(info_keys_[i].form.row_bytes));
+      if (!c.ended[row]) std::memset(static_cast<char*>(c.final_info[i]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
+  }
 }
 
 void BatchOutput::add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const {

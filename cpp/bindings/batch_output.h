@@ -38,6 +38,7 @@ class BatchOutput {
   struct Handout;  // one batch on its way out
 
   PyObject* observation(const Handout& out, void* const* columns) const;
+  PyObject* final_observations(const Handout& out) const;
   PyObject* reward(const Handout& out) const;
   PyObject* info(const Handout& out, const std::vector<Fault>& faults) const;
   nanobind::object info_template(bool with_ends) const;

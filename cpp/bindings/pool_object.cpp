@@ -138,7 +138,7 @@ void PoolObject::wait(std::optional<double> timeout) {
   std::optional<Clock::time_point> end;
   if (timeout) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*timeout * 1e9));
   while (!pool_->ready()) {
-    if (pool_->short_work()) {  // shorter than giving the interpreter lock away and back
+    if (pool_->short_work() && pool_->knows_cost()) {  // shorter than giving the interpreter lock away and back
       pool_->work_or_wait(nanoseconds(0));
       continue;
     }

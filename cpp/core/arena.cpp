@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kMostReserved = std::size_t{1} << 40;
 constexpr std::size_t kLeastReserved = std::size_t{1} << 26;
+// Where addresses are limited, the part of what is free that one arena takes.
+constexpr std::size_t kPolitePart = 8;
 constexpr std::size_t kGrowth = std::size_t{1} << 20;
 
 std::size_t page_size() {
@@ -50,7 +52,8 @@ std::shared_ptr<Arena> Arena::create(Kind kind) {
     arena->descriptor_ = memfd_create("stepmill", MFD_CLOEXEC);
     if (arena->descriptor_ < 0) fail("memfd_create");
   }
-  // Addresses are cheap, but a limit on the address space (RLIMIT_AS) may forbid the most.
+  // Addresses are cheap, but a limit on the address space (RLIMIT_AS, a sanitizer) may forbid the
+  // most; then the caller's own memory, further pools and an attached copy need some too.
   for (std::size_t size = kMostReserved; size >= kLeastReserved; size /= 2) {
     if (shared && ftruncate(arena->descriptor_, static_cast<off_t>(size)) != 0) continue;
     void* base = shared ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
@@ -60,6 +63,7 @@ std::shared_ptr<Arena> Arena::create(Kind kind) {
     if (base == MAP_FAILED) continue;
     arena->base_ = static_cast<std::byte*>(base);
     arena->reserved_ = size;
+    if (size < kMostReserved) arena->shrink_to(std::max(size / kPolitePart, kLeastReserved));
     return arena;
   }
   fail("reserving memory for a pool");
@@ -78,6 +82,12 @@ std::shared_ptr<Arena> Arena::attach(int descriptor) {
   arena->base_ = static_cast<std::byte*>(base);
   arena->reserved_ = arena->committed_ = arena->used_ = size;
   return arena;
+}
+
+void Arena::shrink_to(std::size_t size) {
+  if (munmap(base_ + size, reserved_ - size) != 0) fail("munmap");
+  reserved_ = size;
+  if (shared() && ftruncate(descriptor_, static_cast<off_t>(size)) != 0) fail("ftruncate");
 }
 
 Arena::~Arena() {

@@ -39,6 +39,7 @@ class Arena {
 
  private:
   Arena() = default;
+  void shrink_to(std::size_t size);
 
   std::byte* base_ = nullptr;
   std::size_t reserved_ = 0;

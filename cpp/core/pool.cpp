@@ -18,8 +18,9 @@ constexpr double kShareNs = 8'000;
 // caller: a batch may be ready before it.
 constexpr double kSlowNs = 200'000;
 constexpr double kLateNs = 20'000;
-// Cost assumed of an env that was never measured.
-constexpr float kUnknownNs = 1'000;
+// A step at least this long is measured well by any thread. A shorter one, on several threads, mostly
+// shows how they get in each other's way.
+constexpr float kTrustedNs = 10'000;
 constexpr auto kCallerSpin = microseconds(40);
 
 }  // namespace
@@ -107,20 +108,32 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   if (is_async())
     for (const std::int32_t env : envs) is_assigned_[static_cast<std::size_t>(env)] = assign;
 
-  const double cost = step_cost_ns() > 0 ? step_cost_ns() : kUnknownNs;
+  const double cost = step_cost_ns();
   const double work = cost * count;
-  if (!envs_ || options_.num_threads == 0 || work < kAloneNs) {
+  if (!envs_ || options_.num_threads == 0 || work < kAloneNs || is_time_to_probe()) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
     backlog_done_ = 0;
     backlog_.insert(backlog_.end(), envs.begin(), envs.end());
     return;
   }
   queue_.push(envs);
+  call_threads(work, recv_follows);
+}
+
+void Pool::call_threads(double work, bool recv_follows) {
   // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
   // be elsewhere: then stepping goes on beside it.
   int hands = options_.num_threads;
-  if (cost < kSlowNs && (recv_follows || hands > 1)) hands -= 1;
+  if (step_cost_ns() < kSlowNs && (recv_follows || hands > 1)) hands -= 1;
   threads_.call(static_cast<int>(std::min<double>(hands, work / kShareNs)));
+}
+
+// What a step costs on several threads says little about what it costs on one, so now and then, more
+// often in the beginning, the caller begins a batch alone to see.
+bool Pool::is_time_to_probe() {
+  shared_sends_ += 1;
+  const bool early = shared_sends_ < 64 && (shared_sends_ & (shared_sends_ - 1)) == 0;
+  return step_cost_ns() < kSlowNs && (early || shared_sends_ % 64 == 0);
 }
 
 // Makes sure that so many envs in flight will each find a slot, so that workers never allocate.
@@ -151,11 +164,11 @@ bool Pool::work_once() {
   std::int32_t envs[kMostChunk];
   const std::int32_t count = queue_.pop(chunk_size(queue_.size()), envs);
   if (count == 0) return false;
-  run({envs, static_cast<std::size_t>(count)});
+  run({envs, static_cast<std::size_t>(count)}, false);
   return true;
 }
 
-void Pool::run(std::span<const std::int32_t> envs) {
+void Pool::run(std::span<const std::int32_t> envs, bool alone) {
   // Reading the clock twice costs as much as a few cheap steps: measure small chunks now and then.
   const double cost = step_cost_ns();
   const std::size_t steps = envs.size();
@@ -177,7 +190,7 @@ void Pool::run(std::span<const std::int32_t> envs) {
       envs = envs.subspan(end);
     }
   }
-  if (measured) measure(from, steps);
+  if (measured) measure(from, steps, alone);
 }
 
 // Envs whose rows the caller has set: sync mode, and gathers. Rows are set in the order of sending,
@@ -237,14 +250,19 @@ bool Pool::advance(sm_job& job, std::span<const std::int32_t> envs) {
   return envs_->advance(job);
 }
 
-void Pool::measure(Clock::time_point from, std::size_t steps) {
+void Pool::measure(Clock::time_point from, std::size_t steps, bool alone) {
   const auto spent = std::chrono::duration<float, std::nano>(Clock::now() - from).count();
-  const float sample = spent / static_cast<float>(steps);
+  const float sample = std::max(1.0f, spent / static_cast<float>(steps));
   const float before = cost_ns_.load(std::memory_order_relaxed);
-  // Follow a drop at once in part, a rise slowly: a preempted thread measures its absence.
-  const float weight = sample < before ? 0.25f : 0.0625f;
-  cost_ns_.store(before == 0.0f ? sample : before + weight * (sample - before),
-                 std::memory_order_relaxed);
+  float cost = before;
+  if (before == 0.0f)
+    cost = sample;
+  else if (sample < before)
+    cost = before + (alone ? 0.5f : 0.25f) * (sample - before);
+  else if (alone || sample >= kTrustedNs)
+    // Slowly, and never more than double: a thread that was preempted measures its absence.
+    cost = before + std::min(before, (sample - before) / 16);
+  cost_ns_.store(cost, std::memory_order_relaxed);
 }
 
 void Pool::record_fault(std::int32_t env, std::int32_t phase, const char* message) {
@@ -275,7 +293,7 @@ void Pool::work_or_wait(nanoseconds most) {
     return;
   }
   // Slow envs are left to the threads, which were not called if the envs were thought to be fast.
-  bool helps = step_cost_ns() < kSlowNs;
+  bool helps = knows_cost() && step_cost_ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
     threads_.call(options_.num_threads);
     helps = threads_.started() == 0;
@@ -296,22 +314,21 @@ void Pool::work_or_wait(nanoseconds most) {
 
 // Steps what was too little to share. What turns out to be much after all is shared then.
 void Pool::work_on_backlog() {
-  std::optional<Clock::time_point> from;
   while (short_work()) {
     const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
                                              backlog_.size() - backlog_done_);
-    const double cost = std::max(1.0, step_cost_ns() > 0 ? step_cost_ns() : kUnknownNs);
-    const auto count =
-        std::clamp<std::size_t>(static_cast<std::size_t>(kAloneNs / cost), 1, rest.size());
-    if (count < rest.size() && !from) from = Clock::now();
+    // An env that was never measured might take any time: look at one first.
+    const auto count = knows_cost() ? std::clamp<std::size_t>(
+                                          static_cast<std::size_t>(kAloneNs / step_cost_ns()), 1, rest.size())
+                                    : 1;
     backlog_done_ += count;
-    run(rest.first(count));
+    run(rest.first(count), true);
     if (is_async() && ready()) break;
-    if (!short_work() || options_.num_threads == 0) continue;
-    if (Clock::now() - *from > nanoseconds(2 * static_cast<int>(kAloneNs))) {
-      queue_.push({backlog_.data() + backlog_done_, backlog_.size() - backlog_done_});
+    const double work = step_cost_ns() * static_cast<double>(rest.size() - count);
+    if (work > kAloneNs && options_.num_threads > 0) {
+      queue_.push(rest.subspan(count));
       backlog_done_ = backlog_.size();
-      threads_.call(std::max(1, options_.num_threads - 1));
+      call_threads(work, true);
     }
   }
   if (!short_work()) {

@@ -85,6 +85,8 @@ class Pool {
   bool ready() const;
   // Whether the caller can finish the batch alone in about the time that a wake costs.
   bool short_work() const { return backlog_.size() != backlog_done_; }
+  // Whether an env was ever stepped, so that `short_work` is known to be short.
+  bool knows_cost() const { return step_cost_ns() > 0.0; }
   // Steps envs if there are any to step, else waits, until the batch is ready or about `most` passed.
   void work_or_wait(std::chrono::nanoseconds most);
   // The ready batch, with the faults of its rows.
@@ -118,13 +120,15 @@ class Pool {
 
   bool work_once();
   std::int32_t chunk_size(std::int64_t waiting) const;
-  void run(std::span<const std::int32_t> envs);
+  void run(std::span<const std::int32_t> envs, bool alone);
   void run_assigned(std::span<const std::int32_t> envs);
   void run_claimed(std::span<const std::int32_t> envs);
   bool advance(sm_job& job, std::span<const std::int32_t> envs);
   void work_on_backlog();
   void take_faults(std::vector<Fault>& into);
-  void measure(Clock::time_point from, std::size_t steps);
+  void measure(Clock::time_point from, std::size_t steps, bool alone);
+  void call_threads(double work, bool recv_follows);
+  bool is_time_to_probe();
   void open_slots(std::int32_t in_flight);
   void record_fault(std::int32_t env, std::int32_t phase, const char* message);
   Buffer* awaited() const;
@@ -153,6 +157,7 @@ class Pool {
   // Work too small to share: stepped by the caller in `recv`.
   std::vector<std::int32_t> backlog_;
   std::size_t backlog_done_ = 0;
+  std::uint32_t shared_sends_ = 0;  // sends that were too much for the caller alone
   Buffer* claimed_ = nullptr;  // by the last `take_place`
 
   // Written by the caller before it queues an env, read by who steps it.

@@ -56,6 +56,7 @@ ThreadPool::ThreadPool(int most_threads, int affinity_offset, std::function<bool
 
 void ThreadPool::call(int count) {
   count = std::min(count, most_);
+  seats_.store(count, std::memory_order_seq_cst);
   if (count <= 0) return;
   if (started() < count) {
     const SignalsBlocked blocked;  // new threads inherit the mask
@@ -80,9 +81,12 @@ void ThreadPool::call(int count) {
 void ThreadPool::run(int index) {
   if (affinity_offset_ >= 0) bind_to_core(affinity_offset_ + index);
   while (!stopping_.load(std::memory_order_acquire)) {
-    if (work_()) continue;
+    if (working_.fetch_add(1, std::memory_order_seq_cst) < seats_.load(std::memory_order_seq_cst))
+      while (!stopping_.load(std::memory_order_acquire) && work_()) {
+      }
+    working_.fetch_sub(1, std::memory_order_seq_cst);
     const auto wanted = [this] {
-      return waiting_() || stopping_.load(std::memory_order_acquire);
+      return (waiting_() && may_join()) || stopping_.load(std::memory_order_acquire);
     };
     {
       const SpinBudget::Licence licence(SpinBudget::instance());

@@ -21,7 +21,8 @@ class ThreadPool {
   ~ThreadPool() { stop(); }
 
   // Called by the caller after it queued work: gets `count` threads to it, as far as there are and
-  // the machine gives any.
+  // the machine gives any. More than that do not join in, even if they are awake: too many hands on
+  // little work only take it from each other.
   void call(int count);
 
   // Tells every thread to return after its chunk.
@@ -35,6 +36,9 @@ class ThreadPool {
 
  private:
   void run(int index);
+  bool may_join() const {
+    return working_.load(std::memory_order_seq_cst) < seats_.load(std::memory_order_seq_cst);
+  }
 
   static constexpr auto kSpin = std::chrono::microseconds(50);
 
@@ -49,6 +53,11 @@ class ThreadPool {
   // Threads between "about to sleep" and "awake". Sequentially consistent with the queue's tail:
   // either the sleeper sees the new work, or the caller sees the sleeper.
   std::atomic<int> sleepers_{0};
+  // Threads that may work at once, set by the caller, and those that do or are about to find out that
+  // they may not. A thread takes a seat before it takes work and looks once more after it left its
+  // seat, so work that was queued while all seats were taken is seen by whoever leaves last.
+  // Sequentially consistent, as `sleepers_` is.
+  std::atomic<int> seats_{0}, working_{0};
   std::atomic<bool> stopping_{false};
   // Threads that have not returned. Each one's last act is to count itself out and wake.
   std::atomic<std::uint32_t> running_{0};

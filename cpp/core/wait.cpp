@@ -9,39 +9,53 @@
 #include <algorithm>
 #include <climits>
 #include <cmath>
-#include <fstream>
-#include <sstream>
+#include <cstdio>
+#include <memory>
 #include <string>
 
 namespace stepmill {
 namespace {
 
-// The quota of this cgroup in cores, or a very large number. Reads the limit of the innermost
-// cgroup that sets one (v2), or the v1 pair of files.
+// C's files, not C++ streams: a module that links libstdc++ statically, as some wheels do, may find
+// another copy's locales in the process, and streams crash on those.
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+// A file that holds "quota period" (cgroup v2), as cores; a very large number where there is no limit.
+double quota_in(const std::string& path) {
+  const File file(std::fopen(path.c_str(), "re"));
+  double quota = 0.0, period = 0.0;
+  // "max" is no number, so it reads as no limit.
+  if (file && std::fscanf(file.get(), "%lf %lf", &quota, &period) == 2 && period > 0.0)
+    return quota / period;
+  return 1e9;
+}
+
+// The tightest quota of this process's cgroup and of those around it, in cores.
 double cgroup_quota() {
   double least = 1e9;
-  const auto take = [&](const std::string& path) {
-    std::ifstream file(path);
-    std::string quota;
-    double period = 0.0;
-    if (file >> quota >> period && quota != "max" && period > 0.0)
-      least = std::min(least, std::stod(quota) / period);
-  };
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    std::string path = line.substr(3);
-    while (true) {
-      take("/sys/fs/cgroup" + path + "/cpu.max");
-      const auto slash = path.find_last_of('/');
-      if (slash == std::string::npos || path.empty()) break;
-      path.resize(slash);
+  if (const File groups{std::fopen("/proc/self/cgroup", "re")}) {
+    char line[4096];
+    while (std::fgets(line, sizeof(line), groups.get())) {
+      std::string path(line);
+      if (path.rfind("0::", 0) != 0) continue;
+      path = path.substr(3, path.find_last_not_of('\n') - 2);
+      while (true) {
+        least = std::min(least, quota_in("/sys/fs/cgroup" + path + "/cpu.max"));
+        const auto slash = path.find_last_of('/');
+        if (slash == std::string::npos) break;
+        path.resize(slash);
+      }
     }
   }
-  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  // Version 1 keeps the two numbers in two files.
+  const File quota_file(std::fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"));
+  const File period_file(std::fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "re"));
   double quota = -1.0, period = 0.0;
-  if (quota_file >> quota && period_file >> period && quota > 0.0 && period > 0.0)
+  if (quota_file && period_file && std::fscanf(quota_file.get(), "%lf", &quota) == 1 &&
+      std::fscanf(period_file.get(), "%lf", &period) == 1 && quota > 0.0 && period > 0.0)
     least = std::min(least, quota / period);
   return least;
 }

@@ -1,11 +1,15 @@
 #include "core/arena.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "core/wait.h"
 #include "tests/check.h"
@@ -103,6 +107,32 @@ TEST(only_the_creator_of_an_arena_grows_it) {
   arena->grow(100, 64);
   const auto other = Arena::attach(arena->descriptor());
   CHECK_THROWS(other->grow(100, 64), std::bad_alloc);
+}
+
+// Under a limit (ulimit -v) a pool must not take the addresses that everything else lives from.
+TEST(an_arena_leaves_addresses_to_others) {
+  if (test::kSanitized) return;  // sanitizers reserve more than any limit
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{std::size_t{4} << 30, std::size_t{4} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      std::vector<std::shared_ptr<Arena>> arenas;
+      for (int i = 0; i < 3; ++i) {
+        arenas.push_back(Arena::create(i % 2 ? Kind::kShared : Kind::kPrivate));
+        arenas.back()->grow(16 * kMegabyte, 64);
+      }
+      arenas.push_back(Arena::attach(arenas[1]->descriptor()));
+      const std::vector<char> own(1024 * kMegabyte);
+      _exit(own[7]);
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << "\n";
+      _exit(1);
+    }
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST(a_descriptor_that_is_none_is_refused) { CHECK_THROWS(Arena::attach(-1), std::system_error); }

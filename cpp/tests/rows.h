@@ -58,8 +58,7 @@ class Reference {
         arena_(Arena::create(Arena::Kind::kPrivate)),
         table_(*arena_, spec_, options),
         envs_(table, configs),
-        layout_(spec_, 1, options.autoreset == SM_SAME_STEP, options.reward_is_float32),
-        rows_(static_cast<std::size_t>(options.num_envs), 0) {
+        layout_(spec_, 1, options.autoreset == SM_SAME_STEP, options.reward_is_float32) {
     layout_.fill(columns_, arena_->at(arena_->grow(layout_.bytes(), kCacheLine)));
   }
 
@@ -72,7 +71,6 @@ class Reference {
     sm_job job{};
     job.shared = &table_.shared();
     job.env = &env;
-    job.row = rows_.data();
     job.columns = &columns_.c;
     job.count = 1;
     job.context = this;
@@ -106,7 +104,6 @@ class Reference {
   EnvSet envs_;
   const BatchLayout layout_;
   Columns columns_;
-  std::vector<std::int32_t> rows_;  // every env writes row 0
   std::vector<FaultRecord> faults_;
 };
 

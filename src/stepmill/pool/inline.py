@@ -52,6 +52,7 @@ class InlinePool:
                 source.envs[i].max_episode_steps,
                 settings.seeds[i],
                 self._core.check_observation,
+                settings.on_error == "restart",
             )
             for i, env in enumerate(self._envs)
         ]
@@ -156,9 +157,9 @@ class InlinePool:
         count = len(rows)
         if self.observation.object_spaces:
             observation = self._with_objects(observation, [row.observation for row in rows])
-            if "final_obs" in info:
-                finals = [row.final_observation if row.ended else self._zeros for row in rows]
-                info["final_obs"] = self._with_objects(info["final_obs"], finals)
+            for i in np.flatnonzero(info.get("_final_obs", ())):
+                objects = list(object_leaves(self.observation.tree, rows[i].final_observation))
+                info["final_obs"][i] = map_object_leaves(self.observation.tree, info["final_obs"][i], objects)
         add_info(info, ((i, row.info) for i, row in enumerate(rows) if row.info), count, ENGINE_KEYS)
         if "final_info" in info:
             info["final_info"] = {}

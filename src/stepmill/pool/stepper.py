@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+import numpy as np
+
 from stepmill.pool.faults import Fault
 
 __all__ = ["EnvStepper", "ResetRequest", "Row"]
@@ -54,7 +56,14 @@ class EnvStepper:
     """One Python env and its place in an episode."""
 
     def __init__(
-        self, env: Any, env_id: int, autoreset: str, max_episode_steps: int | None, seed: int, check: Any
+        self,
+        env: Any,
+        env_id: int,
+        autoreset: str,
+        max_episode_steps: int | None,
+        seed: int,
+        check: Any,
+        keep_last: bool,
     ) -> None:
         self.env = env
         self.env_id = env_id
@@ -68,6 +77,7 @@ class EnvStepper:
         self._episode = 0
         self._failures = 0
         self._look = False
+        self._keep_last = keep_last  # a failure shows the last good observation, which the env may write over
         self.last_observation: Any = None
 
     @property
@@ -76,7 +86,7 @@ class EnvStepper:
 
     def request_reset(self, request: ResetRequest) -> None:
         """The next action is a reset with these arguments."""
-        if request.seed is None and self.phase is Phase.FRESH:
+        if request.seed is None:  # one that no reset has used yet still counts
             request = ResetRequest(self._next_reset.seed, request.options)
         self._next_reset = request
         self.phase = Phase.FRESH
@@ -112,7 +122,7 @@ class EnvStepper:
         self._return = 0.0
         self._episode += 1
         row.observation, row.info, row.elapsed = observation, info, 0
-        self.last_observation = observation
+        self.last_observation = snapshot(observation) if self._keep_last else observation
 
     def _step(self, action: Any) -> Row:
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -124,7 +134,7 @@ class EnvStepper:
         row.truncated = row.truncated or self._elapsed == self._limit
         row.elapsed = self._elapsed
         self._failures = 0
-        self.last_observation = observation
+        self.last_observation = snapshot(observation) if self._keep_last else observation
         if row.terminated or row.truncated:
             self._end(row)
         return row
@@ -136,7 +146,9 @@ class EnvStepper:
         self.phase = Phase.ENDED
         if self._autoreset != "same_step":
             return
-        row.final_observation, row.final_info = row.observation, row.info
+        # The reset may write over what the step showed.
+        row.observation = row.final_observation = snapshot(row.observation)
+        row.final_info = snapshot(row.info)
         try:
             self._reset(row)
         except (Exception, SystemExit) as error:
@@ -159,6 +171,18 @@ class EnvStepper:
             f"{type(error).__name__}: {error}",
             error,
         )
+
+
+def snapshot(value: Any) -> Any:
+    """A value with its arrays copied, whatever they are nested in."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {key: snapshot(child) for key, child in value.items()}
+    if isinstance(value, tuple):
+        children = [snapshot(child) for child in value]
+        return value._make(children) if hasattr(value, "_make") else tuple(children)
+    return value
 
 
 def _check_info(info: Any) -> None:

@@ -99,6 +99,7 @@ def _translate(result: Any) -> dm_env.TimeStep:
     obs, reward, terminated, truncated, info = result
     middle = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
     step_type = np.where(terminated | truncated, _LAST, middle)
-    own = info.get("discount")
-    discount = (~terminated).astype(np.float32) if own is None else own.astype(np.float32)
+    discount = (~terminated).astype(np.float32)
+    if "discount" in info:
+        discount = np.where(info["_discount"], info["discount"], discount).astype(np.float32)
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))
