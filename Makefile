@@ -3,18 +3,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-CORES := $(shell nproc)
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
 .PHONY: run test test-cpp bench lint sanitize wheel clean install
 
+# A virtual environment with what builds: the same tools for every target.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja
 
 # The package, rebuilt when a source changed.
 $(VENV)/.installed: $(BIN)/python $(SOURCES)
-	CMAKE_BUILD_PARALLEL_LEVEL=$(CORES) $(BIN)/pip install --quiet ".[test,cli]"
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation ".[test,cli]"
 	@touch $@
 
 install: $(VENV)/.installed
@@ -27,7 +28,6 @@ test: install test-cpp
 
 # The core alone, without Python in it.
 build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
-	$(BIN)/pip install --quiet "cmake>=3.21" ninja numpy
 	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DSTEPMILL_PYTHON=OFF -DSTEPMILL_TESTS=ON -DSTEPMILL_WERROR=ON
 	$(BIN)/cmake --build build/tests
@@ -37,11 +37,11 @@ test-cpp: build/tests/.built
 	$(BIN)/ctest --test-dir build/tests --output-on-failure
 
 bench: install
-	$(BIN)/pip install --quiet ".[bench]"
+	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"
 	$(BIN)/python -m benchmarks
 
 lint: install
-	$(BIN)/pip install --quiet ".[lint]" "cmake>=3.21" ninja nanobind
+	$(BIN)/pip install --quiet "ruff>=0.6" "mypy>=1.11"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -50,8 +50,7 @@ lint: install
 	$(BIN)/cmake --build build/lint
 
 sanitize: $(BIN)/python
-	$(BIN)/pip install --quiet "cmake>=3.21" ninja numpy
-	PYTHON=$(abspath $(BIN))/python cpp/tests/run_sanitizers.sh
+	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(abspath $(BIN))/python cpp/tests/run_sanitizers.sh
 
 # A wheel, and the tests on it in an empty environment.
 wheel: $(BIN)/python

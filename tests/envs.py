@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -32,7 +32,7 @@ class DiscountEnv(ProbeTwin):
 class CountingEnv(gymnasium.Env[np.ndarray, int]):
     """Counts up from ``start`` and remembers whether it was closed."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def __init__(self, start: int = 0, render_mode: str | None = None) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)

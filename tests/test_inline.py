@@ -184,7 +184,9 @@ def test_envs_of_one_pool_share_their_spaces() -> None:
         built[-1].action_space = spaces.Discrete(2 + env_id)
         return built[-1]
 
-    with pytest.raises(ConfigError, match=r"env 1: expected the action_space of env 0, Discrete\(2\), got Discrete\(3\)"):
+    with pytest.raises(
+        ConfigError, match=r"env 1: expected the action_space of env 0, Discrete\(2\), got Discrete\(3\)"
+    ):
         stepmill.make(build, num_envs=3)
     assert [env.closed for env in built] == [True, True], "those that were built are closed again"
 
@@ -198,12 +200,12 @@ def test_close_closes_the_envs() -> None:
 
 # ---- spaces ---------------------------------------------------------------------------------------
 
-BOXES = {
-    f"Box {dtype}": spaces.Box(0, 1 if dtype == "bool" else 100, (2, 3), np.dtype(dtype).type)
-    for dtype in "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
-}
+NUMBERS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+NUMBERS += [np.float16, np.float32, np.float64]
+BOXES = {f"Box {dtype.__name__}": spaces.Box(0, 100, (2, 3), dtype) for dtype in NUMBERS}
 SPACES = {
     **BOXES,
+    "Box bool": spaces.Box(0, 1, (2, 3), np.bool_),
     "Box unbounded": spaces.Box(-np.inf, np.inf, (4,), np.float32),
     "Box scalar": spaces.Box(-1.0, 1.0, (), np.float64),
     "Box of many bounds": spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
@@ -226,7 +228,11 @@ SPACES = {
     "Graph": spaces.Graph(spaces.Box(0, 1, (2,), np.float32), spaces.Discrete(4)),
     "OneOf": spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,), np.float32)]),
     "arrays and objects": spaces.Dict(
-        {"text": spaces.Text(4), "box": spaces.Box(0, 1, (2,), np.float32), "pair": spaces.Tuple([spaces.Text(3), spaces.Discrete(4)])}
+        {
+            "text": spaces.Text(4),
+            "box": spaces.Box(0, 1, (2,), np.float32),
+            "pair": spaces.Tuple([spaces.Text(3), spaces.Discrete(4)]),
+        }
     ),
 }
 
@@ -380,7 +386,9 @@ def test_the_last_good_observation_is_kept_from_an_env_that_writes_over_it(make:
 
 def test_a_final_info_is_kept_from_an_env_that_writes_over_it(make: Any) -> None:
     class Reuser(CountingEnv):
-        _told = {"x": np.zeros(1)}
+        def __init__(self) -> None:
+            super().__init__()
+            self._told = {"x": np.zeros(1)}
 
         def reset(self, **arguments: Any) -> Any:
             self._told["x"][:] = 7
@@ -666,7 +674,8 @@ def test_odd_exceptions_take_the_same_road(make: Any, error: type[BaseException]
 
 
 def test_an_interrupt_inside_an_env_is_an_interrupt(make: Any) -> None:
-    pool = make(FailingEnv, num_envs=2, env_config=[{}, {"fail_in": "step", "fail_at": {1}, "error": KeyboardInterrupt}])
+    failing = {"fail_in": "step", "fail_at": {1}, "error": KeyboardInterrupt}
+    pool = make(FailingEnv, num_envs=2, env_config=[{}, failing])
     pool.reset()
     with pytest.raises(KeyboardInterrupt):
         pool.step([0, 0])

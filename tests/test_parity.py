@@ -306,7 +306,7 @@ def test_a_list_of_seeds_gives_each_env_its_own() -> None:
     tapes = recording(DEFAULTS[1])
     chosen = [5, 3, 17, 3]
     with stepmill.make("CartPole-v1", num_envs=4, seed=[42 + i for i in chosen]) as pool:
-        observation, info = pool.reset()
+        observation, _ = pool.reset()
         assert np.array_equal(observation, tapes.observation[0][chosen, 0])
         for event in range(1, 100):
             observation, reward, *_ = pool.step(tapes.actions[chosen, event])
@@ -315,14 +315,13 @@ def test_a_list_of_seeds_gives_each_env_its_own() -> None:
 
 
 def test_env_config_gives_each_env_its_own_options() -> None:
-    plain, sutton = Case("CartPole-v1", {}, balance, 2, 300), Case("CartPole-v1", {"sutton_barto_reward": True}, balance, 2, 300)
-    with stepmill.make("CartPole-v1", num_envs=2, env_config=[{}, {"sutton_barto_reward": True}]) as pool:
+    configs = [{}, {"sutton_barto_reward": True}]
+    plain, sutton = (recording(Case("CartPole-v1", config, balance, num_envs=2, events=300)) for config in configs)
+    with stepmill.make("CartPole-v1", num_envs=2, env_config=configs) as pool:
         pool.reset()
         for event in range(1, 300):
-            actions = [recording(plain).actions[0, event], recording(sutton).actions[1, event]]
-            _, reward, *_ = pool.step(np.array(actions))
-            assert reward[0] == recording(plain).reward[0, event]
-            assert reward[1] == recording(sutton).reward[1, event]
+            _, reward, *_ = pool.step(np.array([plain.actions[0, event], sutton.actions[1, event]]))
+            assert reward.tolist() == [plain.reward[0, event], sutton.reward[1, event]]
 
 
 # ---- resets by hand -------------------------------------------------------------------------------

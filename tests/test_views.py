@@ -93,6 +93,23 @@ def test_gymnasium_view_of_async_pools_resets_all_envs_in_order(make: Any) -> No
     assert np.array_equal(obs, whole.reset()[0])
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"num_threads": 1}, {"num_threads": 2}, {"num_threads": 3}, {"backend": "inline"}],
+    ids=lambda arguments: str(*arguments.values()),
+)
+def test_async_pools_starve_no_env(make: Any, arguments: dict[str, Any]) -> None:
+    """An action waits its turn: none is passed over for good."""
+    pool = make("Probe-v0", num_envs=8, batch_size=3, length=10**6, **arguments)
+    pool.async_reset()
+    turns = np.zeros(8, np.int64)
+    for _ in range(300):
+        ids = pool.recv()[4]["env_id"]
+        turns[ids] += 1
+        pool.send(np.zeros(3, np.float32))
+    assert turns.min() > 20, turns
+
+
 # ---- the gym view ---------------------------------------------------------------------------------
 
 
@@ -118,7 +135,8 @@ def test_gym_view_results(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "limit", "done", "cut"), [(9, 1, True, True), (1, 9, True, False), (1, 1, True, False), (9, 9, False, False)]
+    ("length", "limit", "done", "cut"),
+    [(9, 1, True, True), (1, 9, True, False), (1, 1, True, False), (9, 9, False, False)],
 )
 def test_gym_view_tells_ends_that_are_no_real_ones(make: Any, length: int, limit: int, done: bool, cut: bool) -> None:
     pool = make("Probe-v0", "gym", length=length, max_episode_steps=limit)
@@ -307,9 +325,7 @@ def test_config_is_everything_make_settled_and_a_copy(make: Any) -> None:
     assert pool.config["num_envs"] == 2
 
 
-@pytest.mark.parametrize(
-    ("view", "name"), [("gymnasium", "GymnasiumPool"), ("gym", "GymPool"), ("dm", "DmPool")]
-)
+@pytest.mark.parametrize(("view", "name"), [("gymnasium", "GymnasiumPool"), ("gym", "GymPool"), ("dm", "DmPool")])
 def test_repr_names_view_env_size_and_backend(make: Any, view: str, name: str) -> None:
     pool = make("CartPole-v1", view, num_envs=4, batch_size=2, backend="inline")
     assert repr(pool) == f"{name}(CartPole-v1, num_envs=4, batch_size=2, backend='inline')"

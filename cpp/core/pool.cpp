@@ -11,7 +11,7 @@ using std::chrono::nanoseconds;
 // Work the caller does alone: below this, sharing it costs more than it saves.
 constexpr double kAloneNs = 14'000;
 // What a chunk should take: long against the cost of taking it, short against a batch.
-constexpr double kChunkNs = 12'000;
+constexpr double kChunkNs = 12'000, kLeastChunkNs = 2'000;
 // Work that justifies one more thread.
 constexpr double kShareNs = 8'000;
 // An env slower than this takes its slot only when its step is done, and is not stepped by the
@@ -48,15 +48,18 @@ Pool::Pool(const sm_env_table* table, const std::vector<Config>& configs, EnvSpe
       arena_(Arena::create(options.arena)),
       table_(*arena_, spec_, options.table),
       control_offset_(lay_out_control()),
-      queue_(arena_->at(control_offset_), num_envs()),
-      ring_(arena_->at(control_offset_ + ReadyQueue::bytes(num_envs())), num_envs(),
+      queue_(arena_->at(control_offset_), num_envs(), options.num_threads),
+      ring_(arena_->at(control_offset_ + ReadyLanes::bytes(num_envs(), options.num_threads)), num_envs(),
             options.batch_size),
       in_flight_(static_cast<std::size_t>(num_envs())),
       ring_buffers_(ring_.places()),
       row_of_(static_cast<std::size_t>(num_envs())),
       is_assigned_(static_cast<std::size_t>(num_envs()), !is_async()),
       threads_(
-          options.num_threads, options.affinity_offset, [this] { return work_once(); },
+          options.num_threads, options.affinity_offset, 
+          [this](int thread) {
+            return work_once(thread + first_thread_hand_.load(std::memory_order_relaxed));
+          },
           [this] { return queue_.size() > 0; }) {
   if (table) envs_ = std::make_unique<EnvSet>(*table, configs);
   const bool same_step = options.table.autoreset == SM_SAME_STEP;
@@ -70,7 +73,7 @@ Pool::Pool(const sm_env_table* table, const std::vector<Config>& configs, EnvSpe
 }
 
 std::size_t Pool::lay_out_control() {
-  return arena_->grow(ReadyQueue::bytes(num_envs()) +
+  return arena_->grow(ReadyLanes::bytes(num_envs(), options_.num_threads) +
                           BatchRing::bytes(num_envs(), options_.batch_size),
                       kCacheLine);
 }
@@ -91,12 +94,7 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   const auto count = static_cast<std::int32_t>(envs.size());
   if (assign) {
     if (!assigned_buffer_) assigned_buffer_ = gather_store_->acquire();
-    bool in_order = assigned_in_order_;
-    for (const std::int32_t env : envs) {
-      in_order &= env == assigned_;
-      row_of_[static_cast<std::size_t>(env)] = assigned_++;
-    }
-    assigned_in_order_ = in_order;
+    assign_rows(envs);
   } else {
     open_slots(ring_in_flight_ + count);  // throws where there is no memory: change nothing before
     ring_in_flight_ += count;
@@ -110,7 +108,10 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
 
   const double cost = step_cost_ns();
   const double work = cost * count;
-  if (!envs_ || options_.num_threads == 0 || work < kAloneNs || is_time_to_probe()) {
+  // Behind queued work even a little must queue: the caller does its backlog first, and what waits in
+  // the queue would wait forever.
+  const bool little = (work < kAloneNs || is_time_to_probe()) && queue_.size() == 0;
+  if (!envs_ || options_.num_threads == 0 || little) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
     backlog_done_ = 0;
     backlog_.insert(backlog_.end(), envs.begin(), envs.end());
@@ -120,12 +121,30 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   call_threads(work, recv_follows);
 }
 
+// Row i of the batch for the i-th env sent.
+void Pool::assign_rows(std::span<const std::int32_t> envs) {
+  std::int32_t difference = 0;
+  for (std::size_t i = 0; i < envs.size(); ++i)
+    difference |= envs[i] ^ (assigned_ + static_cast<std::int32_t>(i));
+  assigned_in_order_ = assigned_in_order_ && difference == 0;
+  // All envs in their order is what most callers send, and then the rows are what they were.
+  const bool all = assigned_in_order_ && envs.size() == row_of_.size();
+  if (!all || !rows_are_ids_)
+    for (std::size_t i = 0; i < envs.size(); ++i)
+      row_of_[static_cast<std::size_t>(envs[i])] = assigned_ + static_cast<std::int32_t>(i);
+  rows_are_ids_ = all;
+  assigned_ += static_cast<std::int32_t>(envs.size());
+}
+
 void Pool::call_threads(double work, bool recv_follows) {
   // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
   // be elsewhere: then stepping goes on beside it.
-  int hands = options_.num_threads;
-  if (step_cost_ns() < kSlowNs && (recv_follows || hands > 1)) hands -= 1;
-  threads_.call(static_cast<int>(std::min<double>(hands, work / kShareNs)));
+  const bool helps = step_cost_ns() < kSlowNs && (recv_follows || options_.num_threads > 1);
+  const int most = options_.num_threads - (helps ? 1 : 0);
+  const int threads = static_cast<int>(std::min<double>(most, work / kShareNs));
+  hands_.store(threads + (helps ? 1 : 0), std::memory_order_relaxed);
+  first_thread_hand_.store(helps ? 1 : 0, std::memory_order_relaxed);
+  threads_.call(threads);
 }
 
 // What a step costs on several threads says little about what it costs on one, so now and then, more
@@ -153,16 +172,18 @@ void Pool::open_slots(std::int32_t in_flight) {
 
 std::int32_t Pool::chunk_size(std::int64_t waiting) const {
   const double cost = std::max(1.0, step_cost_ns());
-  const auto by_cost = static_cast<std::int64_t>(kChunkNs / cost);
-  const int hands = std::max(1, options_.num_threads);
-  const auto by_share = waiting / (2 * hands);
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(std::min(by_cost, by_share), 1, kMostChunk));
+  const auto most = static_cast<std::int64_t>(kChunkNs / cost);
+  const auto least = static_cast<std::int64_t>(kLeastChunkNs / cost);
+  const auto share = waiting / (2 * std::max(1, hands_.load(std::memory_order_relaxed)));
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(std::clamp(share, least, most), 1, kMostChunk));
 }
 
 // One chunk from the queue, by whoever calls. False when the queue is empty.
-bool Pool::work_once() {
+bool Pool::work_once(int hand) {
+  const int hands = std::max(1, hands_.load(std::memory_order_relaxed));
   std::int32_t envs[kMostChunk];
-  const std::int32_t count = queue_.pop(chunk_size(queue_.size()), envs);
+  const std::int32_t count = queue_.pop(hand % hands, hands, chunk_size(queue_.size()), envs);
   if (count == 0) return false;
   run({envs, static_cast<std::size_t>(count)}, false);
   return true;
@@ -295,10 +316,10 @@ void Pool::work_or_wait(nanoseconds most) {
   // Slow envs are left to the threads, which were not called if the envs were thought to be fast.
   bool helps = knows_cost() && step_cost_ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
-    threads_.call(options_.num_threads);
+    call_threads(step_cost_ns() * static_cast<double>(queue_.size()), false);
     helps = threads_.started() == 0;
   }
-  if (helps && work_once()) return;
+  if (helps && work_once(0)) return;
 
   BatchHeader& header = *awaited()->header;
   const auto want = static_cast<std::uint32_t>(expected());

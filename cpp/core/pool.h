@@ -19,7 +19,7 @@
 #include "core/arena.h"
 #include "core/batch_ring.h"
 #include "core/buffer_store.h"
-#include "core/ready_queue.h"
+#include "core/ready_lanes.h"
 #include "core/table_of.h"
 #include "core/thread_pool.h"
 
@@ -118,7 +118,7 @@ class Pool {
 
   static constexpr std::int32_t kMostChunk = 1024;
 
-  bool work_once();
+  bool work_once(int hand);
   std::int32_t chunk_size(std::int64_t waiting) const;
   void run(std::span<const std::int32_t> envs, bool alone);
   void run_assigned(std::span<const std::int32_t> envs);
@@ -127,6 +127,7 @@ class Pool {
   void work_on_backlog();
   void take_faults(std::vector<Fault>& into);
   void measure(Clock::time_point from, std::size_t steps, bool alone);
+  void assign_rows(std::span<const std::int32_t> envs);
   void call_threads(double work, bool recv_follows);
   bool is_time_to_probe();
   void open_slots(std::int32_t in_flight);
@@ -139,7 +140,7 @@ class Pool {
   const std::shared_ptr<Arena> arena_;
   ActionTable table_;
   const std::size_t control_offset_;
-  ReadyQueue queue_;
+  ReadyLanes queue_;
   BatchRing ring_;
   std::unique_ptr<EnvSet> envs_;
   std::shared_ptr<BufferStore> store_;         // of batch_size rows
@@ -154,6 +155,7 @@ class Pool {
   std::int32_t assigned_ = 0;          // rows set in `assigned_buffer_`
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
   bool assigned_in_order_ = true;      // so far row i was set for env i
+  bool rows_are_ids_ = false;          // row_of_[i] is i for every env
   // Work too small to share: stepped by the caller in `recv`.
   std::vector<std::int32_t> backlog_;
   std::size_t backlog_done_ = 0;
@@ -171,6 +173,11 @@ class Pool {
 
   // Smoothed cost of one env step. A hint; any thread may overwrite it with a newer one.
   std::atomic<float> cost_ns_{0.0f};
+
+  // Who shares the work of the last send: hand 0 is the caller where it helps, threads follow. Only
+  // says who begins where, so any order will do.
+  std::atomic<int> hands_{1};
+  std::atomic<int> first_thread_hand_{0};
 
   // Chunks run, to choose which of the small ones are measured.
   std::atomic<std::uint32_t> runs_{0};

@@ -1,4 +1,4 @@
-// Station 2: which env is next.
+// Station 2: which env is next. One lane of it; `core/ready_lanes.h` puts them together.
 //
 // One producer (the caller), many consumers (the workers and the helping caller), who take envs in
 // chunks. The ring has a place for every env and an env is in flight at most once, so a place is
@@ -33,7 +33,7 @@ class ReadyQueue {
   void push(std::span<const std::int32_t> envs) {
     std::uint64_t tail = control_.tail.load(std::memory_order_relaxed);
     for (const std::int32_t env : envs) places_[tail++ & mask_].store(env, std::memory_order_relaxed);
-    control_.tail.store(tail, std::memory_order_seq_cst);
+    control_.tail.store(tail, std::memory_order_release);
   }
 
   // Takes up to `most` envs into `out` and returns how many.
@@ -55,7 +55,7 @@ class ReadyQueue {
 
   std::int64_t size() const {
     const std::uint64_t head = control_.head.load(std::memory_order_acquire);
-    return static_cast<std::int64_t>(control_.tail.load(std::memory_order_seq_cst) - head);
+    return static_cast<std::int64_t>(control_.tail.load(std::memory_order_acquire) - head);
   }
 
  private:

@@ -45,7 +45,7 @@ void bind_to_core(int index) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int most_threads, int affinity_offset, std::function<bool()> work,
+ThreadPool::ThreadPool(int most_threads, int affinity_offset, std::function<bool(int)> work,
                        std::function<bool()> waiting)
     : most_(most_threads),
       affinity_offset_(affinity_offset),
@@ -56,46 +56,47 @@ ThreadPool::ThreadPool(int most_threads, int affinity_offset, std::function<bool
 
 void ThreadPool::call(int count) {
   count = std::min(count, most_);
-  seats_.store(count, std::memory_order_seq_cst);
-  if (count <= 0) return;
+  called_.store(count, std::memory_order_seq_cst);
   if (started() < count) {
     const SignalsBlocked blocked;  // new threads inherit the mask
     while (started() < count) {
       running_.fetch_add(1, std::memory_order_relaxed);
+      const int index = started();
       try {
-        threads_.emplace_back([this, index = started()] { run(index); });
+        threads_.push_back(std::make_unique<Thread>());
+        Thread& self = *threads_.back();  // does not move when more are added
+        self.thread = std::thread([this, index, &self] { run(index, self); });
       } catch (const std::exception&) {
         // The machine has no more threads to give. The caller and those that run do the work.
+        threads_.resize(static_cast<std::size_t>(index));
         running_.fetch_sub(1, std::memory_order_relaxed);
         break;
       }
     }
   }
-  const int asleep = sleepers_.load(std::memory_order_seq_cst);
-  const int awake = started() - asleep;
-  if (asleep == 0 || awake >= count) return;
-  bell_.fetch_add(1, std::memory_order_release);
-  futex_wake(bell_, count - awake, false);
+  for (int i = 0; i < std::min(count, started()); ++i) wake(*threads_[static_cast<std::size_t>(i)]);
 }
 
-void ThreadPool::run(int index) {
+void ThreadPool::wake(Thread& thread) {
+  if (thread.state.load(std::memory_order_seq_cst) == kAsleep &&
+      thread.state.exchange(kAwake, std::memory_order_seq_cst) == kAsleep)
+    futex_wake(thread.state, 1, false);
+}
+
+void ThreadPool::run(int index, Thread& self) {
   if (affinity_offset_ >= 0) bind_to_core(affinity_offset_ + index);
+  const auto wanted = [this, index] {
+    return has_work(index) || stopping_.load(std::memory_order_seq_cst);
+  };
   while (!stopping_.load(std::memory_order_acquire)) {
-    if (working_.fetch_add(1, std::memory_order_seq_cst) < seats_.load(std::memory_order_seq_cst))
-      while (!stopping_.load(std::memory_order_acquire) && work_()) {
-      }
-    working_.fetch_sub(1, std::memory_order_seq_cst);
-    const auto wanted = [this] {
-      return (waiting_() && may_join()) || stopping_.load(std::memory_order_acquire);
-    };
+    if (has_work(index) && work_(index)) continue;
     {
       const SpinBudget::Licence licence(SpinBudget::instance());
       if (licence && spin_until(kSpin, wanted)) continue;
     }
-    const std::uint32_t seen = bell_.load(std::memory_order_acquire);
-    sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    if (!wanted()) futex_wait(bell_, seen, std::chrono::hours(1), false);
-    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    self.state.store(kAsleep, std::memory_order_seq_cst);
+    if (!wanted()) futex_wait(self.state, kAsleep, std::chrono::hours(1), false);
+    self.state.store(kAwake, std::memory_order_seq_cst);
   }
   running_.fetch_sub(1, std::memory_order_release);
   futex_wake(running_, 1, false);
@@ -107,14 +108,13 @@ void ThreadPool::wait_stopped(std::chrono::nanoseconds most) {
 }
 
 void ThreadPool::ask_to_stop() {
-  stopping_.store(true, std::memory_order_release);
-  bell_.fetch_add(1, std::memory_order_release);
-  futex_wake(bell_, most_, false);
+  stopping_.store(true, std::memory_order_seq_cst);
+  for (const auto& thread : threads_) wake(*thread);
 }
 
 void ThreadPool::stop() {
   ask_to_stop();
-  for (auto& thread : threads_) thread.join();
+  for (auto& thread : threads_) thread->thread.join();
   threads_.clear();
 }
 

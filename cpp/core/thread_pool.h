@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -15,14 +16,15 @@ namespace stepmill {
 
 class ThreadPool {
  public:
-  // `work()` does one chunk and says whether there was one; `waiting()` says whether there is one.
-  ThreadPool(int most_threads, int affinity_offset, std::function<bool()> work,
+  // `work(i)` does one chunk in thread i and says whether there was one; `waiting()` says whether
+  // there is one.
+  ThreadPool(int most_threads, int affinity_offset, std::function<bool(int)> work,
              std::function<bool()> waiting);
   ~ThreadPool() { stop(); }
 
-  // Called by the caller after it queued work: gets `count` threads to it, as far as there are and
-  // the machine gives any. More than that do not join in, even if they are awake: too many hands on
-  // little work only take it from each other.
+  // Called by the caller after it queued work: gets the first `count` threads to it, as far as the
+  // machine gives any. The others do not join in, even if they are awake: too many hands on little
+  // work only take it from each other. Always the first ones, because they know the envs.
   void call(int count);
 
   // Tells every thread to return after its chunk.
@@ -35,29 +37,31 @@ class ThreadPool {
   int started() const { return static_cast<int>(threads_.size()); }
 
  private:
-  void run(int index);
-  bool may_join() const {
-    return working_.load(std::memory_order_seq_cst) < seats_.load(std::memory_order_seq_cst);
+  struct Thread {
+    // ASLEEP from before the thread looks for work a last time until it is woken. Sequentially
+    // consistent with the queue and `called_`: either the thread sees the new work, or the caller
+    // sees the sleeper.
+    alignas(64) std::atomic<std::uint32_t> state{kAwake};
+    std::thread thread;
+  };
+  static constexpr std::uint32_t kAwake = 0, kAsleep = 1;
+
+  void run(int index, Thread& self);
+  bool has_work(int index) const {
+    return waiting_() && index < called_.load(std::memory_order_seq_cst);
   }
+  void wake(Thread& thread);
 
   static constexpr auto kSpin = std::chrono::microseconds(50);
 
   const int most_;
   const int affinity_offset_;
-  const std::function<bool()> work_, waiting_;
-  std::vector<std::thread> threads_;
+  const std::function<bool(int)> work_;
+  const std::function<bool()> waiting_;
+  std::vector<std::unique_ptr<Thread>> threads_;
 
-  // Rung once for every call that finds sleepers. A thread reads it before it looks for work a last
-  // time and sleeps only while it is unchanged, so a ring in between is not lost.
-  alignas(64) std::atomic<std::uint32_t> bell_{0};
-  // Threads between "about to sleep" and "awake". Sequentially consistent with the queue's tail:
-  // either the sleeper sees the new work, or the caller sees the sleeper.
-  std::atomic<int> sleepers_{0};
-  // Threads that may work at once, set by the caller, and those that do or are about to find out that
-  // they may not. A thread takes a seat before it takes work and looks once more after it left its
-  // seat, so work that was queued while all seats were taken is seen by whoever leaves last.
-  // Sequentially consistent, as `sleepers_` is.
-  std::atomic<int> seats_{0}, working_{0};
+  // How many threads may work: the first so many.
+  alignas(64) std::atomic<int> called_{0};
   std::atomic<bool> stopping_{false};
   // Threads that have not returned. Each one's last act is to count itself out and wake.
   std::atomic<std::uint32_t> running_{0};

@@ -124,7 +124,7 @@ class ConcurrentUseError(UsageError):
 
 
 class UnsupportedError(UsageError, NotImplementedError):
-    """This backend, env or view cannot do that."""
+    """The backend, the env or the view cannot do that."""
 
 
 class RecvTimeoutError(StepmillError, TimeoutError):

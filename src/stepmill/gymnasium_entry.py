@@ -24,5 +24,5 @@ def register_vector_envs() -> None:
 
 
 def _make(id: str, num_envs: int = 1, max_episode_steps: int | None = None, **arguments: Any) -> GymnasiumPool:
-    """What ``gymnasium.make_vec`` calls; its ``vector_kwargs`` arrive among the arguments."""
+    """What ``gymnasium.make_vec`` calls, with its keyword arguments; it takes no ``vector_kwargs`` for us."""
     return make_gymnasium(id, num_envs=num_envs, max_episode_steps=max_episode_steps, **arguments)

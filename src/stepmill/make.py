@@ -141,9 +141,9 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
     Native envs are described without building one. A Python env only tells its spaces once it exists, so
     one is built and closed again.
     """
-    keys = make.__kwdefaults__
-    given = {key: arguments.pop(key, default) for key, default in keys.items() if key != "env_config"}
     env_config = arguments.pop("env_config", None)
+    defaults = {key: default for key, default in (make.__kwdefaults__ or {}).items() if key != "env_config"}
+    given = {key: arguments.pop(key, default) for key, default in defaults.items()}
     source, settings, spec = _prepare(task_id, env_type, env_config, arguments, **given)
     if spec is None:
         assert isinstance(source, PythonSource)

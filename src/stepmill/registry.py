@@ -113,7 +113,7 @@ class GymnasiumFactory:
         entry_point = gymnasium_spec(self.id).entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         try:
-            parameters = inspect.signature(creator).parameters  # type: ignore[arg-type]
+            parameters = inspect.signature(creator).parameters
         except (TypeError, ValueError):
             return None
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

@@ -63,7 +63,7 @@ class FlatSpace:
 
 
 _HELD_DTYPES = frozenset(
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+    {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"}
 )
 
 
@@ -98,8 +98,7 @@ def _leaf_of(space: spaces.Space[Any], name: str) -> Leaf | None:
             name, LeafKind.DISCRETE, np.dtype(space.dtype).name, (), [float(start)], [float(start + int(space.n) - 1)]
         )
     if isinstance(space, spaces.MultiDiscrete):
-        start = np.asarray(space.start)
-        low, high = _bounds(start), _bounds(start + space.nvec - 1)
+        low, high = _bounds(np.asarray(space.start)), _bounds(np.asarray(space.start) + space.nvec - 1)
         return Leaf(name, LeafKind.MULTI_DISCRETE, space.dtype.name, space.shape, low, high)
     if isinstance(space, spaces.MultiBinary):
         return Leaf(name, LeafKind.MULTI_BINARY, space.dtype.name, space.shape, [0.0], [1.0])

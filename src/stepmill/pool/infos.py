@@ -15,7 +15,7 @@ __all__ = ["ENGINE_KEYS", "add_info"]
 
 # What the engine says of a batch. An env's own key of the same name is left out.
 ENGINE_KEYS = frozenset(
-    "env_id players elapsed_step episode_return episode_length final_obs final_info abnormal".split()
+    {"env_id", "players", "elapsed_step", "episode_return", "episode_length", "final_obs", "final_info", "abnormal"}
 )
 
 

@@ -6,6 +6,7 @@ loop takes the queued envs one by one and writes the row of each.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -163,9 +164,7 @@ class InlinePool:
         add_info(info, ((i, row.info) for i, row in enumerate(rows) if row.info), count, ENGINE_KEYS)
         if "final_info" in info:
             info["final_info"] = {}
-            add_info(
-                info["final_info"], ((i, row.final_info) for i, row in enumerate(rows) if row.final_info), count
-            )
+            add_info(info["final_info"], ((i, row.final_info) for i, row in enumerate(rows) if row.final_info), count)
         result = (observation, reward, terminated, truncated, info)
         faults = [row.fault for row in rows if row.fault is not None]
         if not faults:
@@ -349,9 +348,7 @@ def check_timeout(timeout: Any) -> float:
     except (TypeError, OverflowError):
         good = False
     if not good:
-        raise InputError(
-            f"recv(timeout={timeout!r}): expected seconds >= 0, or None to wait for as long as it takes"
-        )
+        raise InputError(f"recv(timeout={timeout!r}): expected seconds >= 0, or None to wait for as long as it takes")
     return float(timeout)
 
 
@@ -402,7 +399,5 @@ def _zeros(tree: Tree, flat: FlatSpace) -> Any:
 
 def _close_quietly(env: Any) -> None:
     """Closes an env of a pool that could not be built; its error would hide the real one."""
-    try:
+    with contextlib.suppress(Exception):
         env.close()
-    except Exception:
-        pass

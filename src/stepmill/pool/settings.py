@@ -110,7 +110,7 @@ def check_settings(
 
 def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:
     """A seed for each env: ``seed + env_id`` from one number, or one by one from a list."""
-    if isinstance(seed, Sequence) or hasattr(seed, "__array__") and getattr(seed, "ndim", 0):
+    if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
         if len(seed) != len(env_ids):
             raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one an env, got {len(seed)}")
         return [None if allow_none and one is None else _seed(one) for one in seed]

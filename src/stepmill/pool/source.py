@@ -120,15 +120,13 @@ def find_source(
         )
     if max_num_players != 1:
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
-    envs = [
-        _python_env(task, one, max_episode_steps) for task, one in zip(tasks, configs, strict=True)
-    ]
-    record = find(tasks[0]) if isinstance(tasks[0], str) else None
+    envs = [_python_env(task, one, max_episode_steps) for task, one in zip(tasks, configs, strict=True)]
+    known = find(tasks[0]) if isinstance(tasks[0], str) else None
     return PythonSource(
         _name(tasks[0]),
         envs,
-        max_episode_steps or (record.max_episode_steps if record else None),
-        record.reward_threshold if record else None,
+        max_episode_steps or (known.max_episode_steps if known else None),
+        known.reward_threshold if known else None,
     )
 
 
@@ -217,9 +215,10 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
             check_keys(task, given, accepted_keys(record.factory))
         return PythonEnv(record.factory, given, limit)
     if not callable(task):
+        made = ". An env that exists already cannot be copied: pass a function that makes one"
         raise ConfigError(
             f"task_id: expected an id, an env class, a factory or a list of these, got {task!r}"
-            + (". An env that exists already cannot be copied: pass a function that makes one" if hasattr(task, "step") else "")
+            f"{made if hasattr(task, 'step') else ''}"
         )
     check_keys(_name(task), config, accepted_keys(task))
     return PythonEnv(task, config, max_episode_steps)

@@ -46,15 +46,13 @@ class PoolView:
         self._pool_spec = spec
         self.spec = spec
         self.backend = backend
+        self.num_envs = settings.num_envs
 
     # ---- what it is --------------------------------------------------------------------------
 
     @property
-    def num_envs(self) -> int:
-        return self._settings.num_envs
-
-    @property
     def batch_size(self) -> int:
+        """How many results make a batch."""
         return self._settings.batch_size
 
     @property
@@ -69,6 +67,7 @@ class PoolView:
 
     @property
     def all_env_ids(self) -> np.ndarray:
+        """The ids of all envs, in order."""
         return np.arange(self.num_envs, dtype=np.int32)
 
     @property
@@ -78,15 +77,20 @@ class PoolView:
 
     @property
     def closed(self) -> bool:
+        """Whether ``close`` was called."""
         return self._core.closed
 
     def __len__(self) -> int:
         return self.num_envs
 
     def __repr__(self) -> str:
-        mode = f", batch_size={self.batch_size}" if self.is_async else ""
-        state = ", closed" if self.closed else ""
-        return f"{type(self).__name__}({self._pool_spec.id}, num_envs={self.num_envs}{mode}, backend={self.backend!r}{state})"
+        parts = [self._pool_spec.id, f"num_envs={self.num_envs}"]
+        if self.is_async:
+            parts.append(f"batch_size={self.batch_size}")
+        parts.append(f"backend={self.backend!r}")
+        if self.closed:
+            parts.append("closed")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     # ---- sending -----------------------------------------------------------------------------
 

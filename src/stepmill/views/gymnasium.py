@@ -21,7 +21,7 @@ _MODES = {
 }
 
 
-class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):
+class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[override]  # `closed` asks the engine
     """Results are ``(obs, reward, terminated, truncated, info)``, rewards float64."""
 
     def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:

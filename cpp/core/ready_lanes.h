@@ -1,0 +1,99 @@
+// The ready queue in lanes: neighbouring envs share one, and each hand has lanes of its own.
+//
+// A cheap env's state and rows weigh more than its step: fetched from another core's cache they cost
+// many times the arithmetic. So the same hand should step the same envs every time. An env's lane
+// follows from its id, a hand empties its own lanes first, and only then takes from others, from the
+// end that their owners reach last.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ready_queue.h"
+
+namespace stepmill {
+
+class ReadyLanes {
+ public:
+  static std::size_t bytes(std::int32_t num_envs, int hands) {
+    const int shift = shift_for(num_envs, hands);
+    return sizeof(Control) +
+           static_cast<std::size_t>(lanes_for(num_envs, shift)) * ReadyQueue::bytes(1 << shift);
+  }
+
+  // `memory` is zeroed, or laid out so by another process.
+  ReadyLanes(std::byte* memory, std::int32_t num_envs, int hands)
+      : control_(*reinterpret_cast<Control*>(memory)), shift_(shift_for(num_envs, hands)) {
+    const std::size_t step = ReadyQueue::bytes(1 << shift_);
+    for (int lane = 0; lane < lanes_for(num_envs, shift_); ++lane)
+      lanes_.emplace_back(memory + sizeof(Control) + static_cast<std::size_t>(lane) * step, 1 << shift_);
+  }
+
+  // The caller only.
+  void push(std::span<const std::int32_t> envs) {
+    const std::size_t count = envs.size();
+    while (!envs.empty()) {
+      const std::int32_t lane = envs[0] >> shift_;
+      std::size_t end = 1;
+      while (end < envs.size() && envs[end] >> shift_ == lane) ++end;
+      lanes_[static_cast<std::size_t>(lane)].push(envs.first(end));
+      envs = envs.subspan(end);
+    }
+    const std::uint64_t pushed = control_.pushed.load(std::memory_order_relaxed);
+    control_.pushed.store(pushed + count, std::memory_order_seq_cst);
+  }
+
+  // Takes up to `most` envs into `out` and returns how many. Hand `hand` of `hands` comes by.
+  std::int32_t pop(int hand, int hands, std::int32_t most, std::int32_t* out) {
+    const int count = static_cast<int>(lanes_.size());
+    const int first = hand * count / hands, last = (hand + 1) * count / hands;
+    for (int lane = first; lane < last; ++lane)
+      if (const std::int32_t taken = take(lane, most, out)) return taken;
+    for (int back = 1; back <= count - (last - first); ++back)
+      if (const std::int32_t taken = take((first - back + count) % count, most, out)) return taken;
+    return 0;
+  }
+
+  std::int64_t size() const {
+    // In this order, so that a pop in between shows fewer, never a negative number or too many.
+    const std::uint64_t taken = control_.taken.load(std::memory_order_seq_cst);
+    const std::uint64_t pushed = control_.pushed.load(std::memory_order_seq_cst);
+    return static_cast<std::int64_t>(pushed - taken);
+  }
+
+ private:
+  struct Control {
+    // Envs ever pushed, counted after they are in their lanes.
+    alignas(kCacheLine) std::atomic<std::uint64_t> pushed;
+    // Envs ever taken, counted after they left. A hint of how many wait; the lanes know.
+    alignas(kCacheLine) std::atomic<std::uint64_t> taken;
+  };
+
+  // Lanes of a power of two of envs, at least as many as a block that steps together, and about four
+  // a hand, so that the work can be shared evenly.
+  static int shift_for(std::int32_t num_envs, int hands) {
+    const std::int64_t wanted = num_envs / (4 * std::max(1, hands));
+    int shift = 6;
+    while ((std::int64_t{1} << shift) < wanted) ++shift;
+    return shift;
+  }
+  static int lanes_for(std::int32_t num_envs, int shift) {
+    return (num_envs + (1 << shift) - 1) >> shift;
+  }
+
+  std::int32_t take(int lane, std::int32_t most, std::int32_t* out) {
+    const std::int32_t count = lanes_[static_cast<std::size_t>(lane)].pop(most, out);
+    if (count != 0)
+      control_.taken.fetch_add(static_cast<std::uint64_t>(count), std::memory_order_seq_cst);
+    return count;
+  }
+
+  Control& control_;
+  const int shift_;
+  std::vector<ReadyQueue> lanes_;
+};
+
+}  // namespace stepmill

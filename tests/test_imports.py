@@ -1,0 +1,209 @@
+"""The shape of the package: imports point one way, optional packages wait, the public surface is what it says."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import stepmill
+from stepmill import _native
+from stepmill.views.dm import DmPool
+from stepmill.views.gym import GymPool
+from stepmill.views.gymnasium import GymnasiumPool
+
+ROOT = Path(stepmill.__file__).parent
+
+# Each may import those before it. "stepmill" is the package itself: what a user sees.
+LAYERS = [
+    "_native",
+    "errors",
+    "spaces",
+    "numerics",
+    "registry",
+    "spec",
+    "pool",
+    "views",
+    "zoo",
+    "make",
+    "gymnasium_entry",
+    "stepmill",
+    "cli",
+]
+
+
+def module_name(path: Path) -> str:
+    parts = ["stepmill", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def layer_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module of stepmill that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                is_module = inner in MODULES or inner == "stepmill._native"
+                found.add(inner if is_module else node.module)
+    return {name for name in found if name.split(".")[0] == "stepmill"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module: str) -> None:
+    assert layer_of(module) in LAYERS, "a new part of the package: give it a place in LAYERS"
+    own = LAYERS.index(layer_of(module))
+    for target in imports_of(MODULES[module]) - {module}:
+        there = LAYERS.index(layer_of(target))
+        assert there < own or layer_of(target) == layer_of(module), f"{module} imports {target}, which is above it"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
+    for module in graph:  # a package and the modules in it are one step in reading order
+        if "__init__" in MODULES[module].name and module != "stepmill":
+            graph[module] = {target for target in graph[module] if not target.startswith(f"{module}.")}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
+
+
+def test_import_leaves_optional_packages_alone() -> None:
+    code = (
+        "import sys, json, stepmill; pool = stepmill.make('CartPole-v1'); pool.reset(); pool.step([0]); "
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(json.loads(done.stdout))
+    assert "stepmill" in loaded
+    assert loaded.isdisjoint(OPTIONAL), loaded & set(OPTIONAL)
+
+
+def test_the_dm_view_brings_dm_env() -> None:
+    code = "import sys, stepmill; stepmill.make_dm('CartPole-v1'); print('dm_env' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "True"
+
+
+# ---- the public surface ---------------------------------------------------------------------------
+
+
+def test_the_public_surface() -> None:
+    assert set(stepmill.__all__) == {
+        "EnvError",
+        "PoolSpec",
+        "StepmillError",
+        "__version__",
+        "errors",
+        "list_all_envs",
+        "make",
+        "make_dm",
+        "make_gym",
+        "make_gymnasium",
+        "make_spec",
+        "register",
+        "zoo",
+    }
+    assert list(stepmill.__all__) == sorted(stepmill.__all__)
+    for name in stepmill.__all__:
+        assert hasattr(stepmill, name)
+
+
+def package_modules() -> list[ModuleType]:
+    return [importlib.import_module(name) for name in MODULES if not name.startswith("stepmill.cli")]
+
+
+@pytest.mark.parametrize("module", package_modules(), ids=lambda module: module.__name__)
+def test_what_a_module_offers_exists_and_is_described(module: ModuleType) -> None:
+    assert module.__doc__
+    for name in getattr(module, "__all__", []):
+        thing = getattr(module, name)
+        if inspect.isfunction(thing) or inspect.isclass(thing):
+            assert thing.__doc__, f"{module.__name__}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("view", [GymnasiumPool, GymPool, DmPool, stepmill.PoolSpec])
+def test_every_public_method_has_a_docstring(view: type) -> None:
+    for cls in view.__mro__:
+        if not cls.__module__.startswith("stepmill"):
+            continue
+        for name, member in vars(cls).items():
+            if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                assert member.__doc__, f"{cls.__name__}.{name} has no docstring"
+
+
+def test_errors_have_one_root_and_their_tree_is_complete() -> None:
+    tree = stepmill.errors.__doc__ or ""
+    for name in stepmill.errors.__all__:
+        assert issubclass(getattr(stepmill.errors, name), stepmill.StepmillError)
+        assert name in tree, f"{name} is not in the tree at the top of errors.py"
+    public = {
+        name for name, thing in vars(stepmill.errors).items() if inspect.isclass(thing) and name.endswith("Error")
+    }
+    assert public == set(stepmill.errors.__all__)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    try:
+        installed = metadata.version("stepmill")
+    except metadata.PackageNotFoundError:
+        pytest.skip("stepmill runs from a folder, not from an installation")
+    assert stepmill.__version__ == installed
+
+
+# ---- the native module ----------------------------------------------------------------------------
+
+
+def stub() -> ast.Module:
+    return ast.parse((ROOT / "_native.pyi").read_text())
+
+
+def names_in(body: list[ast.stmt]) -> set[str]:
+    """What a stub, or a class of it, declares."""
+    names = set()
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
+
+
+def public_names(thing: Any) -> set[str]:
+    return {name for name in vars(thing) if not name.startswith("_")}
+
+
+def test_the_stub_names_exactly_what_the_native_module_has() -> None:
+    assert names_in(stub().body) == public_names(_native)
+
+
+def test_the_stub_names_exactly_what_the_native_classes_have() -> None:
+    for node in stub().body:
+        if isinstance(node, ast.ClassDef):
+            assert names_in(node.body) == public_names(getattr(_native, node.name)), node.name
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "py.typed").is_file()
