@@ -324,10 +324,11 @@ struct GatedPool {
       : pool(std::make_unique<Pool>(table_of<Gated>("Gated"), std::vector<Config>(static_cast<std::size_t>(envs)),
                                     Gated::spec({}), async_of(envs, batch, threads).pool())) {
     Gated::close_gate();
-    for (int i = 0; i < 3; ++i) {  // a reset, and steps that show the pool how slow they are
+    // A reset, and steps that show the pool how slow they are: it leaves them to its threads then.
+    do {
       send(all(envs), 0);
       while (pool->in_flight_count() != 0) drop(recv());
-    }
+    } while (pool->step_cost_ns() < 300'000);
   }
   void send(const Ids& envs, std::int64_t action) {
     for (const std::int32_t env : envs) reinterpret_cast<std::int64_t*>(pool->table().action(0))[env] = action;

@@ -32,7 +32,7 @@ struct Work {
 
 TEST(no_thread_is_started_before_there_is_work) {
   Work work;
-  ThreadPool pool(4, -1, [&] { return work.take(); }, [&] { return work.waiting > 0; });
+  ThreadPool pool(4, -1, [&](int) { return work.take(); }, [&] { return work.waiting > 0; });
   CHECK(pool.started() == 0);
   CHECK(pool.stopped() == true);
   pool.call(0);
@@ -50,7 +50,7 @@ TEST(every_call_gets_its_work_done) {
   constexpr std::uint64_t kRounds = test::kSanitized ? 5'000 : 50'000;
   for (const int threads : {1, 2, 5}) {
     Work work;
-    ThreadPool pool(threads, -1, [&] { return work.take(); }, [&] { return work.waiting.load() > 0; });
+    ThreadPool pool(threads, -1, [&](int) { return work.take(); }, [&] { return work.waiting.load() > 0; });
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
       work.waiting.fetch_add(1, std::memory_order_seq_cst);
       pool.call(1 + static_cast<int>(round) % threads);
@@ -60,11 +60,38 @@ TEST(every_call_gets_its_work_done) {
   }
 }
 
+// The envs that a thread knows are in its cache, so work for one thread is always the first one's.
+TEST(only_the_first_threads_join_in) {
+  Work work;
+  std::atomic<std::uint64_t> strangers{0};
+  std::atomic<int> called{4};
+  ThreadPool pool(
+      4, -1,
+      [&](int thread) {
+        const bool stranger = thread >= called;
+        const bool took = work.take();
+        if (took && stranger) strangers += 1;
+        return took;
+      },
+      [&] { return work.waiting.load() > 0; });
+  work.waiting = 100;
+  pool.call(4);
+  work.wait_for(100);
+  called = 1;
+  pool.call(1);  // with nothing to do: from here on the others stay out
+  for (std::uint64_t round = 1; round <= 2'000; ++round) {
+    work.waiting.fetch_add(1, std::memory_order_seq_cst);
+    pool.call(1);
+    work.wait_for(100 + round);
+  }
+  CHECK(strangers.load() == 0);
+}
+
 TEST(stop_waits_for_the_chunk_a_thread_is_in) {
   std::atomic<int> state{0};  // 1: inside, 2: let go, 3: left
   ThreadPool pool(
       1, -1,
-      [&] {
+      [&](int) {
         if (state != 0) return false;
         state = 1;
         state.notify_all();
@@ -95,7 +122,7 @@ TEST(threads_take_no_signals_but_those_of_a_crash) {
   Work work;
   ThreadPool pool(
       1, -1,
-      [&] {
+      [&](int) {
         if (work.waiting > 0) pthread_sigmask(SIG_SETMASK, nullptr, &mask);
         return work.take();
       },
@@ -116,7 +143,7 @@ TEST(threads_can_be_bound_to_cores) {
   Work work;
   ThreadPool pool(
       1, 3,
-      [&] {
+      [&](int) {
         cpu_set_t set;
         if (work.waiting > 0 && sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
         return work.take();
@@ -135,7 +162,7 @@ TEST(a_thread_that_cannot_be_started_is_no_error) {
   pthread_attr_init(&huge);
   pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
   CHECK(pthread_setattr_default_np(&huge) == 0);
-  ThreadPool pool(2, -1, [] { return false; }, [] { return false; });
+  ThreadPool pool(2, -1, [](int) { return false; }, [] { return false; });
   pool.call(2);
   CHECK(pool.started() == 0);
   CHECK(pool.stopped() == true);
