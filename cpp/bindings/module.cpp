@@ -73,6 +73,8 @@ nb::object float32_trig(int kind, bool cosine, nb::handle values) {
 NB_MODULE(_native, m) {
   if (!import_numpy()) throw nb::python_error();
   register_owner_type(m);
+  // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
+  SpinBudget::instance();
 
   m.def("env_classes", &env_classes, "Names of the env classes compiled into this build.");
   m.def("default_config", &default_config_of, "env_class"_a, "Configuration keys with their defaults.");

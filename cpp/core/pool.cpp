@@ -48,7 +48,7 @@ Pool::Pool(const sm_env_table* table, const std::vector<Config>& configs, EnvSpe
       arena_(Arena::create(options.arena)),
       table_(*arena_, spec_, options.table),
       control_offset_(lay_out_control()),
-      queue_(arena_->at(control_offset_), num_envs(), options.num_threads),
+      queue_(arena_->at(control_offset_), num_envs(), options.num_threads, is_async()),
       ring_(arena_->at(control_offset_ + ReadyLanes::bytes(num_envs(), options.num_threads)), num_envs(),
             options.batch_size),
       in_flight_(static_cast<std::size_t>(num_envs())),
@@ -220,9 +220,8 @@ void Pool::run_assigned(std::span<const std::int32_t> envs) {
   const auto row = [this](std::int32_t env) { return row_of_[static_cast<std::size_t>(env)]; };
   while (!envs.empty()) {
     const std::int32_t first = row(envs[0]);
-    std::size_t count = envs.size();
-    if (row(envs.back()) - first != static_cast<std::int32_t>(count) - 1)
-      for (count = 1; row(envs[count]) == first + static_cast<std::int32_t>(count);) ++count;
+    std::size_t count = 1;
+    while (count < envs.size() && row(envs[count]) == first + static_cast<std::int32_t>(count)) ++count;
     Chunk chunk{*this};
     sm_job job{};
     job.columns = &assigned_buffer_->columns.c;

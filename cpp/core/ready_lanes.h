@@ -4,6 +4,9 @@
 // many times the arithmetic. So the same hand should step the same envs every time. An env's lane
 // follows from its id, a hand empties its own lanes first, and only then takes from others, from the
 // end that their owners reach last.
+//
+// Where envs come back while others wait (async mode), a lane can be full forever: then a hand goes
+// round its lanes, and every so often looks at one of the others', so that no env waits forever.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +27,13 @@ class ReadyLanes {
            static_cast<std::size_t>(lanes_for(num_envs, shift)) * ReadyQueue::bytes(1 << shift);
   }
 
-  // `memory` is zeroed, or laid out so by another process.
-  ReadyLanes(std::byte* memory, std::int32_t num_envs, int hands)
-      : control_(*reinterpret_cast<Control*>(memory)), shift_(shift_for(num_envs, hands)) {
+  // `memory` is zeroed, or laid out so by another process. `goes_round`: envs are pushed again before
+  // all lanes are empty.
+  ReadyLanes(std::byte* memory, std::int32_t num_envs, int hands, bool goes_round)
+      : control_(*reinterpret_cast<Control*>(memory)),
+        shift_(shift_for(num_envs, hands)),
+        goes_round_(goes_round),
+        turns_(static_cast<std::size_t>(std::max(1, hands))) {
     const std::size_t step = ReadyQueue::bytes(1 << shift_);
     for (int lane = 0; lane < lanes_for(num_envs, shift_); ++lane)
       lanes_.emplace_back(memory + sizeof(Control) + static_cast<std::size_t>(lane) * step, 1 << shift_);
@@ -50,7 +57,18 @@ class ReadyLanes {
   std::int32_t pop(int hand, int hands, std::int32_t most, std::int32_t* out) {
     const int count = static_cast<int>(lanes_.size());
     const int first = hand * count / hands, last = (hand + 1) * count / hands;
-    for (int lane = first; lane < last; ++lane)
+    int begin = first;
+    if (goes_round_) {
+      auto& counter = turns_[static_cast<std::size_t>(hand) % turns_.size()].count;
+      const std::uint32_t turn = counter.fetch_add(1, std::memory_order_relaxed);
+      if (turn % kLookAround == 0)
+        if (const std::int32_t taken = take(static_cast<int>(turn / kLookAround) % count, most, out))
+          return taken;
+      if (last > first) begin = first + static_cast<int>(turn) % (last - first);
+    }
+    for (int lane = begin; lane < last; ++lane)
+      if (const std::int32_t taken = take(lane, most, out)) return taken;
+    for (int lane = first; lane < begin; ++lane)
       if (const std::int32_t taken = take(lane, most, out)) return taken;
     for (int back = 1; back <= count - (last - first); ++back)
       if (const std::int32_t taken = take((first - back + count) % count, most, out)) return taken;
@@ -91,8 +109,17 @@ class ReadyLanes {
     return count;
   }
 
+  static constexpr std::uint32_t kLookAround = 16;
+
+  struct Turn {
+    // How often a hand came by. Only chooses where it begins, so any order will do.
+    alignas(kCacheLine) std::atomic<std::uint32_t> count{0};
+  };
+
   Control& control_;
   const int shift_;
+  const bool goes_round_;
+  std::vector<Turn> turns_;
   std::vector<ReadyQueue> lanes_;
 };
 

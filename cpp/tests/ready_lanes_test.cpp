@@ -14,9 +14,9 @@ namespace {
 
 // Lanes in memory of their own.
 struct Lanes {
-  Lanes(std::int32_t envs, int hands)
+  Lanes(std::int32_t envs, int hands, bool goes_round = false)
       : memory(new(std::align_val_t{kCacheLine}) std::byte[ReadyLanes::bytes(envs, hands)]{}),
-        lanes(memory, envs, hands) {}
+        lanes(memory, envs, hands, goes_round) {}
   ~Lanes() { ::operator delete[](memory, std::align_val_t{kCacheLine}); }
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
@@ -34,7 +34,7 @@ std::vector<std::int32_t> all_envs(std::int32_t count) {
 TEST(every_env_comes_out_once_for_any_number_of_envs_and_hands) {
   for (const std::int32_t envs : {1, 2, 63, 64, 65, 200, 1000, 4097})
     for (const int hands : {1, 2, 3, 16}) {
-      Lanes l(envs, hands);
+      Lanes l(envs, hands, envs % 2 == 1);
       const auto sent = all_envs(envs);
       std::array<std::int32_t, 100> out;
       for (int round = 0; round < 3; ++round) {
@@ -76,10 +76,27 @@ TEST(a_hand_without_work_takes_from_the_others_what_they_reach_last) {
   CHECK(out[0] == 0);
 }
 
+// Whoever is taken is pushed again at once, and only one of the hands ever comes by.
+TEST(no_env_waits_forever_where_envs_come_back) {
+  constexpr std::int32_t kEnvs = 512;
+  for (const int hands : {1, 2, 4}) {
+    Lanes l(kEnvs, hands, true);
+    l.lanes.push(all_envs(kEnvs));
+    std::vector<int> taken(kEnvs);
+    std::array<std::int32_t, 64> out;
+    for (int turn = 0; turn < 2'000; ++turn) {
+      const std::int32_t count = l.lanes.pop(0, hands, 64, out.data());
+      for (std::int32_t i = 0; i < count; ++i) taken[static_cast<std::size_t>(out[static_cast<std::size_t>(i)])] += 1;
+      l.lanes.push({out.data(), static_cast<std::size_t>(count)});
+    }
+    for (const int count : taken) CHECK(count > 0);
+  }
+}
+
 TEST(hands_that_compete_take_every_env_exactly_once) {
   constexpr std::int32_t kEnvs = 300;
   constexpr int kHands = 4, kRounds = test::kSanitized ? 200 : 3'000;
-  Lanes l(kEnvs, kHands);
+  Lanes l(kEnvs, kHands, true);
   std::vector<std::atomic<int>> taken(kEnvs);
   std::atomic<int> total{0};
   std::atomic<bool> stop{false};

@@ -10,7 +10,6 @@
 
 from stepmill import errors, zoo
 from stepmill.errors import EnvError, StepmillError
-from stepmill.gymnasium_entry import register_vector_envs
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.numerics import match_numpy
 from stepmill.registry import list_all_envs, register
@@ -35,4 +34,3 @@ __all__ = [
 __version__ = "0.1.0"
 
 match_numpy()
-register_vector_envs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -53,6 +54,18 @@ def register(
     if factory is not None and not callable(factory):
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
     _records[id] = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
+    _tell_gymnasium(id)
+
+
+def _tell_gymnasium(id: str) -> None:
+    """Makes ``gymnasium.make_vec("stepmill/<id>")`` know the env too."""
+    import gymnasium
+
+    name = f"stepmill/{id}"
+    gymnasium.registry.pop(name, None)  # registering anew is not worth a warning
+    # An id that Gymnasium's syntax does not allow, such as one with a namespace of its own, works only here.
+    with contextlib.suppress(gymnasium.error.Error):
+        gymnasium.register(name, vector_entry_point="stepmill.gymnasium_entry:make_pool", kwargs={"task_id": id})
 
 
 def list_all_envs() -> list[str]:
