@@ -78,6 +78,29 @@ print(*sorted(ids), pool.stats()["in_flight"])
     assert out.splitlines() == ["interrupted 4"] * 3 + ["0 1 2 3 0"]
 
 
+@pytest.mark.parametrize("num_envs", [1, 64, 1024])
+def test_ctrl_c_ends_the_very_first_step(num_envs: int) -> None:
+    """Nobody knows yet what a step costs, so it is not the caller who tries."""
+    out = run_well(
+        START
+        + INTERRUPT
+        + f"""
+read, write = os.pipe()
+pool = stepmill.make("Probe-v0", num_envs={num_envs}, gate_fd=read)
+pool.reset()
+thread = interrupt(pool)
+try:
+    pool.step(np.zeros({num_envs}))
+except KeyboardInterrupt:
+    print("interrupted", pool.stats()["in_flight"])
+thread.join()
+os.close(write)
+print(len(pool.recv()[0]))
+"""
+    )
+    assert out.splitlines() == [f"interrupted {num_envs}", str(num_envs)]
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_ctrl_c_ends_step_and_reset_and_reset_drains(view: str) -> None:
     out = run_well(

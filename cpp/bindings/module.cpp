@@ -47,10 +47,11 @@ PoolObject* make_pool(nb::object env_class, nb::list configs, nb::object spec, n
   for (nb::handle seed : seeds) a.seeds.push_back(nb::cast<std::uint64_t>(seed));
   try {
     return new PoolObject(std::move(a));
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    raise("EnvError", error.what());
+  } catch (const BuildError& error) {
+    nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
+    nb::object value = type(error.what(), "env_id"_a = error.env, "phase"_a = "constructor");
+    PyErr_SetObject(type.ptr(), value.ptr());
+    throw nb::python_error();
   }
 }
 

@@ -110,7 +110,8 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   const double work = cost * count;
   // Behind queued work even a little must queue: the caller does its backlog first, and what waits in
   // the queue would wait forever.
-  const bool little = (work < kAloneNs || is_time_to_probe()) && queue_.size() == 0;
+  const bool little =
+      knows_cost() && (work < kAloneNs || is_time_to_probe()) && queue_.size() == 0;
   if (!envs_ || options_.num_threads == 0 || little) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
     backlog_done_ = 0;
@@ -139,9 +140,10 @@ void Pool::assign_rows(std::span<const std::int32_t> envs) {
 void Pool::call_threads(double work, bool recv_follows) {
   // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
   // be elsewhere: then stepping goes on beside it.
-  const bool helps = step_cost_ns() < kSlowNs && (recv_follows || options_.num_threads > 1);
+  const bool helps = knows_cost() && step_cost_ns() < kSlowNs &&
+                     (recv_follows || options_.num_threads > 1);
   const int most = options_.num_threads - (helps ? 1 : 0);
-  const int threads = static_cast<int>(std::min<double>(most, work / kShareNs));
+  const int threads = knows_cost() ? static_cast<int>(std::min<double>(most, work / kShareNs)) : most;
   hands_.store(threads + (helps ? 1 : 0), std::memory_order_relaxed);
   first_thread_hand_.store(helps ? 1 : 0, std::memory_order_relaxed);
   threads_.call(threads);
@@ -171,6 +173,7 @@ void Pool::open_slots(std::int32_t in_flight) {
 // ---- stepping ----------------------------------------------------------------------------------
 
 std::int32_t Pool::chunk_size(std::int64_t waiting) const {
+  if (!knows_cost()) return 1;  // it may be a slow one
   const double cost = std::max(1.0, step_cost_ns());
   const auto most = static_cast<std::int64_t>(kChunkNs / cost);
   const auto least = static_cast<std::int64_t>(kLeastChunkNs / cost);
@@ -194,7 +197,11 @@ void Pool::run(std::span<const std::int32_t> envs, bool alone) {
   const double cost = step_cost_ns();
   const std::size_t steps = envs.size();
   const bool small = cost > 0.0 && cost * static_cast<double>(steps) < kAloneNs / 2;
-  const bool measured = !small || runs_.fetch_add(1, std::memory_order_relaxed) % 8 == 0;
+  // A reset says nothing of a step.
+  const sm_env_state& first = table_.state(envs[0]);
+  const bool steps_first = first.phase == SM_LIVE && first.command == SM_STEP;
+  const bool measured =
+      steps_first && (!small || runs_.fetch_add(1, std::memory_order_relaxed) % 8 == 0);
   const auto from = measured ? Clock::now() : Clock::time_point();
   if (!is_async()) {
     run_assigned(envs);
@@ -278,7 +285,7 @@ void Pool::measure(Clock::time_point from, std::size_t steps, bool alone) {
   if (before == 0.0f)
     cost = sample;
   else if (sample < before)
-    cost = before + (alone ? 0.5f : 0.25f) * (sample - before);
+    cost = before + (alone ? 0.75f : 0.25f) * (sample - before);
   else if (alone || sample >= kTrustedNs)
     // Slowly, and never more than double: a thread that was preempted measures its absence.
     cost = before + std::min(before, (sample - before) / 16);
@@ -312,7 +319,9 @@ void Pool::work_or_wait(nanoseconds most) {
     work_on_backlog();
     return;
   }
-  // Slow envs are left to the threads, which were not called if the envs were thought to be fast.
+  // Slow envs are left to the threads, and so are those never measured, which might take any time:
+  // the caller must stay where a signal can reach it. Threads were not called for envs that were
+  // thought to be fast.
   bool helps = knows_cost() && step_cost_ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
     call_threads(step_cost_ns() * static_cast<double>(queue_.size()), false);
@@ -337,10 +346,8 @@ void Pool::work_on_backlog() {
   while (short_work()) {
     const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
                                              backlog_.size() - backlog_done_);
-    // An env that was never measured might take any time: look at one first.
-    const auto count = knows_cost() ? std::clamp<std::size_t>(
-                                          static_cast<std::size_t>(kAloneNs / step_cost_ns()), 1, rest.size())
-                                    : 1;
+    const auto count = std::clamp<std::size_t>(
+        static_cast<std::size_t>(kAloneNs / std::max(1.0, step_cost_ns())), 1, rest.size());
     backlog_done_ += count;
     run(rest.first(count), true);
     if (is_async() && ready()) break;

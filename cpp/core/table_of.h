@@ -179,6 +179,15 @@ inline EnvSpec describe(const sm_env_table& table, const Config& config) {
   return spec;
 }
 
+// The constructor of an env threw.
+class BuildError : public std::runtime_error {
+ public:
+  BuildError(std::int32_t id, const char* message)
+      : std::runtime_error("the constructor of env " + std::to_string(id) + " failed: " + message),
+        env(id) {}
+  const std::int32_t env;
+};
+
 // The envs of one pool (or of one worker process), built and owned here.
 class EnvSet {
  public:
@@ -192,9 +201,7 @@ class EnvSet {
       if (table.build(envs_, static_cast<std::int32_t>(i), values.data(),
                       static_cast<std::int32_t>(values.size()), error) != 0) {
         table.release(envs_);
-        throw std::runtime_error("the constructor of env " +
-                                 std::to_string(first_id + static_cast<std::int32_t>(i)) +
-                                 " failed: " + error);
+        throw BuildError(first_id + static_cast<std::int32_t>(i), error);
       }
     }
   }

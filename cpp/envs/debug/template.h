@@ -2,6 +2,8 @@
 //
 //     | . . . x . . . E |      each player stands on a tile; the exit E is the last one
 //
+// With many players one more enters at every step.
+//
 // To make it yours: rename the class, change what follows, and add one line to envs/catalogue.cpp.
 #pragma once
 
@@ -72,14 +74,14 @@ class Template {
   void reset(Rng&, const Options& options) {
     const int start = static_cast<int>(std::min(options.get(0, 0.0), exit_ - 1.0));
     tile_.fill(start);
-    has_moved_ = false;
+    entered_ = 1;
   }
 
   // Computes; writes nothing yet. Time limit and autoreset are the engine's work: only say when the
   // env itself is over.
   Outcome step(const ActionRow& action, Rng& rng) {
     double sum = 0.0;
-    for (int player = 0; player < players_; ++player) {
+    for (int player = 0; player < entered_; ++player) {
       const bool slipped = rng.random() < slip_;  // drawn always, so that draws do not shift
       // Players beyond those who sent an action stand still.
       const bool acts = player < action.players() && !slipped;
@@ -89,7 +91,7 @@ class Template {
       reward_[player] = tile_[player] == exit_ ? 1.0 : -0.01;
       sum += reward_[player];
     }
-    has_moved_ = true;
+    if (entered_ < players_) reward_[entered_++] = 0.0;  // who enters has earned nothing yet
     // The reward here is what the engine adds up to `episode_return`.
     return {sum, leader() == exit_, false};
   }
@@ -97,14 +99,12 @@ class Template {
   // Writes every element of every leaf: rows are recycled and hold old values. Called after `reset`
   // and after `step`, and twice at an end under same_step, so it must change nothing.
   void observe(const Row& row) const {
-    row.set_players(players_);
-    for (int player = 0; player < players_; ++player) {
+    row.set_players(entered_);  // may differ from step to step, up to max_num_players
+    for (int player = 0; player < entered_; ++player) {
       float* out = row.observation<float>(0, player);
       out[0] = static_cast<float>(tile_[player]);
       out[1] = static_cast<float>(leader() - tile_[player]);
-      // Only what a step earned: the engine clears the rewards of a reset, and under same_step the
-      // row of a new episode still carries those of the step that ended the last one.
-      if (has_moved_) row.set_reward(player, reward_[player]);
+      row.set_reward(player, reward_[player]);  // the engine ignores this after a reset
     }
     *row.info<std::int32_t>(0) = exit_ - leader();
   }
@@ -112,13 +112,12 @@ class Template {
  private:
   static constexpr int kMostPlayers = 8, kLongest = 1000000;
 
-  int leader() const { return *std::max_element(tile_.begin(), tile_.begin() + players_); }
+  int leader() const { return *std::max_element(tile_.begin(), tile_.begin() + entered_); }
 
-  int exit_, players_;
+  int exit_, players_, entered_ = 1;
   double slip_;
   std::array<int, kMostPlayers> tile_{};
   std::array<double, kMostPlayers> reward_{};
-  bool has_moved_ = false;
 };
 
 }  // namespace stepmill

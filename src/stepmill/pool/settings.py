@@ -20,6 +20,8 @@ AUTORESET_MODES = ("next_step", "same_step", "disabled")
 ACTION_BOUNDS = ("pass", "clip", "error")
 BACKENDS = ("auto", "thread", "inline")
 SEED_LIMIT = 2**63
+# Beyond this the lists that describe the envs would fill the memory before an error could.
+MOST_ENVS = 2**24
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def check_settings(
     reward_dtype: str,
 ) -> Settings:
     """Checks what the user passed to ``make`` and fills in what depends on the machine."""
-    envs = whole_number("num_envs", num_envs, 1, 2**31 - 1)
+    envs = whole_number("num_envs", num_envs, 1, MOST_ENVS)
     batch = envs if batch_size is None else whole_number("batch_size", batch_size, 1, envs)
     if num_threads is None:
         threads = min(batch, _native.available_cores())

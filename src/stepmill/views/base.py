@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from stepmill.errors import ConfigError, EnvIdError, InFlightError, ResetOptionError, UnsupportedError
+from stepmill.errors import ConfigError, EnvIdError, ResetOptionError, UnsupportedError
 from stepmill.pool.settings import Settings, check_seeds
 from stepmill.spec import PoolSpec
 
@@ -143,18 +143,18 @@ class PoolView:
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every env, or of those named; an attribute is returned as it is."""
-        return tuple(self._python_envs("call").call(name, self._idle(env_ids), args, kwargs))
+        return tuple(self._python_envs("call").call(name, self._reachable(env_ids), args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """An attribute of every env, or of those named. Of a native env: its configuration."""
-        ids = self._idle(env_ids)
+        ids = self._reachable(env_ids)
         if self._core.is_native:
             return tuple(self._native_attribute(name, env_id) for env_id in ids)
         return tuple(self._python_envs("get_attr").get_attr(name, ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         """Sets an attribute of every env, or of those named: one value for all, or a list, one an env."""
-        ids = self._idle(env_ids)
+        ids = self._reachable(env_ids)
         if not isinstance(values, list | tuple):
             values = [values] * len(ids)
         if len(values) != len(ids):
@@ -163,7 +163,7 @@ class PoolView:
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
         """A picture of every env, or of those named."""
-        return self._python_envs("render").render(self._idle(env_ids))
+        return self._python_envs("render").render(self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
         """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held."""
@@ -197,13 +197,10 @@ class PoolView:
                 raise EnvIdError(f"env_id {one} is out of range [0, {self.num_envs})")
         return ids
 
-    def _idle(self, env_ids: Sequence[int] | None) -> list[int]:
-        """Ids of envs that may be touched."""
+    def _reachable(self, env_ids: Sequence[int] | None) -> list[int]:
+        """Ids of envs to call. In the calling thread no step runs beside us: a queued one has not begun."""
         self._core.check_usable()
-        ids = self._ids(env_ids)
-        if self._core.in_flight_count:
-            raise InFlightError("there are actions in flight: recv() them before touching the envs")
-        return ids
+        return self._ids(env_ids)
 
     # ---- ending ------------------------------------------------------------------------------
 
