@@ -226,6 +226,7 @@ void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle opt
     seed_list = nb::steal(PySequence_Fast(seeds.ptr(), "seeds"));
     if (!seed_list.is_valid()) throw nb::python_error();
   }
+  pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     if (mask && !mask[i]) {

@@ -13,7 +13,7 @@
 //       void reset(Rng&, const Options&);
 //       Outcome step(const ActionRow&, Rng&);
 //       void observe(const Row&) const;                          // writes observation and info
-//       static void step_many(Turns<MyEnv>&);                    // many at once; may be left out
+//       static void step_many(Turns<MyEnv>&) noexcept;           // many at once; may be left out
 //     };
 //
 // `step` computes and `observe` writes, and the engine calls them in this order. It is this split
@@ -198,9 +198,12 @@ template <class E>
 concept HasResetOptions = requires { E::kResetOptions[0]; };
 template <class E>
 concept HasOptionCheck = requires(const Options& options) { E::check_options(options); };
-// Steps envs together, where that is faster. Equal to `step` for each; never throws.
+// Steps envs together, where that is faster. Equal to `step` for each, and noexcept: nobody could say
+// whose failure it was.
 template <class E>
-concept StepsMany = requires(Turns<E>& turns) { E::step_many(turns); };
+concept StepsMany = requires(Turns<E>& turns) {
+  { E::step_many(turns) } noexcept;
+};
 // An env of many players writes its rewards itself, with Row::set_reward.
 template <class E>
 concept ManyPlayers = requires { requires E::kManyPlayers; };

@@ -89,16 +89,21 @@ Pool::~Pool() {
 
 // ---- sending -----------------------------------------------------------------------------------
 
+void Pool::make_room(std::int32_t count, bool gather) {
+  if (!gather && is_async())
+    open_slots(ring_in_flight_ + count);
+  else if (!assigned_buffer_)
+    assigned_buffer_ = gather_store_->acquire();
+}
+
 void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
   const bool assign = gather || !is_async();
   const auto count = static_cast<std::int32_t>(envs.size());
-  if (assign) {
-    if (!assigned_buffer_) assigned_buffer_ = gather_store_->acquire();
+  make_room(count, gather);  // throws where there is no memory: change nothing before
+  if (assign)
     assign_rows(envs);
-  } else {
-    open_slots(ring_in_flight_ + count);  // throws where there is no memory: change nothing before
+  else
     ring_in_flight_ += count;
-  }
   if (count == num_envs())
     std::fill(in_flight_.begin(), in_flight_.end(), std::uint8_t{1});
   else
@@ -119,7 +124,7 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
     return;
   }
   queue_.push(envs);
-  call_threads(work, recv_follows);
+  call_threads(recv_follows);
 }
 
 // Row i of the batch for the i-th env sent.
@@ -137,7 +142,9 @@ void Pool::assign_rows(std::span<const std::int32_t> envs) {
   assigned_ += static_cast<std::int32_t>(envs.size());
 }
 
-void Pool::call_threads(double work, bool recv_follows) {
+// Gets threads to all that is queued.
+void Pool::call_threads(bool recv_follows) {
+  const double work = step_cost_ns() * static_cast<double>(queue_.size());
   // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
   // be elsewhere: then stepping goes on beside it.
   const bool helps = knows_cost() && step_cost_ns() < kSlowNs &&
@@ -324,7 +331,7 @@ void Pool::work_or_wait(nanoseconds most) {
   // thought to be fast.
   bool helps = knows_cost() && step_cost_ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
-    call_threads(step_cost_ns() * static_cast<double>(queue_.size()), false);
+    call_threads(false);
     helps = threads_.started() == 0;
   }
   if (helps && work_once(0)) return;
@@ -350,13 +357,13 @@ void Pool::work_on_backlog() {
         static_cast<std::size_t>(kAloneNs / std::max(1.0, step_cost_ns())), 1, rest.size());
     backlog_done_ += count;
     run(rest.first(count), true);
-    if (is_async() && ready()) break;
     const double work = step_cost_ns() * static_cast<double>(rest.size() - count);
     if (work > kAloneNs && options_.num_threads > 0) {
       queue_.push(rest.subspan(count));
       backlog_done_ = backlog_.size();
-      call_threads(work, true);
+      call_threads(true);
     }
+    if (is_async() && ready()) break;
   }
   if (!short_work()) {
     backlog_.clear();

@@ -74,6 +74,9 @@ class Pool {
   // Whether a reset of chosen envs is on its way.
   bool gathering() const { return is_async() && assigned_ != 0; }
 
+  // Finds buffers for so many results, or throws; a `send` of as many then does not.
+  void make_room(std::int32_t count, bool gather);
+
   // Queues envs whose rows in the action table are written. `gather` gives their results a batch of
   // their own, in this order. `recv_follows`: the caller goes on to `recv` at once, and will help.
   void send(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
@@ -128,7 +131,7 @@ class Pool {
   void take_faults(std::vector<Fault>& into);
   void measure(Clock::time_point from, std::size_t steps, bool alone);
   void assign_rows(std::span<const std::int32_t> envs);
-  void call_threads(double work, bool recv_follows);
+  void call_threads(bool recv_follows);
   bool is_time_to_probe();
   void open_slots(std::int32_t in_flight);
   void record_fault(std::int32_t env, std::int32_t phase, const char* message);

@@ -49,7 +49,7 @@ class CartPole {
   }
 
   // The same for many, so that vector units can do the arithmetic.
-  static void step_many(Turns<CartPole>& turns) {
+  static void step_many(Turns<CartPole>& turns) noexcept {
     Block<Turns<CartPole>::kMost> block;
     const int count = turns.size();
     for (int i = 0; i < count; ++i) block.load(i, turns.env(i), turns.action(i));
