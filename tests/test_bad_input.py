@@ -507,7 +507,6 @@ def test_an_env_in_flight_takes_no_second_action(pair: tuple[Any, Any]) -> None:
     assert_refused(pool, lambda: pool.reset([1]), *refused, "env 1 is in flight")
     assert_refused(pool, lambda: pool.reset(options={"reset_mask": np.ones(N, bool)}), *refused)
     assert_refused(pool, pool.async_reset, *refused, "env 0 is in flight")
-    assert_refused(pool, lambda: pool.get_attr("gravity"), *refused)
     assert_equal(pool.recv(), twin.step(GOOD))
     assert_like_twin(pool, twin)
 

@@ -114,6 +114,12 @@ def test_a_list_of_factories_one_an_env(make: Any) -> None:
     assert pool.reset()[0].tolist() == [[0.0], [5.0], [7.0]]
 
 
+def test_a_list_of_several_kinds_runs_python_envs(make: Any) -> None:
+    make(["CartPole-v1", lambda: gymnasium.make("CartPole-v1")]).reset()
+    with pytest.raises(UnsupportedError, match=r"Catch-v0 is native only.*several kinds of envs"):
+        stepmill.make(["Catch-v0", CountingEnv])
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_list_of_another_length_than_num_envs_is_an_error(count: int) -> None:
     with pytest.raises(ConfigError, match=f"num_envs={count} envs, got 3"):
@@ -144,8 +150,9 @@ def test_an_unknown_key_names_the_nearest_and_all_others() -> None:
         stepmill.make(CountingEnv, strat=1)
     with pytest.raises(KeyError, match="Known keys: none"):
         stepmill.make(lambda: CountingEnv(), start=1)
-    with pytest.raises(UnknownConfigError, match="sutton_barto_reward"):
+    with pytest.raises(UnknownConfigError, match="sutton_barto_reward") as caught:
         stepmill.make("gymnasium:CartPole-v1", sutton_barto=True)
+    assert str(caught.value).count("render_mode") == 1
 
 
 def test_a_factory_of_any_keys_gets_them_all(make: Any) -> None:
@@ -360,6 +367,32 @@ def test_observations_are_the_callers_own(make: Any) -> None:
     third, *_, info = pool.step(zeros(1))
     assert [batch.item() for batch in (first, second, third)] == [0.0, 1.0, 0.0]
     assert info["final_obs"][0].tolist() == [2.0]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_observations_that_are_objects_are_the_callers_own(make: Any, autoreset: str) -> None:
+    """An env may show the same object again and again."""
+
+    class Reuser(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            element = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+            self.observation_space = spaces.Dict({"path": spaces.Sequence(element), "count": element})
+            self._shown = {"path": (np.zeros(1, np.float32),), "count": np.zeros(1, np.float32)}
+
+        def _observe(self) -> Any:
+            self._shown["path"][0][:] = self._shown["count"][:] = self.count
+            return self._shown
+
+    pool = make(Reuser, autoreset=autoreset, max_episode_steps=2, on_error="restart")
+    batches = [pool.reset()[0], *(pool.step(zeros(1))[0] for _ in range(2))]
+    ends = [0, 1, 0 if autoreset == "same_step" else 2]
+    assert [batch["path"][0][0].item() for batch in batches] == ends
+    assert [batch["count"].item() for batch in batches] == ends
+    pool.reset()
+    *_, info = [pool.step(zeros(1)) for _ in range(2)][-1]
+    if autoreset == "same_step":
+        assert info["final_obs"][0]["path"][0].tolist() == [2.0]
 
 
 def test_the_last_good_observation_is_kept_from_an_env_that_writes_over_it(make: Any) -> None:

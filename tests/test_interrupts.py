@@ -348,6 +348,74 @@ def test_a_second_thread_is_refused_while_a_python_env_steps(view: str) -> None:
         assert seen(view, pool.step([0.75, 1.0])).reward.tolist() == [0.75, 1.0]
 
 
+@pytest.mark.parametrize("name", ["call", "get_attr", "set_attr", "render"])
+def test_a_second_thread_is_refused_while_an_env_is_called(name: str) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(*_: Any) -> None:
+        inside.set()
+        go_on.wait()
+
+    class Slow(ProbeTwin):
+        talk = render = hold
+        slow = property(hold, hold)
+
+    calls = {
+        "call": lambda: pool.call("talk"),
+        "get_attr": lambda: pool.get_attr("slow"),
+        "set_attr": lambda: pool.set_attr("slow", 1),
+        "render": lambda: pool.render(),
+    }
+    with stepmill.make(Slow, num_envs=2) as pool:
+        pool.reset()
+        thread = in_thread(calls[name])
+        inside.wait()
+        for call in (*calls.values(), pool.close, lambda: pool.step([0.0, 0.0])):
+            with pytest.raises(errors.ConcurrentUseError, match="another thread"):
+                call()
+        go_on.set()
+        thread.join()
+        assert pool.step([0.25, 0.5])[1].tolist() == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    "use", ["close()", "step([0.0, 0.0])", "recv()", "reset()", "send([0.0, 0.0])", "render()", "get_attr('closed')"]
+)
+def test_an_env_cannot_use_the_pool_that_steps_it(use: str) -> None:
+    uses = [use]
+
+    def on_step() -> None:
+        if uses:
+            eval(f"pool.{uses.pop()}", {"pool": pool})
+
+    with stepmill.make(ProbeTwin, num_envs=2, on_step=on_step) as pool:
+        pool.reset()
+        with pytest.raises(stepmill.EnvError, match="this thread is inside this pool already") as caught:
+            pool.step([0.25, 0.5])
+        assert isinstance(caught.value.__cause__, errors.ConcurrentUseError)
+        assert caught.value.batch[1].tolist() == [0.0, 0.5]
+        assert not pool.closed
+        assert pool.step([0.25, 0.5])[1].tolist() == [0.0, 0.5]
+
+
+def test_a_signal_handler_cannot_use_the_pool_that_it_interrupts() -> None:
+    refused: list[errors.ConcurrentUseError] = []
+
+    def handler(*_: Any) -> None:
+        with pytest.raises(errors.ConcurrentUseError, match="signal handler") as caught:
+            pool.close()
+        refused.append(caught.value)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with stepmill.make(ProbeTwin, num_envs=2, on_step=lambda: signal.raise_signal(signal.SIGUSR1)) as pool:
+            pool.reset()
+            assert pool.step([0.25, 0.5])[1].tolist() == [0.25, 0.5]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(refused) == 2
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_may_take_turns(kind: str) -> None:
     with make_probe(kind, num_envs=2, length=1000) as pool:
@@ -471,6 +539,65 @@ def test_python_envs_are_closed_with_their_pool(view: str, end: str) -> None:
     del pool
     gc.collect()
     assert [env.closed for env in envs] == [True] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_method_that_is_kept_keeps_the_pool(kind: str) -> None:
+    """The engine ends with its last user, who need not be the view."""
+    assert len(make_probe(kind, num_envs=2).step([0.0, 0.0])[1]) == 2
+    pool = make_probe(kind, num_envs=2)
+    step = pool.step
+    del pool
+    gc.collect()
+    for _ in range(3):
+        assert len(step([0.0, 0.0])[1]) == 2
+
+
+def test_python_envs_are_closed_once_with_the_last_user_of_their_pool() -> None:
+    closed: list[int] = []
+
+    class Counting(ProbeTwin):
+        def close(self) -> None:
+            closed.append(1)
+            raise RuntimeError("nobody hears of it")
+
+    step = stepmill.make(Counting, num_envs=2).step
+    gc.collect()
+    assert not closed
+    step([0.0, 0.0])
+    del step
+    gc.collect()
+    assert len(closed) == 2
+
+
+def test_an_engine_that_outlives_its_view_is_closed_at_exit() -> None:
+    code = """
+class Leaving(ProbeTwin):
+    def close(self):
+        print("left", flush=True)
+
+step = stepmill.make(Leaving, num_envs=1).step
+step([0.0])
+gated = GatedPool(4)
+gated.pool.send(np.zeros(4))
+gated.open_for_good()
+recv, gated.pool = gated.pool.recv, None
+"""
+    assert run_well(START + code).split() == ["left"]
+
+
+def test_a_child_that_drops_the_pool_leaves_the_parents_python_envs_open() -> None:
+    code = """
+class Telling(ProbeTwin):
+    def close(self):
+        print("closed in", "parent" if os.getpid() == parent else "child", flush=True)
+
+parent = os.getpid()
+pools = [stepmill.make(Telling, num_envs=1)]
+print(child(pools.clear), flush=True)
+pools.clear()
+"""
+    assert run_well(FORK + code).splitlines() == ["0", "closed in parent"]
 
 
 def test_an_error_in_an_envs_close_is_told_and_the_others_are_closed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dm_env
@@ -17,7 +18,7 @@ from gymnasium.wrappers import vector as wrappers
 
 import stepmill
 from stepmill import registry
-from stepmill.errors import EnvError, UnsupportedError
+from stepmill.errors import ConfigError, EnvError, UnknownEnvError, UnsupportedError
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")
@@ -212,6 +213,15 @@ def test_dm_view_in_same_step_mode_has_no_first_between_episodes(make: Any) -> N
     pool.reset()
     kinds = [kind for kind, _, _ in sequence(pool, 4)]
     assert kinds == [MID, LAST, MID, LAST]
+
+
+def test_dm_view_after_a_masked_reset_tells_who_began_anew(make: Any) -> None:
+    pool = make("Probe-v0", "dm", num_envs=3)
+    pool.reset()
+    pool.step(probe_actions(0, 0), env_id=[0, 1])
+    timestep = pool.reset(options={"reset_mask": np.array([True, False, False])})
+    assert timestep.step_type.tolist() == [FIRST, MID, FIRST]
+    assert timestep.step_type.dtype == np.int32
 
 
 def test_dm_view_takes_the_discount_of_an_env_that_has_one(make: Any) -> None:
@@ -466,6 +476,24 @@ def test_register_needs_one_thing_to_make(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"register\('Bad-v0'\)"):
         stepmill.register("Bad-v0", **arguments)
     assert "Bad-v0" not in stepmill.list_all_envs()
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("limit", [0, -1, 2.0, "3", True])
+def test_register_checks_the_time_limit_at_once(limit: Any) -> None:
+    with pytest.raises(ConfigError, match=r"register\('Bad-v0'\): max_episode_steps: .* >= 1 or None"):
+        stepmill.register("Bad-v0", CountingEnv, max_episode_steps=limit)
+    assert "Bad-v0" not in stepmill.list_all_envs()
+
+
+def test_a_module_that_misses_another_is_no_unknown_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_envs.py").write_text("import module_that_is_not_there")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="module_that_is_not_there"):
+        stepmill.make("needy_envs:Some-v0")
+    for id in ("no_such_module:Some-v0", "no_such_module.inner:Some-v0"):
+        with pytest.raises(UnknownEnvError):
+            stepmill.make(id)
 
 
 # ---- gymnasium.make_vec ---------------------------------------------------------------------------

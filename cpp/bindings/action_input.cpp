@@ -9,20 +9,20 @@ namespace nb = nanobind;
 namespace stepmill {
 namespace {
 
-// A key of a dict, or null. Never raises.
-nb::handle find(nb::handle dict, const char* key) {
-  return PyDict_GetItemString(dict.ptr(), key);
+// A key of a dict, or null. Never raises. Held, since user code that runs later may change the dict.
+nb::object find(nb::handle dict, const char* key) {
+  return nb::borrow(PyDict_GetItemString(dict.ptr(), key));
 }
 
 std::string keys_of(nb::handle dict) {
-  return nb::repr(nb::list(dict.attr("keys")())).c_str();
+  return text_of(nb::repr(nb::list(dict.attr("keys")())));
 }
 
 std::string list_keys(const TreeNode& node) {
   std::string out;
   for (const auto& key : node.keys()) {
     if (!out.empty()) out += ", ";
-    out += nb::repr(key).c_str();
+    out += text_of(nb::repr(key));
   }
   return out;
 }
@@ -38,7 +38,7 @@ std::string player_owner(std::int64_t row) {
 
 std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle env_id,
                                                 std::span<const std::int32_t> otherwise) {
-  nb::handle players;
+  nb::object players, ids, inner;  // from the dict
   if (PyDict_Check(action.ptr())) {
     const nb::handle given = action;
     const auto in_space = [&](const char* key) {
@@ -51,22 +51,23 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
     // The keys that say something about the action beside it. One that the space has is the space's.
     Py_ssize_t beside = 0;
     const auto take = [&](const char* key) {
-      nb::handle value = in_space(key) ? nb::handle() : find(given, key);
-      beside += value.ptr() != nullptr;
+      nb::object value = in_space(key) ? nb::object() : find(given, key);
+      beside += value.is_valid();
       return value;
     };
-    if (nb::handle ids = take("env_id"); ids.ptr()) {
+    ids = take("env_id");
+    if (ids.is_valid()) {
       if (!env_id.is_none())
         raise("ActionError", "env_id was given twice: as an argument and as a key of the action");
       env_id = ids;
     }
     players = take("players.env_id");
-    const nb::handle inner = take("action");
-    if (inner.ptr()) action = inner;
+    inner = take("action");
+    if (inner.is_valid()) action = inner;
     else if (!tree_.is_dict())
       raise("ActionError", "expected the key 'action' in the dict passed as action, got the keys " + keys_of(given));
     // A misspelt "env_id" must not send the action to every env.
-    const auto in_tree = inner.ptr() ? 0 : static_cast<Py_ssize_t>(tree_.keys().size());
+    const auto in_tree = inner.is_valid() ? 0 : static_cast<Py_ssize_t>(tree_.keys().size());
     if (PyDict_Size(given.ptr()) > in_tree + beside)
       raise("ActionError", "expected only the keys " + (in_tree ? list_keys(tree_) : std::string("'action'")) +
                                ", 'env_id' and 'players.env_id' in the dict passed as action, got the keys " +
@@ -100,25 +101,26 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
   return envs;
 }
 
-std::span<const std::int32_t> ActionInput::read_ids(nb::handle env_id) {
-  nb::object holder = nb::steal(PyArray_FromAny(env_id.ptr(), nullptr, 0, 0, 0, nullptr));
+nb::object ActionInput::read_integers(nb::handle given, const char* name) {
+  nb::object holder = nb::steal(PyArray_FromAny(given.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!holder.is_valid()) {
-    PyErr_Clear();
-    raise("EnvIdError", "env_id: expected an array or a list of env ids, got " + describe_object(env_id));
+    forget_error();
+    raise("EnvIdError",
+          name + std::string(": expected an array or a list of env ids, got ") + describe_object(given));
   }
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
-  const int type = PyArray_TYPE(array);
-  const bool empty = PyArray_SIZE(array) == 0;
-  if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(type) && !empty))
-    raise("EnvIdError",
-          "env_id: expected a 1-d array of integers, got " + describe_object(holder));
-  if (empty) raise("EnvIdError", "env_id: expected at least one env id, got none");
-  holder = nb::steal(PyArray_FROM_OTF(holder.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
-  if (!holder.is_valid()) throw nb::python_error();
-  array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+  const bool empty = PyArray_SIZE(array) == 0;  // of no type in particular
+  if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && !empty))
+    raise("EnvIdError", name + std::string(": expected a 1-d array of integers, got ") + describe_object(holder));
+  return owned(PyArray_FROM_OTF(holder.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+}
+
+std::span<const std::int32_t> ActionInput::read_ids(nb::handle env_id) {
+  nb::object holder = read_integers(env_id, "env_id");
+  auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
   const auto* from = static_cast<const std::int64_t*>(PyArray_DATA(array));
   const npy_intp count = PyArray_DIM(array, 0);
-
+  if (count == 0) raise("EnvIdError", "env_id: expected at least one env id, got none");
   if (count > pool_.num_envs())
     raise("EnvIdError", "env_id: expected at most " + std::to_string(pool_.num_envs()) + " env ids, one an env, got " +
                             std::to_string(count));
@@ -157,11 +159,7 @@ void ActionInput::write_players(nb::handle action, nb::handle players,
   players_per_env = most;
   std::vector<std::int32_t> owners;
   if (players.ptr() && !players.is_none()) {
-    nb::object holder = nb::steal(PyArray_FROM_OTF(players.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO));
-    if (!holder.is_valid()) {
-      PyErr_Clear();
-      raise("EnvIdError", "players.env_id: expected an array of env ids, got " + describe_object(players));
-    }
+    nb::object holder = read_integers(players, "players.env_id");
     auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
     const auto* from = static_cast<const std::int64_t*>(PyArray_DATA(array));
     for (npy_intp i = 0; i < PyArray_SIZE(array); ++i) {
@@ -198,7 +196,10 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
     if (node.leaf() < 0) return;  // Python objects: kept where Python envs are stepped
     const Leaf& leaf = pool_.spec().action[static_cast<std::size_t>(node.leaf())];
     LeafInput input{leaf, pool_.table().action(node.leaf()), rows, count, bounds_};
-    if (pool_.spec().max_num_players > 1) input.owner = player_owner;
+    if (pool_.spec().max_num_players > 1) {
+      input.row_of = "player";
+      input.owner = player_owner;
+    }
     write_leaf(value, input);
     return;
   }
@@ -208,28 +209,26 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
       raise("ActionError", "action" + path + ": expected a dict with the keys " + list_keys(node) +
                                ", got " + describe_object(value));
     for (std::size_t i = 0; i < children.size(); ++i) {
-      nb::handle child = PyDict_GetItemWithError(value.ptr(), node.keys()[i].ptr());
-      const std::string name = nb::repr(node.keys()[i]).c_str();
-      if (!child.ptr()) {
-        PyErr_Clear();
+      nb::object child = nb::borrow(PyDict_GetItemWithError(value.ptr(), node.keys()[i].ptr()));
+      if (!child.is_valid()) forget_error();
+      const std::string name = text_of(nb::repr(node.keys()[i]));
+      if (!child.is_valid())
         raise("ActionError", "action" + path + ": expected the keys " + list_keys(node) + ", but " +
                                  name + " is missing");
-      }
       write_node(children[i], child, rows, count, path + "[" + name + "]");
     }
     if (!path.empty() && PyDict_Size(value.ptr()) != static_cast<Py_ssize_t>(children.size()))
       raise("ActionError", "action" + path + ": expected only the keys " + list_keys(node) + ", got " + keys_of(value));
     return;
   }
-  nb::object items = nb::steal(PySequence_Fast(value.ptr(), ""));
-  if (!items.is_valid() ||
-      PySequence_Fast_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
-    PyErr_Clear();
+  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // its own: a list may change while it is read
+  if (!items.is_valid() || PyTuple_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
+    forget_error();
     raise("ActionError", "action" + path + ": expected a tuple of " +
                              std::to_string(children.size()) + " parts, got " + describe_object(value));
   }
   for (std::size_t i = 0; i < children.size(); ++i)
-    write_node(children[i], PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), rows,
+    write_node(children[i], PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), rows,
                count, path + "[" + std::to_string(i) + "]");
 }
 

@@ -32,6 +32,8 @@ class ActionInput {
 
  private:
   void write(nanobind::handle action, std::span<const std::int32_t> envs);
+  // A 1-d array of int64 from what the user gave as ids, which messages call `name`.
+  static nanobind::object read_integers(nanobind::handle given, const char* name);
   void write_players(nanobind::handle action, nanobind::handle players,
                      std::span<const std::int32_t> envs);
   void write_node(const TreeNode& node, nanobind::handle value, std::span<const std::int32_t> rows,

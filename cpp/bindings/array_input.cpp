@@ -79,16 +79,17 @@ bool fits(From value) {
   if constexpr (std::is_same_v<To, bool>) {
     return value == From{0} || value == From{1};
   } else if constexpr (std::is_floating_point_v<To>) {
-    if constexpr (std::is_floating_point_v<From>)
+    if constexpr (std::is_floating_point_v<From>) {
       return !std::isfinite(value) || std::isfinite(static_cast<To>(value));
-    else
-      return static_cast<From>(static_cast<To>(value)) == value;
+    } else {
+      constexpr auto most = std::int64_t{1} << std::numeric_limits<To>::digits;  // up to it, every number is a float
+      return std::cmp_less_equal(value, most) && std::cmp_greater_equal(value, -most);
+    }
   } else if constexpr (std::is_floating_point_v<From>) {
     // The comparison with the limits comes first: converting a number out of range is undefined.
     constexpr double low = static_cast<double>(std::numeric_limits<To>::min());
-    constexpr double high = static_cast<double>(std::numeric_limits<To>::max());
-    return value >= low && value <= high && std::trunc(value) == value &&
-           (sizeof(To) < 8 || value < 9.2e18);
+    constexpr double end = 2.0 * static_cast<double>(std::numeric_limits<To>::max() / 2 + 1);  // max + 1, exactly
+    return value >= low && value < end && std::trunc(value) == value;
   } else {
     return std::in_range<To>(value);
   }
@@ -97,17 +98,19 @@ bool fits(From value) {
 // The common case, a Discrete action as int64: one pass that the compiler vectorises.
 bool copy_discrete(const std::int64_t* from, const LeafInput& in) {
   auto* to = reinterpret_cast<std::int64_t*>(in.table);
-  const auto low = static_cast<std::int64_t>(in.leaf.low[0]);
-  const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0]) - low);
+  if (!fits<std::int64_t>(in.leaf.low[0]) || !fits<std::int64_t>(in.leaf.high[0])) return false;
+  // Unsigned, where a difference wraps.
+  const auto low = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.low[0]));
+  const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0])) - low;
   std::uint64_t bad = 0;
   if (in.rows.empty()) {
     for (std::int64_t i = 0; i < in.count; ++i) {
-      bad |= static_cast<std::uint64_t>(from[i] - low) > span;
+      bad |= static_cast<std::uint64_t>(from[i]) - low > span;
       to[i] = from[i];
     }
   } else {
     for (std::int64_t i = 0; i < in.count; ++i) {
-      bad |= static_cast<std::uint64_t>(from[i] - low) > span;
+      bad |= static_cast<std::uint64_t>(from[i]) - low > span;
       to[in.rows[static_cast<std::size_t>(i)]] = from[i];
     }
   }
@@ -133,7 +136,9 @@ void copy_checked(const From* from, const LeafInput& in) {
         if (number < low || number > high) {
           if (leaf.kind != LeafKind::kBox || in.bounds == Bounds::kError)
             reject_value(in, entry, i, number);
-          to[i] = static_cast<To>(number < low ? low : high);
+          const double clipped = number < low ? low : high;
+          if (!fits<To>(clipped)) reject_value(in, entry, i, number);
+          to[i] = static_cast<To>(clipped);
           continue;
         }
       }
@@ -174,9 +179,7 @@ void copy_rows(const char* from, const LeafInput& in) {
 }
 
 nb::object cast_array(PyArrayObject* array, int type) {
-  PyObject* out = PyArray_CastToType(array, PyArray_DescrFromType(type), 0);
-  if (!out) throw nb::python_error();
-  return nb::steal(out);
+  return owned(PyArray_CastToType(array, PyArray_DescrFromType(type), 0));
 }
 
 // A C-contiguous array in native byte order over the value: the value itself where it is one.
@@ -188,10 +191,10 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
   PyObject* out = PyArray_CheckFromAny(value.ptr(), nullptr, 0, 0,
                                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr);
   if (out) return nb::steal(out);
-  nb::python_error cause;
+  const std::string cause = take_error();
   raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
         std::string(in.what) + ": expected an array, a list or a tensor, got " +
-            describe_object(value) + " that numpy cannot read: " + cause.what());
+            describe_object(value) + " that numpy cannot read: " + cause);
 }
 
 void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
@@ -206,7 +209,7 @@ void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
   if (!in.leaf.name.empty()) name += " '" + in.leaf.name + "'";
   if (!in.batched) name = owner_of(in, 0);
   raise(in.error, name + ": expected shape " + shape_text(shape, in.count, in.batched) +
-                      (in.batched ? " (a row for each env)" : "") + ", got " +
+                      (in.batched ? std::string(" (a row for each ") + in.row_of + ")" : "") + ", got " +
                       describe_input(value, array));
 }
 
@@ -229,7 +232,8 @@ void write_float16(const nb::object& wide, const LeafInput& in) {
                        in.rows,    in.count,
                        in.bounds,  in.check_values,
                        in.batched, in.error,
-                       in.what,    in.owner};
+                       in.what,    in.row_of,
+                       in.owner};
   write_leaf(wide, wide_input);
   for (std::int64_t i = 0; i < in.count; ++i)
     for (std::int64_t element = 0; element < elements; ++element) {
@@ -237,7 +241,7 @@ void write_float16(const nb::object& wide, const LeafInput& in) {
       if (std::isfinite(value) && std::abs(value) >= kTooLarge) reject_value(in, i, element, value);
     }
   auto size = static_cast<npy_intp>(checked.size());
-  nb::object flat = nb::steal(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
+  nb::object flat = owned(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
   nb::object half = cast_array(reinterpret_cast<PyArrayObject*>(flat.ptr()), NPY_FLOAT16);
   const auto bytes = static_cast<std::size_t>(in.leaf.row_bytes());
   for (std::int64_t i = 0; i < in.count; ++i) {
@@ -271,12 +275,7 @@ void write_leaf(nb::handle value, const LeafInput& in) {
   if (PyArray_EquivTypenums(type, NPY_INT32)) return copy_from(data_of<std::int32_t>(holder), in);
   if (type == NPY_FLOAT32) return copy_from(data_of<float>(holder), in);
   if (type == NPY_FLOAT64) return copy_from(data_of<double>(holder), in);
-  if (PyArray_EquivTypenums(type, NPY_UINT64)) {
-    if (same) return copy_checked<std::uint64_t>(data_of<std::uint64_t>(holder), in);
-    // Beyond 2^53 a double rounds, but such a value fits no other type either.
-    holder = cast_array(array, NPY_FLOAT64);
-    return copy_from(data_of<double>(holder), in);
-  }
+  if (PyArray_EquivTypenums(type, NPY_UINT64)) return copy_from(data_of<std::uint64_t>(holder), in);
   if (PyTypeNum_ISINTEGER(type) || PyTypeNum_ISBOOL(type)) {
     holder = cast_array(array, NPY_INT64);
     return copy_from(data_of<std::int64_t>(holder), in);

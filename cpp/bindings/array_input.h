@@ -24,6 +24,7 @@ struct LeafInput {
   bool batched = true;                  // false: `value` is one entry, without the first axis
   const char* error = "ActionError";    // what to raise
   const char* what = "action";          // how messages name the value
+  const char* row_of = "env";           // what messages say a row is for
   // How messages name entry i; by default "env <row>".
   std::string (*owner)(std::int64_t row) = nullptr;
 };

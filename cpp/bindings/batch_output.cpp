@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "bindings/errors.h"
 #include "bindings/forked.h"
 
 namespace nb = nanobind;
@@ -83,16 +84,12 @@ void set(PyObject* dict, PyObject* key, PyObject* value) {
 nb::object read_only(nb::object array) {
   auto* base = reinterpret_cast<PyArrayObject*>(array.ptr());
   PyArray_CLEARFLAGS(base, NPY_ARRAY_WRITEABLE);
-  PyObject* view = PyArray_View(base, nullptr, nullptr);
-  if (!view) throw nb::python_error();
-  return nb::steal(view);
+  return owned(PyArray_View(base, nullptr, nullptr));
 }
 
 nb::object filled(std::int32_t rows, int type) {
   npy_intp size = rows;
-  PyObject* out = PyArray_ZEROS(1, &size, type, 0);
-  if (!out) throw nb::python_error();
-  return nb::steal(out);
+  return owned(PyArray_ZEROS(1, &size, type, 0));
 }
 
 template <class T>
@@ -106,8 +103,7 @@ void register_owner_type(nb::module_& module) {
   static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(owner_dealloc)}, {0, nullptr}};
   static PyType_Spec spec = {"stepmill._native.BatchOwner", sizeof(Owner), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  nb::object type = nb::steal(PyType_FromSpec(&spec));
-  if (!type.is_valid()) throw nb::python_error();
+  nb::object type = owned(PyType_FromSpec(&spec));
   owner_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   module.attr("BatchOwner") = type;
 }
@@ -148,22 +144,22 @@ BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
   };
   for (const Leaf& leaf : pool.spec().observation) observation_forms_.push_back(form(leaf));
   for (const Leaf& leaf : pool.spec().info)
-    info_keys_.push_back({nb::steal(PyUnicode_InternFromString(leaf.name.c_str())),
-                          nb::steal(PyUnicode_InternFromString(("_" + leaf.name).c_str())), form(leaf)});
+    info_keys_.push_back({owned(PyUnicode_InternFromString(leaf.name.c_str())),
+                          owned(PyUnicode_InternFromString(("_" + leaf.name).c_str())), form(leaf)});
   all_true_ = filled(pool.num_envs(), NPY_BOOL);
   std::memset(data_of<char>(all_true_), 1, static_cast<std::size_t>(pool.num_envs()));
   all_true_ = read_only(std::move(all_true_));
   all_ids_ = filled(pool.num_envs(), NPY_INT32);
   for (std::int32_t i = 0; i < pool.num_envs(); ++i) data_of<std::int32_t>(all_ids_)[i] = i;
   all_ids_ = read_only(std::move(all_ids_));
-  players_template_ = nb::steal(PyDict_New());
+  players_template_ = owned(PyDict_New());
   set(players_template_.ptr(), keys().env_id, nb::object(all_ids_).release().ptr());
   plain_template_ = info_template(false);
   ends_template_ = info_template(true);
 }
 
 nb::object BatchOutput::info_template(bool with_ends) const {
-  nb::object dict = nb::steal(PyDict_New());
+  nb::object dict = owned(PyDict_New());
   const auto add = [&](PyObject* key) { set(dict.ptr(), key, nb::none().release().ptr()); };
   for (PyObject* key : {keys().env_id, keys().players, keys().elapsed_step}) add(key);
   for (const InfoKey& key : info_keys_) {
@@ -186,17 +182,12 @@ nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& fault
   const Handout out{batch, owner, batch.rows, many ? static_cast<std::int32_t>(owners.size()) : batch.rows,
                     many ? &owners : nullptr};
   const sm_columns& c = batch.buffer->columns.c;
-  PyObject* parts[5] = {observation(out, c.observation), reward(out), out.column(c.terminated, NPY_BOOL),
-                        out.column(c.truncated, NPY_BOOL), info(out, faults)};
-  PyObject* result = PyTuple_New(5);
-  bool good = result != nullptr;
-  for (int i = 0; i < 5; ++i) {
-    good = good && parts[i];
-    if (result) PyTuple_SET_ITEM(result, i, parts[i]);
-  }
-  nb::object holder = nb::steal(result);
-  if (!good) throw nb::python_error();
-  return holder;
+  nb::object parts[5] = {owned(observation(out, c.observation)), owned(reward(out)),
+                         owned(out.column(c.terminated, NPY_BOOL)), owned(out.column(c.truncated, NPY_BOOL)),
+                         owned(info(out, faults))};
+  nb::object result = owned(PyTuple_New(5));
+  for (int i = 0; i < 5; ++i) PyTuple_SET_ITEM(result.ptr(), i, parts[i].release().ptr());
+  return result;
 }
 
 nb::object BatchOutput::reset_result(Batch batch, const std::vector<Fault>& faults) {
@@ -218,19 +209,14 @@ PyObject* BatchOutput::final_observations(const Handout& out) const {
   std::vector<nb::object> leaves;
   for (std::size_t i = 0; i < observation_forms_.size(); ++i) {
     const ArrayForm& form = observation_forms_[i];
-    leaves.push_back(nb::steal(out.array(c.final_observation[i], form.type, out.player_rows, form.shape)));
-    if (!leaves.back().is_valid()) throw nb::python_error();
+    leaves.push_back(owned(out.array(c.final_observation[i], form.type, out.rows, form.shape)));
   }
   npy_intp rows = out.rows;
-  nb::object objects = nb::steal(PyArray_SimpleNew(1, &rows, NPY_OBJECT));
-  if (!objects.is_valid()) throw nb::python_error();
-  Py_ssize_t first = 0;  // player of the env
+  nb::object objects = owned(PyArray_SimpleNew(1, &rows, NPY_OBJECT));
   for (std::int32_t row = 0; row < out.rows; ++row) {
-    const Py_ssize_t end = out.player_owners ? first + c.players[row] : first + 1;
     PyObject* one = c.ended[row] ? observation_tree_.build([&](int leaf) {
       PyObject* array = leaves[static_cast<std::size_t>(leaf)].ptr();
-      if (out.player_owners) return PySequence_GetSlice(array, first, end);
-      PyObject* item = PySequence_GetItem(array, first);
+      PyObject* item = PySequence_GetItem(array, row);
       const Leaf& of = pool_.spec().observation[static_cast<std::size_t>(leaf)];
       if (!item || of.kind != LeafKind::kBox || !of.shape.empty()) return item;
       PyObject* scalar = PyArray_FromScalar(item, nullptr);  // Box spaces hold arrays, without axes too
@@ -239,7 +225,6 @@ PyObject* BatchOutput::final_observations(const Handout& out) const {
     }) : Py_NewRef(Py_None);
     if (!one) throw nb::python_error();
     data_of<PyObject*>(objects)[row] = one;
-    first = end;
   }
   return objects.release().ptr();
 }
@@ -260,13 +245,12 @@ nb::object BatchOutput::true_mask(std::int32_t rows) const {
 nb::object BatchOutput::env_ids(const Handout& out) const {
   const std::int32_t* ids = out.batch.buffer->columns.c.env_id;
   if (out.batch.all_in_order) return all_ids_;
-  return nb::steal(out.column(const_cast<std::int32_t*>(ids), NPY_INT32));
+  return owned(out.column(const_cast<std::int32_t*>(ids), NPY_INT32));
 }
 
 PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults) const {
   const sm_columns& c = out.batch.buffer->columns.c;
-  nb::object info = nb::steal(PyDict_Copy((out.batch.any_ended ? ends_template_ : plain_template_).ptr()));
-  if (!info.is_valid()) throw nb::python_error();
+  nb::object info = owned(PyDict_Copy((out.batch.any_ended ? ends_template_ : plain_template_).ptr()));
   nb::object ids = env_ids(out);
   nb::object player_ids = ids;
   if (out.player_owners) {
@@ -274,9 +258,9 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
     std::memcpy(data_of<std::int32_t>(player_ids), out.player_owners->data(), out.player_owners->size() * sizeof(std::int32_t));
   }
   set(info.ptr(), keys().env_id, nb::object(ids).release().ptr());
-  PyObject* players = PyDict_Copy(players_template_.ptr());
-  if (players && !player_ids.is(all_ids_)) set(players, keys().env_id, nb::object(player_ids).release().ptr());
-  set(info.ptr(), keys().players, players);
+  nb::object players = owned(PyDict_Copy(players_template_.ptr()));
+  if (!player_ids.is(all_ids_)) set(players.ptr(), keys().env_id, nb::object(player_ids).release().ptr());
+  set(info.ptr(), keys().players, players.release().ptr());
   set(info.ptr(), keys().elapsed_step, out.column(c.elapsed_step, NPY_INT32));
 
   const auto add_own = [&](PyObject* dict, void* const* columns, const nb::object& mask) {
@@ -289,7 +273,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   if (!info_keys_.empty()) add_own(info.ptr(), c.info, true_mask(out.rows));
 
   if (out.batch.any_ended) {
-    nb::object ended = nb::steal(out.column(c.ended, NPY_BOOL));
+    nb::object ended = owned(out.column(c.ended, NPY_BOOL));
     set(info.ptr(), keys().episode_return, out.column(c.episode_return, NPY_FLOAT64));
     set(info.ptr(), keys().has_episode_return, nb::object(ended).release().ptr());
     set(info.ptr(), keys().episode_length, out.column(c.episode_length, NPY_INT32));
@@ -297,9 +281,9 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
     if (pool_.options().table.autoreset == SM_SAME_STEP) {
       set(info.ptr(), keys().final_obs, final_observations(out));
       set(info.ptr(), keys().has_final_obs, nb::object(ended).release().ptr());
-      PyObject* final_info = PyDict_New();
-      add_own(final_info, c.final_info, ended);
-      set(info.ptr(), keys().final_info, final_info);
+      nb::object final_info = owned(PyDict_New());
+      add_own(final_info.ptr(), c.final_info, ended);
+      set(info.ptr(), keys().final_info, final_info.release().ptr());
       set(info.ptr(), keys().has_final_info, nb::object(ended).release().ptr());
     }
   }
@@ -343,8 +327,7 @@ void BatchOutput::pack_players(Batch& batch, std::vector<std::int32_t>& owners) 
         std::memmove(static_cast<char*>(column) + to * bytes, static_cast<char*>(column) + from * bytes, count * bytes);
       };
       for (std::size_t leaf = 0; leaf < observation_forms_.size(); ++leaf)
-        for (void* const* columns : {c.observation, c.final_observation})
-          if (columns) move(columns[leaf], static_cast<std::size_t>(observation_forms_[leaf].row_bytes));
+        move(c.observation[leaf], static_cast<std::size_t>(observation_forms_[leaf].row_bytes));
       move(c.reward, reward_bytes);
     }
     to += count;

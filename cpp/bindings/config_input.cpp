@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+
 #include "bindings/errors.h"
 #include "envs/catalogue.h"
 
@@ -17,11 +19,23 @@ nb::object to_python(const ConfigValue& value) {
   return std::visit([](const auto& v) -> nb::object { return nb::cast(v); }, value);
 }
 
+// Text as the env gets it, which reads it as a C string.
+std::optional<std::string> utf8(nb::handle str) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
+  if (!text) {
+    forget_error();
+    return std::nullopt;
+  }
+  std::string out(text, static_cast<std::size_t>(size));
+  return out.find('\0') == std::string::npos ? std::optional(std::move(out)) : std::nullopt;
+}
+
 // `given` as the type that the default has.
 ConfigValue convert(const std::string& key, const ConfigValue& otherwise, nb::handle given) {
   const auto reject = [&](const char* expected) {
     raise("ConfigError", "config key '" + key + "': expected " + expected + ", got " +
-                             nb::repr(given).c_str());
+                             text_of(nb::repr(given)));
   };
   PyObject* raw = given.ptr();
   switch (otherwise.index()) {
@@ -31,9 +45,10 @@ ConfigValue convert(const std::string& key, const ConfigValue& otherwise, nb::ha
     }
     case SM_INTEGER: {
       if (PyBool_Check(raw) || !PyIndex_Check(raw)) reject("a whole number");
-      const long long number = PyLong_AsLongLong(nb::steal(PyNumber_Index(raw)).ptr());
+      nb::object index = nb::steal(PyNumber_Index(raw));
+      const long long number = index.is_valid() ? PyLong_AsLongLong(index.ptr()) : -1;
       if (PyErr_Occurred()) {
-        PyErr_Clear();
+        forget_error();
         reject("a whole number of at most 64 bits");
       }
       return static_cast<std::int64_t>(number);
@@ -41,41 +56,46 @@ ConfigValue convert(const std::string& key, const ConfigValue& otherwise, nb::ha
     case SM_REAL: {
       const double number = PyFloat_AsDouble(raw);
       if (PyErr_Occurred() || PyBool_Check(raw)) {
-        PyErr_Clear();
+        forget_error();
         reject("a number");
       }
       return number;
     }
     case SM_TEXT: {
       if (given.is_none()) return std::string();
-      if (PyUnicode_Check(raw)) return nb::cast<std::string>(given);
+      const auto read_text = [&](nb::handle str) {
+        std::optional<std::string> text = utf8(str);
+        if (!text) reject("text without null characters that UTF-8 can hold");
+        return *std::move(text);
+      };
+      if (PyUnicode_Check(raw)) return read_text(given);
       // A list of strings: its lines.
-      nb::object items = nb::steal(PySequence_Fast(raw, ""));
+      nb::object items = nb::steal(PySequence_Tuple(raw));
       if (!items.is_valid()) {
-        PyErr_Clear();
+        forget_error();
         reject("a string, a list of strings or None");
       }
       std::string lines;
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
-        nb::handle item = PySequence_Fast_GET_ITEM(items.ptr(), i);
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); ++i) {
+        nb::handle item = PyTuple_GET_ITEM(items.ptr(), i);
         if (!PyUnicode_Check(item.ptr())) reject("a string, a list of strings or None");
         if (i) lines += '\n';
-        lines += nb::cast<std::string>(item);
+        lines += read_text(item);
       }
       return lines;
     }
     default: {
       const auto count = std::get<Reals>(otherwise).size();
-      nb::object items = nb::steal(PySequence_Fast(raw, ""));
+      nb::object items = nb::steal(PySequence_Tuple(raw));
       if (!items.is_valid() || PyUnicode_Check(raw)) {
-        PyErr_Clear();
+        forget_error();
         reject("a sequence of numbers");
       }
       Reals out;
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
-        out.push_back(PyFloat_AsDouble(PySequence_Fast_GET_ITEM(items.ptr(), i)));
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); ++i) {
+        out.push_back(PyFloat_AsDouble(PyTuple_GET_ITEM(items.ptr(), i)));
         if (PyErr_Occurred()) {
-          PyErr_Clear();
+          forget_error();
           reject("a sequence of numbers");
         }
       }
@@ -101,12 +121,24 @@ Leaf leaf_from_python(nb::handle leaf) {
   int type = 0;
   while (type < kDTypeCount && dtype != name_of(static_cast<DType>(type))) ++type;
   if (type == kDTypeCount) raise("ConfigError", "dtype " + dtype + " cannot be held in a batch");
-  return {nb::cast<std::string>(leaf["name"]),
+  return {text_of(leaf["name"]),
           static_cast<LeafKind>(nb::cast<int>(leaf["kind"])),
           static_cast<DType>(type),
           nb::cast<std::vector<std::int64_t>>(leaf["shape"]),
           nb::cast<std::vector<double>>(leaf["low"]),
           nb::cast<std::vector<double>>(leaf["high"])};
+}
+
+// numpy's limit is 32 or 64, by version; the rows of a batch take one dimension more.
+constexpr std::size_t kMostDimensions = 32;
+static_assert(kMostDimensions < NPY_MAXDIMS);
+
+void check_dimensions(const EnvSpec& spec) {
+  for (const auto* leaves : {&spec.observation, &spec.action, &spec.info})
+    for (const Leaf& leaf : *leaves)
+      if (leaf.shape.size() > kMostDimensions)
+        raise("ConfigError", "a space of " + std::to_string(leaf.shape.size()) + " dimensions: expected at most " +
+                                 std::to_string(kMostDimensions));
 }
 
 }  // namespace
@@ -144,8 +176,9 @@ nb::list reset_options_of(nb::handle name) {
 
 Config read_config(const sm_env_table& table, nb::handle given) {
   std::vector<ConfigItem> items = default_config(table).items();
-  for (auto [key, value] : nb::cast<nb::dict>(nb::borrow(given))) {
-    const auto name = nb::cast<std::string>(key);
+  // A copy: reading a value may run code that changes the dict.
+  for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(given.ptr())))) {
+    const std::string name = text_of(nb::str(key));
     bool known = false;
     for (ConfigItem& item : items) {
       if (item.key != name) continue;
@@ -157,14 +190,20 @@ Config read_config(const sm_env_table& table, nb::handle given) {
   return Config(std::move(items));
 }
 
-nb::dict describe_class(nb::handle name, nb::handle config) {
-  const sm_env_table& table = *find_table(name);
+EnvSpec read_native_spec(const sm_env_table& table, const Config& config) {
   EnvSpec spec;
   try {
-    spec = describe(table, read_config(table, config));
+    spec = describe(table, config);
   } catch (const std::invalid_argument& error) {
     raise("ConfigError", error.what());
   }
+  check_dimensions(spec);
+  return spec;
+}
+
+nb::dict describe_class(nb::handle name, nb::handle config) {
+  const sm_env_table& table = *find_table(name);
+  const EnvSpec spec = read_native_spec(table, read_config(table, config));
   const auto leaves = [](const std::vector<Leaf>& from) {
     nb::list out;
     for (const Leaf& leaf : from) out.append(leaf_to_python(leaf));
@@ -184,6 +223,7 @@ EnvSpec read_spec(nb::handle spec) {
   EnvSpec out;
   for (nb::handle leaf : spec["observation"]) out.observation.push_back(leaf_from_python(leaf));
   for (nb::handle leaf : spec["action"]) out.action.push_back(leaf_from_python(leaf));
+  check_dimensions(out);
   return out;
 }
 

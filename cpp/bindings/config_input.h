@@ -16,6 +16,9 @@ nanobind::dict describe_class(nanobind::handle name, nanobind::handle config);
 // A whole configuration: the defaults, overridden by `given`. Raises on unknown keys and wrong types.
 Config read_config(const sm_env_table& table, nanobind::handle given);
 
+// What an env of that configuration says of itself. Raises where it cannot be, or its arrays cannot.
+EnvSpec read_native_spec(const sm_env_table& table, const Config& config);
+
 // A spec made in Python: {"observation": [leaf, ...], "action": [leaf, ...]}, each leaf a dict.
 EnvSpec read_spec(nanobind::handle spec);
 

@@ -8,16 +8,42 @@ namespace stepmill {
 
 void raise(const char* name, const std::string& message) {
   nb::object type = nb::module_::import_("stepmill.errors").attr(name);
-  PyErr_SetObject(type.ptr(), nb::str(message.c_str()).ptr());
+  PyErr_SetObject(type.ptr(), to_text(message).ptr());
   throw nb::python_error();
+}
+
+void forget_error() {
+  if (!PyErr_Occurred()) return;
+  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) throw nb::python_error();
+  PyErr_Clear();
+}
+
+std::string take_error() {
+  nb::python_error error;
+  if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;
+  const std::string type = reinterpret_cast<PyTypeObject*>(error.type().ptr())->tp_name;
+  return type + ": " + text_of(owned(PyObject_Str(error.value().ptr())));
+}
+
+nb::object owned(PyObject* made) {
+  if (!made) throw nb::python_error();
+  return nb::steal(made);
+}
+
+nb::object to_text(const std::string& text) {
+  return owned(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+std::string text_of(nb::handle str) {
+  nb::object bytes = owned(PyUnicode_AsEncodedString(str.ptr(), "utf-8", "backslashreplace"));
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
 
 std::string describe_object(nb::handle object) {
   if (PyArray_Check(object.ptr())) {
     nb::object shape = object.attr("shape");
     nb::object dtype = object.attr("dtype");
-    return "an array of shape " + std::string(nb::str(shape).c_str()) + " and dtype " +
-           nb::str(dtype).c_str();
+    return "an array of shape " + text_of(nb::str(shape)) + " and dtype " + text_of(nb::str(dtype));
   }
   return std::string("a ") + Py_TYPE(object.ptr())->tp_name;
 }

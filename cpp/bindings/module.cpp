@@ -35,7 +35,7 @@ PoolObject* make_pool(nb::object env_class, nb::list configs, nb::object spec, n
   } else {
     a.table = find_table(env_class);
     for (nb::handle config : configs) a.configs.push_back(read_config(*a.table, config));
-    a.spec = describe(*a.table, a.configs.at(0));
+    a.spec = read_native_spec(*a.table, a.configs.at(0));
   }
   a.options.table = {num_envs, max_episode_steps, static_cast<sm_autoreset>(autoreset), reward_is_float32,
                      keep_last_observation};
@@ -49,7 +49,7 @@ PoolObject* make_pool(nb::object env_class, nb::list configs, nb::object spec, n
     return new PoolObject(std::move(a));
   } catch (const BuildError& error) {
     nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
-    nb::object value = type(error.what(), "env_id"_a = error.env, "phase"_a = "constructor");
+    nb::object value = type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor");
     PyErr_SetObject(type.ptr(), value.ptr());
     throw nb::python_error();
   }
@@ -98,7 +98,7 @@ NB_MODULE(_native, m) {
                   "keep_last_observation"_a, "bounds"_a, "on_faults"_a.none(), nb::rv_policy::take_ownership)
       .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
-      .def("step", &PoolObject::step, "action"_a.none(), "env_id"_a = nb::none())
+      .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
       .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none())

@@ -24,9 +24,9 @@ std::optional<double> read_timeout(nb::handle timeout) {
   if (timeout.is_none()) return std::nullopt;
   const double seconds = PyFloat_AsDouble(timeout.ptr());
   const bool failed = PyErr_Occurred() != nullptr;
-  PyErr_Clear();
+  forget_error();
   if (failed || !(seconds >= 0.0))
-    raise("InputError", "recv(timeout=" + std::string(nb::repr(timeout).c_str()) +
+    raise("InputError", "recv(timeout=" + text_of(nb::repr(timeout)) +
                             "): expected seconds >= 0, or None to wait for as long as it takes");
   constexpr double kForever = 1e9;
   return seconds < kForever ? std::optional(seconds) : std::nullopt;
@@ -81,6 +81,9 @@ PoolObject::PoolObject(Arguments a)
       generation_(process_generation()) {
   input_.emplace(*pool_, std::move(a.action_tree), a.bounds);
   output_.emplace(*pool_, std::move(a.observation_tree));
+  leaf_offset_.push_back(0);
+  for (const Leaf& leaf : pool_->spec().observation)  // each aligned for any number
+    leaf_offset_.push_back((leaf_offset_.back() + static_cast<std::size_t>(leaf.row_bytes()) + 7) / 8 * 8);
   for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
     all_envs_.push_back(env);
     sm_reset_request& request = pool_->table().reset_request(env);
@@ -138,7 +141,7 @@ void PoolObject::wait(std::optional<double> timeout) {
   std::optional<Clock::time_point> end;
   if (timeout) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*timeout * 1e9));
   while (!pool_->ready()) {
-    if (pool_->short_work() && pool_->knows_cost()) {  // shorter than giving the interpreter lock away and back
+    if (pool_->is_brief()) {  // then the interpreter lock is kept
       pool_->work_or_wait(nanoseconds(0));
       continue;
     }
@@ -174,7 +177,7 @@ nb::object PoolObject::finish(bool is_reset) {
   if (faults_.empty()) return result;
   nb::list faults;
   for (const Fault& f : faults_)
-    faults.append(nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, nb::str(f.message.c_str())));
+    faults.append(nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message)));
   return on_faults_(result, faults);
 }
 
@@ -184,8 +187,9 @@ nb::object PoolObject::finish(bool is_reset) {
 sm_reset_request PoolObject::read_options(nb::handle options) const {
   sm_reset_request request{};
   if (options.is_none()) return request;
-  for (auto [key, value] : nb::cast<nb::dict>(nb::borrow(options))) {
-    const std::string name = nb::str(key).c_str();
+  // A copy: reading a value may run code that changes the dict.
+  for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(options.ptr())))) {
+    const std::string name = text_of(nb::str(key));
     int index = 0;
     while (table_->reset_options[index] && name != table_->reset_options[index]) ++index;
     if (!table_->reset_options[index]) {
@@ -197,7 +201,7 @@ sm_reset_request PoolObject::read_options(nb::handle options) const {
     }
     const double number = PyFloat_AsDouble(value.ptr());
     const bool failed = PyErr_Occurred() != nullptr;
-    PyErr_Clear();
+    forget_error();
     if (failed || std::isnan(number))
       raise("ResetOptionError", "reset option '" + name + "': expected a number, got " +
                                     (failed ? describe_object(value) : "nan"));
@@ -209,23 +213,33 @@ sm_reset_request PoolObject::read_options(nb::handle options) const {
   return request;
 }
 
-void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle options, bool gather,
-                             const std::uint8_t* mask) {
-  const auto envs = env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id);
+PoolObject::ResetOrder PoolObject::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
+  ResetOrder order{env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id),
+                   read_options(options),
+                   {}};
+  if (seeds.is_none()) return order;
+  nb::object items = owned(PySequence_Tuple(seeds.ptr()));
+  const Py_ssize_t count = PyTuple_GET_SIZE(items.ptr());
+  if (count != static_cast<Py_ssize_t>(order.envs.size()))
+    raise("ConfigError", "seed: expected a list of " + std::to_string(order.envs.size()) + " seeds, one an env, got " +
+                             std::to_string(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* seed = PyTuple_GET_ITEM(items.ptr(), i);
+    auto& to = order.seeds.emplace_back();
+    if (seed != Py_None) to = PyLong_AsUnsignedLongLong(seed);
+    if (PyErr_Occurred()) throw nb::python_error();
+  }
+  return order;
+}
+
+void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask) {
+  const auto envs = order.envs;
   for (const std::int32_t env : envs)
     if (pool_->in_flight(env))
       raise("InFlightError", "env " + std::to_string(env) +
                                  " is in flight: recv() its result before it is reset, or reset() all");
   if (pool_->is_async() ? gather && pool_->gathering() : pool_->in_flight_count() != 0)
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
-
-  const sm_reset_request request = read_options(options);
-
-  nb::object seed_list;
-  if (!seeds.is_none()) {
-    seed_list = nb::steal(PySequence_Fast(seeds.ptr(), "seeds"));
-    if (!seed_list.is_valid()) throw nb::python_error();
-  }
   pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
@@ -234,14 +248,11 @@ void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle opt
       continue;
     }
     sm_reset_request& to = pool_->table().reset_request(envs[i]);
-    to.option_mask = request.option_mask;
-    std::memcpy(to.option, request.option, sizeof(request.option));
-    if (seed_list.is_valid()) {
-      PyObject* seed = PySequence_Fast_GET_ITEM(seed_list.ptr(), static_cast<Py_ssize_t>(i));
-      if (seed != Py_None) {
-        to.seed = PyLong_AsUnsignedLongLong(seed);
-        to.has_seed = 1;
-      }
+    to.option_mask = order.options.option_mask;
+    std::memcpy(to.option, order.options.option, sizeof(order.options.option));
+    if (!order.seeds.empty() && order.seeds[i]) {
+      to.seed = *order.seeds[i];
+      to.has_seed = 1;
     }
     pool_->table().state(envs[i]).command = SM_RESET;
   }
@@ -250,7 +261,7 @@ void PoolObject::queue_reset(nb::handle env_id, nb::handle seeds, nb::handle opt
 
 void PoolObject::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
   const Use use(*this);
-  queue_reset(env_id, seeds, options, false, nullptr);
+  queue_reset(read_reset(env_id, seeds, options), false, nullptr);
 }
 
 nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle mask) {
@@ -259,8 +270,9 @@ nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle opt
   const auto* chosen =
       mask.is_none() ? nullptr
                      : static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
+  const ResetOrder order = read_reset(env_id, seeds, options);  // first: a bad reset drops nothing
   if (env_id.is_none() && !chosen) drain();
-  queue_reset(env_id, seeds, options, true, chosen);
+  queue_reset(order, true, chosen);
   wait(std::nullopt);
   return finish(true);
 }
@@ -334,12 +346,12 @@ nb::object PoolObject::take_result() {
 
 void PoolObject::queue_external_reset(nb::handle env_id, bool gather) {
   const Use use(*this);
-  queue_reset(env_id, nb::none(), nb::none(), gather, nullptr);
+  queue_reset(read_reset(env_id, nb::none(), nb::none()), gather, nullptr);
 }
 
 // The action of an env as its `step` takes it: scalars for Discrete spaces, copies of arrays else.
 nb::object PoolObject::action_of(int env) const {
-  PyObject* action = action_tree_.build([&](int index) -> PyObject* {
+  return owned(action_tree_.build([&](int index) -> PyObject* {
     const Leaf& leaf = pool_->spec().action[static_cast<std::size_t>(index)];
     std::byte* row = pool_->table().action(index) + env * leaf.row_bytes();
     std::vector<npy_intp> shape(leaf.shape.begin(), leaf.shape.end());
@@ -354,24 +366,27 @@ nb::object PoolObject::action_of(int env) const {
     if (array)
       std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), row, static_cast<std::size_t>(leaf.row_bytes()));
     return array;
-  });
-  if (!action) throw nb::python_error();
-  return nb::steal(action);
+  }));
 }
 
 void PoolObject::check_observation(int env, nb::handle observation) {
-  write_node(observation_tree_, observation, nullptr, 0, env, "");
+  const Use use(*this);
+  convert_observation(observation_tree_, observation, scratch(0), env, "");
 }
 
 void PoolObject::write_row(int env, nb::handle observation, double reward, bool terminated,
                            bool truncated, int elapsed, bool ended, double episode_return,
                            int episode_length, bool needs_reset, nb::handle final_observation) {
+  const Use use(*this);
+  convert_observation(observation_tree_, observation, scratch(0), env, "");
+  if (!final_observation.is_none())
+    convert_observation(observation_tree_, final_observation, scratch(1), env, "");
+  // Nothing can fail from here on, so that a claimed row is always filled.
   const sm_place place = pool_->take_place(env);
   const sm_columns& c = *place.columns;
   const std::int64_t row = place.row;
-  write_node(observation_tree_, observation, c.observation, row, env, "");
-  if (!final_observation.is_none())
-    write_node(observation_tree_, final_observation, c.final_observation, row, env, "");
+  copy_observation(scratch(0), c.observation, row);
+  if (!final_observation.is_none()) copy_observation(scratch(1), c.final_observation, row);
   if (pool_->options().table.reward_is_float32)
     static_cast<float*>(c.reward)[row] = static_cast<float>(reward);
   else
@@ -388,27 +403,31 @@ void PoolObject::write_row(int env, nb::handle observation, double reward, bool 
   next_env_ = -1;
 }
 
-// Writes the leaves of an observation, or only checks them where `columns` is null.
-void PoolObject::write_node(const TreeNode& node, nb::handle value, void* const* columns, std::int64_t row,
-                            int env, const std::string& path) {
+std::byte* PoolObject::scratch(int observation) {
+  scratch_.resize(2 * leaf_offset_.back());  // in the first call only
+  return scratch_.data() + static_cast<std::size_t>(observation) * leaf_offset_.back();
+}
+
+void PoolObject::copy_observation(const std::byte* from, void* const* columns, std::int64_t row) const {
+  const auto& leaves = pool_->spec().observation;
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    std::memcpy(static_cast<std::byte*>(columns[i]) + row * leaves[i].row_bytes(), from + leaf_offset_[i],
+                static_cast<std::size_t>(leaves[i].row_bytes()));
+}
+
+// Checks the leaves of an observation and writes them to where `leaf_offset_` has them, behind `to`.
+void PoolObject::convert_observation(const TreeNode& node, nb::handle value, std::byte* to, int env,
+                                     const std::string& path) {
   const auto reject = [&](const std::string& expected) {
     raise("ObservationError", "observation" + path + " of env " + std::to_string(env) + ": expected " +
                                   expected + ", got " + describe_object(value));
   };
   if (node.is_leaf()) {
     if (node.leaf() < 0) return;
-    Leaf leaf = pool_->spec().observation[static_cast<std::size_t>(node.leaf())];
-    std::vector<std::byte> scratch;
-    std::byte* to;
-    if (columns) {
-      to = static_cast<std::byte*>(columns[node.leaf()]) + row * leaf.row_bytes();
-    } else {
-      scratch.resize(static_cast<std::size_t>(leaf.row_bytes()));
-      to = scratch.data();
-    }
+    const auto index = static_cast<std::size_t>(node.leaf());
     const std::string name = "observation" + path;
     const std::int32_t rows[1] = {0};
-    LeafInput input{leaf, to, rows, 1};
+    LeafInput input{pool_->spec().observation[index], to + leaf_offset_[index], rows, 1};
     input.check_values = false;
     input.batched = false;
     input.error = "ObservationError";
@@ -421,21 +440,23 @@ void PoolObject::write_node(const TreeNode& node, nb::handle value, void* const*
   const auto& children = node.children();
   if (node.is_dict()) {
     for (std::size_t i = 0; i < children.size(); ++i) {
-      nb::handle child = PyDict_Check(value.ptr()) ? PyDict_GetItem(value.ptr(), node.keys()[i].ptr()) : nullptr;
-      const std::string name = nb::repr(node.keys()[i]).c_str();
-      if (!child.ptr()) reject("a dict with the key " + name);
-      write_node(children[i], child, columns, row, env, path + "[" + name + "]");
+      nb::object child;  // held, since user code that runs later may change the dict
+      if (PyDict_Check(value.ptr())) child = nb::borrow(PyDict_GetItemWithError(value.ptr(), node.keys()[i].ptr()));
+      if (!child.is_valid()) forget_error();
+      const std::string name = text_of(nb::repr(node.keys()[i]));
+      if (!child.is_valid()) reject("a dict with the key " + name);
+      convert_observation(children[i], child, to, env, path + "[" + name + "]");
     }
     return;
   }
-  nb::object items = nb::steal(PySequence_Fast(value.ptr(), ""));
-  if (!items.is_valid() || PySequence_Fast_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
-    PyErr_Clear();
+  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // its own: a list may change while it is read
+  if (!items.is_valid() || PyTuple_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
+    forget_error();
     reject("a tuple of " + std::to_string(children.size()) + " parts");
   }
   for (std::size_t i = 0; i < children.size(); ++i)
-    write_node(children[i], PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), columns, row, env,
-               path + "[" + std::to_string(i) + "]");
+    convert_observation(children[i], PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), to, env,
+                        path + "[" + std::to_string(i) + "]");
 }
 
 }  // namespace stepmill

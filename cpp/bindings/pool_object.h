@@ -75,14 +75,22 @@ class PoolObject {
   class Use;
 
   std::span<const std::int32_t> implied_envs() const;
-  void queue_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options, bool gather,
-                   const std::uint8_t* mask);
+  // What a reset asks for, checked. Nothing is changed before it is.
+  struct ResetOrder {
+    std::span<const std::int32_t> envs;
+    sm_reset_request options;
+    std::vector<std::optional<std::uint64_t>> seeds;  // one an env, or none at all
+  };
+  ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
+  void queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask);
   void wait(std::optional<double> timeout);
   nanobind::object finish(bool is_reset);
   void require_something_in_flight() const;
   void drain();
-  void write_node(const TreeNode& node, nanobind::handle value, void* const* columns, std::int64_t row,
-                  int env, const std::string& path);
+  std::byte* scratch(int observation);
+  void convert_observation(const TreeNode& node, nanobind::handle value, std::byte* to, int env,
+                           const std::string& path);
+  void copy_observation(const std::byte* from, void* const* columns, std::int64_t row) const;
   sm_reset_request read_options(nanobind::handle options) const;
   void stop(bool interruptible);
 
@@ -97,6 +105,10 @@ class PoolObject {
   std::vector<Fault> faults_;
   std::uint32_t generation_;
   int next_env_ = -1;  // given out by `next_env`, row not yet written
+  // Where a Python env's observation is converted, leaf by leaf, before its row is claimed; a second
+  // one for the last observation of an episode.
+  std::vector<std::byte> scratch_;
+  std::vector<std::size_t> leaf_offset_;  // in each of the two; the last is their size
   std::uint64_t batches_ = 0, steps_ = 0, episodes_ = 0;
   bool closed_ = false;
   // Set while a thread is inside a method. A second one finds it set and is refused.

@@ -4,26 +4,23 @@
 
 namespace stepmill {
 
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSlab = 16 * kPage;
+
+}  // namespace
+
 BufferStore::BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout)
     : arena_(std::move(arena)),
       layout_(layout),
-      alignment_(layout.bytes() > 2048 ? 4096 : kCacheLine),
-      span_(align_up(layout.bytes(), alignment_)) {}
+      span_(align_up(layout.bytes(), layout.bytes() > kPage / 2 ? kPage : kCacheLine)) {}
 
 Buffer* BufferStore::acquire() {
   std::lock_guard lock(mutex_);
-  if (idle_.empty()) {
-    auto buffer = std::make_unique<Buffer>();
-    buffer->offset = arena_->grow(span_, alignment_);
-    buffer->header = BatchLayout::header(arena_->at(buffer->offset));
-    layout_.fill(buffer->columns, arena_->at(buffer->offset));
-    buffers_.push_back(std::move(buffer));
-    idle_.reserve(buffers_.capacity());  // so that `release` never allocates
-    idle_.push_back(buffers_.back().get());
-  }
+  if (idle_.empty()) grow();
   Buffer* buffer = idle_.back();
-  if (!buffer->resident) arena_->restore(buffer->offset, span_);
-  buffer->resident = true;
+  warm(*buffer);
   idle_.pop_back();
   buffer->header->done.store(0, std::memory_order_relaxed);
   buffer->header->want.store(0, std::memory_order_relaxed);
@@ -33,11 +30,34 @@ Buffer* BufferStore::acquire() {
   return buffer;
 }
 
+// Adds a slab: one large buffer, or pages full of small ones.
+void BufferStore::grow() {
+  auto slab = std::make_unique<Slab>();
+  slab->size = span_ < kPage ? kSlab / span_ : 1;
+  slab->bytes = align_up(slab->size * span_, kPage);
+  if (const std::size_t needed = buffers_.size() + slab->size; needed > buffers_.capacity())
+    buffers_.reserve(std::max(needed, 2 * buffers_.capacity()));
+  idle_.reserve(buffers_.capacity());  // so that `release` never allocates
+  std::vector<std::unique_ptr<Buffer>> added;
+  for (std::size_t i = 0; i < slab->size; ++i) added.push_back(std::make_unique<Buffer>());
+  slab->offset = arena_->grow(slab->bytes, kPage);
+  slabs_.push_back(std::move(slab));
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    Buffer& buffer = *added[i];
+    buffer.slab = slabs_.back().get();
+    buffer.offset = buffer.slab->offset + i * span_;
+    buffer.header = BatchLayout::header(arena_->at(buffer.offset));
+    layout_.fill(buffer.columns, arena_->at(buffer.offset));
+    idle_.push_back(&buffer);
+    buffers_.push_back(std::move(added[i]));
+  }
+}
+
 void BufferStore::release(Buffer* buffer) {
   std::lock_guard lock(mutex_);
   held_ -= 1;
   idle_.push_back(buffer);
-  if (closed_) give_back(*buffer);
+  if (closed_) cool(*buffer);
 }
 
 void BufferStore::close() {
@@ -53,16 +73,25 @@ void BufferStore::turn_window() {
   trim(wanted > held_ ? wanted - held_ : 0);
 }
 
-// Gives back the pages of all idle buffers but the `keep` most recently used.
+// Cools all idle buffers but the `keep` most recently used.
 void BufferStore::trim(std::size_t keep) {
   const std::size_t count = idle_.size() > keep ? idle_.size() - keep : 0;
-  for (std::size_t i = 0; i < count; ++i) give_back(*idle_[i]);
+  for (std::size_t i = 0; i < count; ++i) cool(*idle_[i]);
 }
 
-void BufferStore::give_back(Buffer& buffer) {
-  if (!buffer.resident) return;
-  arena_->punch(buffer.offset, span_);
-  buffer.resident = false;
+// A slab gives its memory back when the last of its buffers goes cold.
+void BufferStore::cool(Buffer& buffer) {
+  if (buffer.cold) return;
+  buffer.cold = true;
+  if (++buffer.slab->cold == buffer.slab->size) arena_->punch(buffer.slab->offset, buffer.slab->bytes);
+}
+
+void BufferStore::warm(Buffer& buffer) {
+  if (!buffer.cold) return;
+  // Throws where the machine has no memory for it: then the buffer stays as it is.
+  if (buffer.slab->cold == buffer.slab->size) arena_->restore(buffer.slab->offset, buffer.slab->bytes);
+  buffer.cold = false;
+  buffer.slab->cold -= 1;
 }
 
 std::size_t BufferStore::held() const {

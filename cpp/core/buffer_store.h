@@ -16,11 +16,19 @@ namespace stepmill {
 
 class BufferStore;
 
+// Buffers that give their memory back together: as many small ones as fill some pages, or one.
+struct Slab {
+  std::size_t offset = 0, bytes = 0;
+  std::size_t size = 0;  // buffers in it
+  std::size_t cold = 0;  // of those, how many may lose their memory
+};
+
 struct Buffer {
   std::size_t offset = 0;
+  Slab* slab = nullptr;
   BatchHeader* header = nullptr;
   Columns columns;
-  bool resident = true;  // false once its pages were given back
+  bool cold = false;  // idle, and without a use for its memory in the recent past
 };
 
 class BufferStore {
@@ -41,7 +49,9 @@ class BufferStore {
  private:
   void turn_window();
   void trim(std::size_t keep);
-  void give_back(Buffer& buffer);
+  void grow();
+  void cool(Buffer& buffer);
+  void warm(Buffer& buffer);
 
   // Idle buffers keep their pages as long as the recent past shows a use for them: the most that
   // were held at once in the last two windows of this many `acquire`s. So a rollout that holds a
@@ -52,11 +62,11 @@ class BufferStore {
 
   const std::shared_ptr<Arena> arena_;
   const BatchLayout layout_;
-  // Whole pages for large buffers, so that their memory can be given back one by one.
-  const std::size_t alignment_, span_;
+  const std::size_t span_;  // of one buffer
   mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Slab>> slabs_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
-  std::vector<Buffer*> idle_;  // the resident ones at the end
+  std::vector<Buffer*> idle_;  // the warm ones at the end
   std::size_t held_ = 0, acquired_ = 0, peak_ = 0, last_peak_ = 0;
   bool closed_ = false;
 };

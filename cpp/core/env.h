@@ -5,6 +5,7 @@
 //     class MyEnv {
 //      public:
 //       static std::vector<ConfigItem> configuration();          // keys and defaults; may be left out
+//       static constexpr bool kNeverBlocks = true;               // see below; may be left out
 //       static constexpr const char* kResetOptions[] = {"low", nullptr};       // may be left out
 //       static void check_options(const Options&);               // throws; may be left out
 //       static EnvSpec spec(const Config&);                      // arrays, without building anything
@@ -20,7 +21,12 @@
 // that lets a slow step hold no place in an open batch, and lets `same_step` write the last
 // observation and the first one of the next episode from the same env.
 //
-// An env may throw from anywhere: the row comes back as abnormal and the others go on. Autoreset,
+// An env that only computes should say so with kNeverBlocks: then the calling thread steps it too,
+// which for short steps is much faster than handing them to another. One that may wait for something
+// (a simulator in another process, a file, a lock) must not: it runs on the pool's threads alone, so
+// that Ctrl-C and other Python threads go on meanwhile.
+//
+// An env may throw from anywhere but step_many: the row comes back as abnormal and the others go on. Autoreset,
 // the time limit and episode statistics are the engine's work (`core/stepper.h`), never the env's.
 // `envs/debug/template.h` is an env to copy, with a comment at every decision.
 #pragma once
@@ -204,6 +210,8 @@ template <class E>
 concept StepsMany = requires(Turns<E>& turns) {
   { E::step_many(turns) } noexcept;
 };
+template <class E>
+concept NeverBlocks = requires { requires E::kNeverBlocks; };
 // An env of many players writes its rewards itself, with Row::set_reward.
 template <class E>
 concept ManyPlayers = requires { requires E::kManyPlayers; };

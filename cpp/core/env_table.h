@@ -141,6 +141,9 @@ struct sm_env_table {
   uint32_t abi_version;
   uint32_t size;
   const char* name;
+  // Whether reset, step and observe only compute. If so the calling thread may run them itself, where
+  // no signal reaches it and, for short batches, no other Python thread runs.
+  int32_t never_blocks;
   // Calls `put` for every configuration key with its default.
   void (*configuration)(void* sink, void (*put)(void* sink, const sm_value*));
   // Names of the reset options, at most SM_MAX_RESET_OPTIONS, null-terminated.

@@ -18,6 +18,8 @@ constexpr double kShareNs = 8'000;
 // caller: a batch may be ready before it.
 constexpr double kSlowNs = 200'000;
 constexpr double kLateNs = 20'000;
+// Cost assumed of an env that was never measured.
+constexpr double kUnknownNs = 1'000;
 // A step at least this long is measured well by any thread. A shorter one, on several threads, mostly
 // shows how they get in each other's way.
 constexpr float kTrustedNs = 10'000;
@@ -47,6 +49,7 @@ Pool::Pool(const sm_env_table* table, const std::vector<Config>& configs, EnvSpe
       options_(options),
       arena_(Arena::create(options.arena)),
       table_(*arena_, spec_, options.table),
+      caller_steps_(!table || table->never_blocks || options.num_threads == 0),
       control_offset_(lay_out_control()),
       queue_(arena_->at(control_offset_), num_envs(), options.num_threads, is_async()),
       ring_(arena_->at(control_offset_ + ReadyLanes::bytes(num_envs(), options.num_threads)), num_envs(),
@@ -111,12 +114,10 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
   if (is_async())
     for (const std::int32_t env : envs) is_assigned_[static_cast<std::size_t>(env)] = assign;
 
-  const double cost = step_cost_ns();
-  const double work = cost * count;
+  const double work = (knows_cost() ? step_cost_ns() : kUnknownNs) * count;
   // Behind queued work even a little must queue: the caller does its backlog first, and what waits in
   // the queue would wait forever.
-  const bool little =
-      knows_cost() && (work < kAloneNs || is_time_to_probe()) && queue_.size() == 0;
+  const bool little = caller_steps_ && (work < kAloneNs || is_time_to_probe()) && queue_.size() == 0;
   if (!envs_ || options_.num_threads == 0 || little) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
     backlog_done_ = 0;
@@ -144,15 +145,16 @@ void Pool::assign_rows(std::span<const std::int32_t> envs) {
 
 // Gets threads to all that is queued.
 void Pool::call_threads(bool recv_follows) {
-  const double work = step_cost_ns() * static_cast<double>(queue_.size());
+  const double cost = knows_cost() ? step_cost_ns() : kUnknownNs;
+  const double work = cost * static_cast<double>(queue_.size());
   // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
   // be elsewhere: then stepping goes on beside it.
-  const bool helps = knows_cost() && step_cost_ns() < kSlowNs &&
-                     (recv_follows || options_.num_threads > 1);
-  const int most = options_.num_threads - (helps ? 1 : 0);
-  const int threads = knows_cost() ? static_cast<int>(std::min<double>(most, work / kShareNs)) : most;
-  hands_.store(threads + (helps ? 1 : 0), std::memory_order_relaxed);
-  first_thread_hand_.store(helps ? 1 : 0, std::memory_order_relaxed);
+  caller_helps_ = caller_steps_ && cost < kSlowNs && (recv_follows || options_.num_threads > 1);
+  const int caller = caller_helps_ ? 1 : 0;
+  const int wanted = static_cast<int>(std::min<double>(options_.num_threads - caller, work / kShareNs));
+  const int threads = std::max(wanted, 1 - caller);  // somebody must
+  hands_.store(threads + caller, std::memory_order_relaxed);
+  first_thread_hand_.store(caller, std::memory_order_relaxed);
   threads_.call(threads);
 }
 
@@ -326,10 +328,9 @@ void Pool::work_or_wait(nanoseconds most) {
     work_on_backlog();
     return;
   }
-  // Slow envs are left to the threads, and so are those never measured, which might take any time:
-  // the caller must stay where a signal can reach it. Threads were not called for envs that were
-  // thought to be fast.
-  bool helps = knows_cost() && step_cost_ns() < kSlowNs;
+  // Where the caller is no hand, threads were called. But envs may have turned slow since, or no
+  // thread could be started.
+  bool helps = caller_helps_ && step_cost_ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
     call_threads(false);
     helps = threads_.started() == 0;
@@ -348,22 +349,25 @@ void Pool::work_or_wait(nanoseconds most) {
   header.want.store(0, std::memory_order_relaxed);
 }
 
-// Steps what was too little to share. What turns out to be much after all is shared then.
+bool Pool::is_brief() const {
+  const auto rest = static_cast<double>(backlog_.size() - backlog_done_);
+  return short_work() && knows_cost() && step_cost_ns() * rest < kAloneNs;
+}
+
+// Steps a part of what was too little to share. What turns out to be much after all is shared then.
 void Pool::work_on_backlog() {
-  while (short_work()) {
-    const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
-                                             backlog_.size() - backlog_done_);
-    const auto count = std::clamp<std::size_t>(
-        static_cast<std::size_t>(kAloneNs / std::max(1.0, step_cost_ns())), 1, rest.size());
-    backlog_done_ += count;
-    run(rest.first(count), true);
-    const double work = step_cost_ns() * static_cast<double>(rest.size() - count);
-    if (work > kAloneNs && options_.num_threads > 0) {
-      queue_.push(rest.subspan(count));
-      backlog_done_ = backlog_.size();
-      call_threads(true);
-    }
-    if (is_async() && ready()) break;
+  const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
+                                           backlog_.size() - backlog_done_);
+  // An env that was never measured might take any time: look at one first.
+  const auto most = knows_cost() ? static_cast<std::size_t>(kAloneNs / step_cost_ns()) : 1;
+  const auto count = std::clamp<std::size_t>(most, 1, rest.size());
+  backlog_done_ += count;
+  run(rest.first(count), true);
+  const double work = step_cost_ns() * static_cast<double>(rest.size() - count);
+  if (work > kAloneNs && options_.num_threads > 0) {
+    queue_.push(rest.subspan(count));
+    backlog_done_ = backlog_.size();
+    call_threads(true);
   }
   if (!short_work()) {
     backlog_.clear();

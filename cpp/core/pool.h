@@ -88,8 +88,8 @@ class Pool {
   bool ready() const;
   // Whether the caller can finish the batch alone in about the time that a wake costs.
   bool short_work() const { return backlog_.size() != backlog_done_; }
-  // Whether an env was ever stepped, so that `short_work` is known to be short.
-  bool knows_cost() const { return step_cost_ns() > 0.0; }
+  // Whether that work is known to take less than giving the interpreter lock away and back is worth.
+  bool is_brief() const;
   // Steps envs if there are any to step, else waits, until the batch is ready or about `most` passed.
   void work_or_wait(std::chrono::nanoseconds most);
   // The ready batch, with the faults of its rows.
@@ -121,6 +121,8 @@ class Pool {
 
   static constexpr std::int32_t kMostChunk = 1024;
 
+  bool knows_cost() const { return step_cost_ns() > 0.0; }
+
   bool work_once(int hand);
   std::int32_t chunk_size(std::int64_t waiting) const;
   void run(std::span<const std::int32_t> envs, bool alone);
@@ -142,6 +144,8 @@ class Pool {
   const PoolOptions options_;
   const std::shared_ptr<Arena> arena_;
   ActionTable table_;
+  // Whether the caller may step envs itself: those that never block, or where there are no threads.
+  const bool caller_steps_;
   const std::size_t control_offset_;
   ReadyLanes queue_;
   BatchRing ring_;
@@ -162,6 +166,7 @@ class Pool {
   // Work too small to share: stepped by the caller in `recv`.
   std::vector<std::int32_t> backlog_;
   std::size_t backlog_done_ = 0;
+  bool caller_helps_ = false;       // the caller is one of the hands
   std::uint32_t shared_sends_ = 0;  // sends that were too much for the caller alone
   Buffer* claimed_ = nullptr;  // by the last `take_place`
 

@@ -75,6 +75,7 @@ const sm_env_table* table_of(const char* name) {
     sm_env_table t{};
     t.abi_version = SM_ABI_VERSION;
     t.size = sizeof(sm_env_table);
+    t.never_blocks = NeverBlocks<E>;
     t.configuration = [](void* sink, void (*put)(void*, const sm_value*)) {
       if constexpr (HasConfiguration<E>)
         for (const ConfigItem& item : E::configuration()) {

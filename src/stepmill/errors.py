@@ -3,7 +3,7 @@
 ::
 
     StepmillError
-    ├── ConfigError             (ValueError)         an argument of make() that cannot be
+    ├── ConfigError             (ValueError)         an argument of make() or a seed that cannot be
     │   ├── UnknownEnvError     (KeyError)           no env of that id
     │   └── UnknownConfigError  (KeyError)           the env has no such configuration key
     ├── InputError              (ValueError)         what was passed to send, step or reset
@@ -17,7 +17,7 @@
     │   ├── NeedsResetError                          the episode is over and autoreset is off
     │   ├── ClosedError                              the pool is closed
     │   ├── ForkedError                              the pool belongs to the parent process
-    │   ├── ConcurrentUseError                       another thread is inside the pool
+    │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
@@ -64,7 +64,7 @@ class StepmillError(Exception):
 
 
 class ConfigError(StepmillError, ValueError):
-    """An argument of ``make`` that cannot be."""
+    """An argument of ``make`` or a seed that cannot be."""
 
 
 class UnknownEnvError(ConfigError, KeyError):
@@ -120,7 +120,7 @@ class ForkedError(UsageError):
 
 
 class ConcurrentUseError(UsageError):
-    """Another thread is inside the pool."""
+    """Another call is inside the pool: of another thread, or the one that led to this one."""
 
 
 class UnsupportedError(UsageError, NotImplementedError):

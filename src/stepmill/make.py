@@ -26,7 +26,8 @@ __all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
 
 EnvType = Literal["gymnasium", "gym", "dm"]
 
-_open_pools: weakref.WeakSet[Any] = weakref.WeakSet()
+# Engines, not views: one may outlive its view, where somebody kept a method of it.
+_open_cores: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @overload
@@ -67,13 +68,13 @@ def make(
         env_type: The interface: ``"gymnasium"``, ``"gym"`` or ``"dm"``.
         num_envs: How many envs.
         batch_size: How many results make a batch; fewer than ``num_envs`` is async mode.
-        num_threads: Threads that step native envs, the calling one included; ``min(batch_size, cores)``
-            by default.
+        num_threads: Threads that step native envs, the calling one counted where it helps;
+            ``min(batch_size, cores)`` by default.
         num_workers: For worker processes.
         seed: Env i is seeded with ``seed + i``; or a list, one an env.
         backend: ``"thread"`` (native envs on threads), ``"inline"`` (all in the calling thread) or
             ``"auto"``: threads for native envs, inline for Python ones.
-        autoreset: ``"next_step"``, ``"same_step"`` or ``"disabled"``.
+        autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``.
         max_episode_steps: The time limit of an episode; the env's own by default.
         max_num_players: Rows that an env of many players may fill.
         thread_affinity_offset: The core that the first thread is bound to; -1 binds none.
@@ -115,9 +116,8 @@ def make(
     if spec is None:
         spec = _spec(source, settings, core.observation.space, core.action.space)
     threaded = isinstance(source, NativeSource) and settings.backend != "inline"
-    pool = _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
-    _open_pools.add(pool)
-    return pool
+    _open_cores.add(core)
+    return _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
 
 
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
@@ -227,5 +227,5 @@ def _view(env_type: EnvType) -> Any:
 def _close_open_pools() -> None:
     """Ends threads while the interpreter is still whole: of every pool, whatever one of them raises."""
     with ExitStack() as stack:
-        for pool in list(_open_pools):
-            stack.callback(pool.close)
+        for core in list(_open_cores):
+            stack.callback(core.close)

@@ -8,6 +8,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from stepmill.errors import ConfigError, UnknownEnvError
@@ -53,6 +54,9 @@ def register(
         raise ConfigError(f"register({id!r}): expected either a factory or native=..., got both or neither")
     if factory is not None and not callable(factory):
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
+    limit = max_episode_steps
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
+        raise ConfigError(f"register({id!r}): max_episode_steps: expected a whole number >= 1 or None, got {limit!r}")
     _records[id] = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
     _tell_gymnasium(id)
 
@@ -83,6 +87,8 @@ def find(id: str) -> EnvRecord:
     try:
         spec = gymnasium_spec(id)
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and not _is_named_in(id, error.name):
+            raise  # the module is there, and misses another one
         known = {*_records, *gymnasium.registry}
         near = difflib.get_close_matches(id, known, n=4, cutoff=0.5)
         hint = f", did you mean {' or '.join(near)}?" if near else ""
@@ -95,6 +101,11 @@ def find(id: str) -> EnvRecord:
         max_episode_steps=spec.max_episode_steps,
         reward_threshold=spec.reward_threshold,
     )
+
+
+def _is_named_in(id: str, module: str | None) -> bool:
+    """Whether ``module`` is the one before the colon of an id, or a package that holds it."""
+    return module is not None and f"{id.rpartition(':')[0]}.".startswith(f"{module}.")
 
 
 def gymnasium_spec(id: str) -> Any:
@@ -131,4 +142,4 @@ class GymnasiumFactory:
             return None
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return None
-        return [*parameters, "render_mode", "disable_env_checker"]
+        return list(dict.fromkeys([*parameters, "render_mode", "disable_env_checker"]))

@@ -14,6 +14,8 @@ namespace stepmill {
 
 class CartPole {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() { return {{"sutton_barto_reward", false}}; }
 
   static constexpr const char* kResetOptions[] = {"low", "high", nullptr};

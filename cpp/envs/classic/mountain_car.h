@@ -12,6 +12,8 @@ namespace stepmill {
 
 class MountainCar {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() { return {{"goal_velocity", 0.0}}; }
 
   static constexpr const char* kResetOptions[] = {"low", "high", nullptr};

@@ -16,6 +16,8 @@ namespace stepmill {
 
 class Pendulum {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() { return {{"g", 10.0}}; }
 
   // The largest initial angle and angular velocity.

@@ -18,6 +18,10 @@ namespace stepmill {
 
 class Template {
  public:
+  // The methods below only compute, so the calling thread may run them itself. Leave this out in an
+  // env that may wait for something.
+  static constexpr bool kNeverBlocks = true;
+
   // Configuration: what `make("Template-v0", length=20)` may set, each key with its default. The
   // default also fixes the type: bool, std::int64_t, double, std::string or Reals. Leave this out
   // if there is nothing to set.

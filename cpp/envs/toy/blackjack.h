@@ -9,6 +9,8 @@ namespace stepmill {
 
 class Blackjack {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() {
     return {{"natural", false},  // a natural that wins pays 1.5
             {"sab", false}};     // rules of Sutton and Barto; overrides `natural`

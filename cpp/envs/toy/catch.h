@@ -11,6 +11,8 @@ namespace stepmill {
 
 class Catch {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() {
     return {{"height", std::int64_t{10}}, {"width", std::int64_t{5}}};
   }

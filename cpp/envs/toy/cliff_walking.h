@@ -11,6 +11,8 @@ namespace stepmill {
 
 class CliffWalking {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() { return {{"is_slippery", false}}; }
 
   static EnvSpec spec(const Config&) {

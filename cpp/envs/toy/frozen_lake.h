@@ -14,6 +14,8 @@ namespace stepmill {
 
 class FrozenLake {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() {
     return {{"desc", std::string()},         // rows joined by newlines; empty: take map_name
             {"map_name", std::string("4x4")},  // empty: a random map

@@ -13,6 +13,8 @@ namespace stepmill {
 
 class Taxi {
  public:
+  static constexpr bool kNeverBlocks = true;
+
   static std::vector<ConfigItem> configuration() {
     return {{"is_rainy", false},
             {"fickle_passenger", false},

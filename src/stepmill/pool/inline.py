@@ -7,12 +7,13 @@ loop takes the queued envs one by one and writes the row of each.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -24,9 +25,42 @@ from stepmill.pool.infos import ENGINE_KEYS, add_info
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.source import PythonSource
 from stepmill.pool.stepper import EnvStepper, ResetRequest, Row
-from stepmill.spaces import FlatSpace, Tree, flatten, map_object_leaves, object_leaves
+from stepmill.spaces import FlatSpace, Tree, flatten, map_object_leaves, object_leaves, own_objects
 
 __all__ = ["InlinePool", "python_spaces"]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def one_at_a_time(
+    method: Callable[Concatenate[InlinePool, P], R],
+) -> Callable[Concatenate[InlinePool, P], R]:
+    """Refuses a call while another one is inside the pool: of another thread, of an env or a signal handler."""
+
+    @functools.wraps(method)
+    def guarded(self: InlinePool, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._core.check_usable()
+        inside, call = self._inside, [threading.get_ident()]
+        try:
+            if (other := inside.setdefault("call", call)) is not call:  # looks and enters in one step
+                raise ConcurrentUseError(_REFUSALS[other[0] == call[0]])
+            return method(self, *args, **kwargs)
+        finally:
+            # Nothing is called before the way is free again: Ctrl-C could come in between.
+            if inside and inside["call"] is call:
+                inside.clear()
+
+    return guarded
+
+
+_REFUSALS = {
+    False: "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or a pool for each "
+    "thread",
+    True: "this thread is inside this pool already: neither an env nor a signal handler can use the pool that runs it. "
+    "Wait until the call has returned",
+}
 
 
 class InlinePool:
@@ -45,6 +79,9 @@ class InlinePool:
         self.observation = flatten(first.observation_space)
         self.action = flatten(first.action_space)
         self._core = _core(self.observation, self.action, settings)
+        # Arrays are copied into the batch; what an env shows beside them would stay the env's.
+        tree = self.observation.tree
+        own = functools.partial(own_objects, tree) if self.observation.object_spaces else None
         self._steppers = [
             EnvStepper(
                 env,
@@ -53,6 +90,7 @@ class InlinePool:
                 source.envs[i].max_episode_steps,
                 settings.seeds[i],
                 self._core.check_observation,
+                own,
                 settings.on_error == "restart",
             )
             for i, env in enumerate(self._envs)
@@ -62,7 +100,7 @@ class InlinePool:
         self._rows: dict[int, Row] = {}
         self._object_actions: dict[int, list[Any]] = {}
         self._result_ids: list[int] = []
-        self._use = OneThread(self._core)
+        self._inside: dict[str, list[int]] = {}
         self._pid = os.getpid()
 
     @staticmethod
@@ -86,20 +124,20 @@ class InlinePool:
 
     # ---- send and recv -----------------------------------------------------------------------
 
+    @one_at_a_time
     def send(self, action: Any, env_id: Any = None) -> None:
-        with self._use:
-            self._send(action, env_id)
+        self._send(action, env_id)
 
+    @one_at_a_time
     def recv(self, timeout: float | None = None) -> Any:
-        with self._use:
-            self._work(timeout)
-            return self._finish()
+        self._work(timeout)
+        return self._finish()
 
-    def step(self, action: Any, env_id: Any = None) -> Any:
-        with self._use:
-            self._send(action, env_id)
-            self._work()
-            return self._finish()
+    @one_at_a_time
+    def step(self, actions: Any, env_id: Any = None) -> Any:
+        self._send(actions, env_id)
+        self._work()
+        return self._finish()
 
     def _send(self, action: Any, env_id: Any) -> None:
         objects = self._read_objects(action, env_id) if self.action.object_spaces else {}
@@ -135,7 +173,7 @@ class InlinePool:
         observation = row.observation
         if observation is None:  # failed: the last good one where failures are borne, else zeros
             keep = self._settings.on_error == "restart" and stepper.last_observation is not None
-            observation = row.observation = stepper.last_observation if keep else self._zeros
+            observation = row.observation = stepper.show_last() if keep else self._zeros
         self._rows[env_id] = row
         self._core.write_row(
             env_id,
@@ -207,10 +245,11 @@ class InlinePool:
 
     # ---- reset -------------------------------------------------------------------------------
 
+    @one_at_a_time
     def send_reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
-        with self._use:
-            self._queue_reset(env_id, seeds, options, gather=False)
+        self._queue_reset(env_id, seeds, options, gather=False)
 
+    @one_at_a_time
     def reset(
         self,
         env_id: Any,
@@ -218,17 +257,16 @@ class InlinePool:
         options: dict[str, Any] | None,
         mask: np.ndarray | None = None,
     ) -> Any:
-        with self._use:
-            if env_id is None and mask is None:
-                self._drain()
-            self._queue_reset(env_id, seeds, options, gather=True, mask=mask)
-            self._work()
-            try:
-                result = self._finish()
-            except EnvError as error:
-                error.batch = (error.batch[0], error.batch[4])
-                raise
-            return result[0], result[4]
+        if env_id is None and mask is None:
+            self._drain()
+        self._queue_reset(env_id, seeds, options, gather=True, mask=mask)
+        self._work()
+        try:
+            result = self._finish()
+        except EnvError as error:
+            error.batch = (error.batch[0], error.batch[4])
+            raise
+        return result[0], result[4]
 
     def _queue_reset(
         self,
@@ -255,20 +293,23 @@ class InlinePool:
 
     # ---- the envs themselves -----------------------------------------------------------------
 
+    @one_at_a_time
     def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         out = []
         for env_id in env_ids:
-            attribute = self.get_attr(name, [env_id])[0]
+            attribute = self._attribute(env_id, name)
             out.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return out
 
+    @one_at_a_time
     def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
-        out = []
-        for env_id in env_ids:
-            env = self._envs[env_id]
-            out.append(env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name))
-        return out
+        return [self._attribute(env_id, name) for env_id in env_ids]
 
+    def _attribute(self, env_id: int, name: str) -> Any:
+        env = self._envs[env_id]
+        return env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
+
+    @one_at_a_time
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         for env_id, value in zip(env_ids, values, strict=True):
             env = self._envs[env_id]
@@ -277,6 +318,7 @@ class InlinePool:
             else:
                 setattr(env, name, value)
 
+    @one_at_a_time
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = []
         for env_id in env_ids:
@@ -296,9 +338,9 @@ class InlinePool:
     def in_flight_count(self) -> int:
         return self._core.in_flight_count
 
+    @one_at_a_time
     def check_usable(self) -> None:
-        with self._use:
-            pass
+        """Raises where the pool cannot be used: it is closed, the parent's, or busy."""
 
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
@@ -309,8 +351,7 @@ class InlinePool:
         if os.getpid() != self._pid:
             self._core.close()  # the envs are the parent's
             return
-        with self._use:
-            self._core.close()
+        self._end()
         errors = []
         for env_id, env in enumerate(self._envs):
             try:
@@ -321,24 +362,14 @@ class InlinePool:
         if errors:
             raise EnvError.gather(errors)
 
+    @one_at_a_time
+    def _end(self) -> None:
+        self._core.close()
 
-class OneThread:
-    """Lets one thread at a time into a pool that may be used, and refuses a second one."""
-
-    def __init__(self, core: _native.Pool) -> None:
-        self._core = core
-        self._inside: dict[str, int] = {}  # setdefault looks and enters in one step
-
-    def __enter__(self) -> None:
-        self._core.check_usable()
-        if self._inside.setdefault("thread", threading.get_ident()) != threading.get_ident():
-            raise ConcurrentUseError(
-                "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or a pool for "
-                "each thread"
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._inside.clear()
+    def __del__(self) -> None:
+        """Ends with its last user: the view, or one of its methods that somebody kept."""
+        with contextlib.suppress(Exception):  # nobody is there to hear of it; or it was never built
+            self.close()
 
 
 def check_timeout(timeout: Any) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnsupportedError
+from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.spaces import Tree, native_tree, space_of
 
@@ -30,7 +30,6 @@ class NativeSource:
     observation_tree: Tree
     action_tree: Tree
     max_num_players: int
-    info_keys: tuple[str, ...]
     max_episode_steps: int | None
     reward_threshold: float | None
 
@@ -183,7 +182,6 @@ def _native_source(
         observation_tree=observation_tree,
         action_tree=action_tree,
         max_num_players=spec["max_num_players"],
-        info_keys=tuple(leaf["name"] for leaf in spec["info"]),
         max_episode_steps=max_episode_steps or record.max_episode_steps,
         reward_threshold=record.reward_threshold,
     )
@@ -191,18 +189,20 @@ def _native_source(
 
 def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each different configuration once: thousands of envs usually share one."""
-    out: list[dict[str, Any]] = []
-    for one in configs:
-        if not any(one == seen for seen in out):
-            out.append(one)
-    return out
+    return list({tuple(sorted((key, repr(value)) for key, value in one.items())): one for one in configs}.values())
 
 
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> PythonEnv:
     if isinstance(task, str):
         record = find(task)
         if record.factory is None:  # a native id that must run as Python: Gymnasium's env of that name
-            record = find(f"gymnasium:{task}")
+            try:
+                record = find(f"gymnasium:{task}")
+            except UnknownEnvError:
+                raise UnsupportedError(
+                    f"{task} is native only: there is no Python env of that name, and a pool with several kinds of "
+                    "envs, or one that renders, runs Python envs"
+                ) from None
         given = {**record.config, **config}
         limit = max_episode_steps or record.max_episode_steps
         assert record.factory is not None

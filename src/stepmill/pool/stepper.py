@@ -6,7 +6,7 @@ this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -62,7 +62,8 @@ class EnvStepper:
         autoreset: str,
         max_episode_steps: int | None,
         seed: int,
-        check: Any,
+        check: Callable[[int, Any], None],
+        own: Callable[[Any], Any] | None,
         keep_last: bool,
     ) -> None:
         self.env = env
@@ -71,6 +72,7 @@ class EnvStepper:
         self._autoreset = autoreset
         self._limit = max_episode_steps
         self._check = check  # raises where the observation does not fit the space
+        self._own = own or _as_it_is  # an observation whose objects the env cannot change any more
         self._next_reset = ResetRequest(seed=seed)
         self._elapsed = 0
         self._return = 0.0
@@ -100,7 +102,7 @@ class EnvStepper:
         where = "reset"
         look, self._look = self._look, False
         if look and self.last_observation is not None:
-            return Row(self.last_observation, elapsed=self._elapsed)
+            return Row(self.show_last(), elapsed=self._elapsed)
         try:
             if self.phase is not Phase.LIVE:
                 row = Row()
@@ -116,28 +118,36 @@ class EnvStepper:
         observation, info = self.env.reset(seed=request.seed, options=request.options)
         self._check(self.env_id, observation)
         _check_info(info)
+        shown = self._own(observation)
         self._next_reset = ResetRequest()
         self.phase = Phase.LIVE
         self._elapsed = 0
         self._return = 0.0
         self._episode += 1
-        row.observation, row.info, row.elapsed = observation, info, 0
-        self.last_observation = snapshot(observation) if self._keep_last else observation
+        row.observation, row.info, row.elapsed = shown, info, 0
+        self._keep(observation)
 
     def _step(self, action: Any) -> Row:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._check(self.env_id, observation)
         _check_info(info)
-        row = Row(observation, float(reward), bool(terminated), bool(truncated), info)
+        row = Row(self._own(observation), float(reward), bool(terminated), bool(truncated), info)
         self._elapsed += 1
         self._return += row.reward
         row.truncated = row.truncated or self._elapsed == self._limit
         row.elapsed = self._elapsed
         self._failures = 0
-        self.last_observation = snapshot(observation) if self._keep_last else observation
+        self._keep(observation)
         if row.terminated or row.truncated:
             self._end(row)
         return row
+
+    def _keep(self, observation: Any) -> None:
+        self.last_observation = snapshot(self._own(observation)) if self._keep_last else observation
+
+    def show_last(self) -> Any:
+        """The last observation once more: for another batch, so with objects of its own."""
+        return self._own(self.last_observation)
 
     def _end(self, row: Row) -> None:
         row.ended = True
@@ -171,6 +181,10 @@ class EnvStepper:
             f"{type(error).__name__}: {error}",
             error,
         )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def snapshot(value: Any) -> Any:

@@ -213,7 +213,3 @@ class PoolView:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "closed", True):  # True: it was never built
-            self.close()

@@ -1,7 +1,8 @@
 """The dm view: ``dm_env.TimeStep`` with a row an env.
 
 Every env runs through ``FIRST → MID → ... → LAST ⇢ FIRST``; the fields of a batch's TimeStep are arrays,
-so its envs stand at different points of that line.
+so its envs stand at different points of that line. Under ``autoreset="same_step"`` the row of a LAST already
+holds the first observation of the next episode, so after the first reset no batch shows FIRST.
 """
 
 from __future__ import annotations
@@ -62,11 +63,14 @@ class DmPool(PoolView):
     def reset(
         self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> dm_env.TimeStep:
-        """Resets all envs, or those of ``env_id`` in that order: FIRST, reward 0, discount 1."""
+        """Resets all envs, or those of ``env_id`` in that order: FIRST, reward 0, discount 1.
+
+        ``options["reset_mask"]`` chooses envs; the rows of the others show where they stand: MID, or FIRST.
+        """
         try:
-            return _first(*self._reset(env_id, seed, options))
+            return _begun(*self._reset(env_id, seed, options))
         except EnvError as error:
-            error.batch = error.batch and _first(*error.batch)
+            error.batch = error.batch and _begun(*error.batch)
             raise
 
     def step(self, action: Any, env_id: Any = None) -> dm_env.TimeStep:
@@ -87,12 +91,10 @@ def _observation(obs: Any, info: dict[str, Any]) -> Observation:
     return Observation(obs, info["env_id"], info["elapsed_step"], Players(info["players"]["env_id"]), info)
 
 
-def _first(obs: Any, info: dict[str, Any]) -> dm_env.TimeStep:
-    rows = len(info["env_id"])
-    players = len(info["players"]["env_id"])
-    return dm_env.TimeStep(
-        np.full(rows, _FIRST), np.zeros(players, np.float32), np.ones(rows, np.float32), _observation(obs, info)
-    )
+def _begun(obs: Any, info: dict[str, Any]) -> dm_env.TimeStep:
+    step_type = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
+    reward = np.zeros(len(info["players"]["env_id"]), np.float32)
+    return dm_env.TimeStep(step_type, reward, np.ones(len(step_type), np.float32), _observation(obs, info))
 
 
 def _translate(result: Any) -> dm_env.TimeStep:

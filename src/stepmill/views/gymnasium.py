@@ -67,3 +67,6 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[overrid
     def close(self, **kwargs: Any) -> None:
         """Ends the pool's threads and frees its memory, but for the batches you still hold."""
         PoolView.close(self)
+
+    def __del__(self) -> None:
+        """Does nothing, where ``VectorEnv`` closes: whoever kept ``pool.step`` goes on, and the engine ends itself."""
