@@ -149,8 +149,11 @@ void PoolObject::wait(std::optional<double> timeout) {
     if (end) {
       const auto left = *end - Clock::now();
       if (left <= nanoseconds(0))
-        raise("RecvTimeoutError", "recv(timeout=" + std::to_string(*timeout) + "): expected " +
-                                      std::to_string(pool_->expected()) + " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
+        raise("RecvTimeoutError",
+              "recv(timeout=" + std::to_string(*timeout) + "): expected " +
+                  std::to_string(pool_->expected()) +
+                  " envs within that time, but the batch is not complete. They stay in flight: call "
+                  "recv() again");
       most = std::min<nanoseconds>(most, left);
     }
     {

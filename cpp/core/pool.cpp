@@ -14,9 +14,9 @@ constexpr double kAloneNs = 14'000;
 constexpr double kChunkNs = 12'000, kLeastChunkNs = 2'000;
 // Work that justifies one more thread.
 constexpr double kShareNs = 8'000;
-// An env slower than this takes its slot only when its step is done, and is not stepped by the
-// caller: a batch may be ready before it.
+// An env slower than this is not stepped by the caller: a batch may be ready before it.
 constexpr double kSlowNs = 200'000;
+// One slower than this takes its slot only when its step is done: the open batch must not wait for it.
 constexpr double kLateNs = 20'000;
 // Cost assumed of an env that was never measured.
 constexpr double kUnknownNs = 1'000;
@@ -27,7 +27,8 @@ constexpr auto kCallerSpin = microseconds(40);
 
 }  // namespace
 
-// Carries a claim made after a slow step from the stepper back to `run_one_late`.
+// What the stepper calls back into: carries a claim made after a slow step to `run_claimed`, and
+// failures to the pool.
 struct Chunk {
   Pool& pool;
   Buffer* buffer = nullptr;

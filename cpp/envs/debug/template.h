@@ -42,9 +42,9 @@ class Template {
                                   std::to_string(options.get(0, 0.0)));
   }
 
-  // Many players: `make(..., max_num_players=3)` arrives as the configuration key of that name. Each has rows of its own in observation, action and reward, and the env writes
-  // the rewards itself. Leave this out in an env of one player: the engine then takes
-  // `Outcome::reward`.
+  // Many players: `make(..., max_num_players=3)` arrives as the configuration key of that name. Each
+  // has rows of its own in observation, action and reward, and the env writes the rewards itself.
+  // Leave this out in an env of one player: the engine then takes `Outcome::reward`.
   static constexpr bool kManyPlayers = true;
 
   // The arrays, from the configuration alone: `make_spec` calls this without building an env. It is
