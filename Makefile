@@ -38,6 +38,7 @@ test-cpp: build/tests/.built
 
 bench: install
 	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"
+	-$(BIN)/pip install --quiet "torch==2.13.0" "stable-baselines3>=2.9" "tianshou>=2.0"  # who is missing is left out
 	$(BIN)/python -m benchmarks
 
 lint: install

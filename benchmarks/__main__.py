@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
-from benchmarks import machine, tables
+from benchmarks import machine, python_parts, tables
 from benchmarks.contestants import envpool_version
 from benchmarks.parts import PARTS
 from benchmarks.timing import Effort
@@ -85,6 +85,8 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> dict[s
     )
     if envpool_version() is None:
         console.print("EnvPool is not installed: its columns stay empty (pip install 'stepmill[bench]')")
+    if any(part in python_parts.PARTS for part in options.parts):
+        python_parts.announce(console.print)
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}, "effort": {}}
     results = {"machine": machine.describe(), "effort": before["effort"], "parts": before["parts"]}
     path.parent.mkdir(parents=True, exist_ok=True)

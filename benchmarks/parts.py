@@ -10,15 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bare
-from benchmarks.contestants import (
-    Contestant,
-    envpool_has,
-    envpool_pool,
-    gymnasium_envs,
-    stepmill_pool,
-)
+from benchmarks import bare, python_parts
+from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.machine import cores
+from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved, percentiles, steps_per_second
 
 CARTPOLE = "CartPole-v1"
@@ -144,6 +139,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "envs": envs,
     "scaling": scaling,
     "imports": imports,
+    **python_parts.PARTS,
 }
 
 

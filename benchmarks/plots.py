@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from benchmarks.python_contestants import LABELS
 from benchmarks.tables import Results, bare_rate, count_envs, number, three_digits, time_of
 
 
@@ -233,12 +234,61 @@ def scaling(results: Results, theme: Theme) -> Figure:
     return figure
 
 
+def python(results: Results, theme: Theme) -> Figure:
+    """A panel for each env: how far each contestant comes towards what the cores could give."""
+    part = results["parts"]["python"]
+    names = [name for name in PYTHON_BARS if any(name in row for row in part)]
+    figure, panels = pyplot.subplots(2, 3, figsize=(9, 5.2), sharey=True, layout="constrained")
+    figure.suptitle("Python envs: steps per second\n", x=0.01, ha="left", fontweight="bold", fontsize=12)
+    note = f"{place(results)}; {versions(results, python=True)}; random actions"
+    figure.text(0.01, 0.915, note, fontsize=8.5, va="bottom")
+    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
+    for axes, row in zip(panels.flat, part, strict=True):
+        _python_panel(axes, row, names, results["machine"]["cores"], theme)
+    return figure
+
+
+def _python_panel(axes: Axes, row: dict[str, Any], names: Sequence[str], cores: int, theme: Theme) -> None:
+    """Bars, and a line at what the cores could give."""
+    most = cores * row["bare"]["steps_per_s"]
+    for y, name in enumerate(names):
+        if name not in row:
+            continue
+        rate, ours = row[name]["steps_per_s"], name == "auto"
+        axes.barh(y, rate, height=0.62, color=theme.stepmill if ours else theme.gymnasium)
+        inside = rate > 0.72 * most  # beside the bar it would cross the line
+        axes.annotate(
+            number(rate),
+            (rate, y),
+            (-5 if inside else 5, 0),
+            textcoords="offset points",
+            ha="right" if inside else "left",
+            va="center_baseline",
+            fontsize=8.5,
+            color=theme.background if inside else theme.text,
+            fontweight="bold" if ours else "normal",
+        )
+    axes.axvline(most, ymax=0.99, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_title(f"{PYTHON_TITLES[row['env']]}, {row['num_envs']} envs", loc="left", fontsize=10)
+    axes.set_yticks(range(len(names)), [LABELS[name] for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.6)
+    axes.set_xlim(0, most * 1.12)
+    axes.set_xticks([most], [f"{cores} x bare loop: {number(most)}"], fontsize=8.5, color=theme.muted, ha="right")
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.spines["bottom"].set_visible(False)
+
+
+PYTHON_TITLES = {"cartpole": "CartPole-v1", "busy": "100 µs of work", "frame": "100 µs and a frame"}
+PYTHON_BARS = ("auto", "gymnasium_sync", "gymnasium_async", "sb3", "tianshou")
+
 # Each needs one part of the results.
 PLOTS: dict[str, tuple[str, Callable[[Results, Theme], Figure]]] = {
     "throughput": ("sync", throughput),
     "envs": ("envs", envs),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),
+    "python": ("python", python),
 }
 
 
@@ -279,15 +329,24 @@ def _figure(results: Results, title: str, size: tuple[float, float], *, gymnasiu
 
 def subtitle(results: Results, gymnasium: bool) -> str:
     """On what, and with which versions."""
+    leave = () if gymnasium else ("gymnasium",)
+    return f"{place(results)}; {versions(results, leave=leave)}; random actions; log scale"
+
+
+def place(results: Results) -> str:
     machine = results["machine"]
-    cpu = machine["cpu"] or machine["architecture"]
-    versions = [f"{name} {machine['packages'][key]}" for key, name in VERSIONED if machine["packages"].get(key)]
-    if not gymnasium:
-        versions = [version for version in versions if not version.startswith("Gymnasium")]
-    return f"{machine['cores']} cores, {cpu}; {', '.join(versions)}; random actions; log scale"
+    return f"{machine['cores']} cores, {machine['cpu'] or machine['architecture']}"
+
+
+def versions(results: Results, *, python: bool = False, leave: Sequence[str] = ()) -> str:
+    """Of those that take part in the comparison: of Python envs, or of native ones."""
+    packages = results["machine"]["packages"]
+    named = PYTHON_VERSIONED if python else VERSIONED
+    return ", ".join(f"{label} {packages[key]}" for key, label in named if packages.get(key) and key not in leave)
 
 
 VERSIONED = (("stepmill", "stepmill"), ("envpool", "EnvPool"), ("gymnasium", "Gymnasium"))
+PYTHON_VERSIONED = (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("tianshou", "Tianshou"))
 
 
 def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]]) -> None:

@@ -50,7 +50,7 @@ def block(name: str, all_results: Sequence[Results], folder: Path, images: Path)
 def _table(name: str, results: Results) -> str | None:
     if not results["parts"].get(name):
         return None
-    return f"{_machine(results)}\n\n{tables.TABLES[name](results).markdown()}"
+    return f"{_machine(name, results)}\n\n{tables.TABLES[name](results).markdown()}"
 
 
 def _plot(name: str, results: Results, folder: Path, images: Path) -> str | None:
@@ -67,9 +67,8 @@ def _plot(name: str, results: Results, folder: Path, images: Path) -> str | None
     )
 
 
-def _machine(results: Results) -> str:
+def _machine(name: str, results: Results) -> str:
     machine = results["machine"]
-    packages = machine["packages"]
-    versions = ", ".join(f"{label} {packages[key]}" for key, label in plots.VERSIONED if packages.get(key))
+    versions = plots.versions(results, python=name.startswith("python"))
     cpu = machine["cpu"] or machine["architecture"]
     return f"{machine['cores']} cores, {cpu}; {versions}; Python {machine['python']}; {machine['date']}:"

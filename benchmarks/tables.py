@@ -10,6 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from benchmarks.python_contestants import LABELS
+
 Results = dict[str, Any]
 
 
@@ -34,7 +36,7 @@ class Table:
         console.print(f"\n[bold]{self.title}[/]", soft_wrap=True)
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i == 0 else "right")
+            table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
         for row in self.rows:
             table.add_row(*row)
         console.print(table)
@@ -139,6 +141,52 @@ def imports(results: Results) -> Table:
     return Table("imports", "Import in a fresh interpreter", ("module", "time"), rows)
 
 
+def python(results: Results) -> Table:
+    """A row for each contestant, then the ratios."""
+    part = results["parts"]["python"]
+    rows = [(label, *(rate(row.get(name)) for row in part)) for name, label in LABELS.items() if _any(part, name)]
+    if any(row.get("auto", {}).get("backend") for row in part):
+        rows.append(("stepmill chose", *(row.get("auto", {}).get("backend") or MISSING for row in part)))
+    for key, label in PYTHON_RATIOS.items():
+        if _any(part, key):
+            shown = [row.get(key) for row in part]
+            rows.append((label, *(MISSING if x is None else _ratio_or_share(key, x) for x in shown)))
+    columns = ("", *(row["case"] for row in part))
+    return Table("python", "Python envs and how many, steps per second", columns, rows)
+
+
+def python_start(results: Results) -> Table:
+    part = results["parts"]["python-start"]
+    rows = [(label, f"{part[name]['seconds']:.2f} s") for name, label in LABELS.items() if name in part]
+    return Table("python-start", "64 Python CartPoles, import to first batch", ("", "start-up"), rows)
+
+
+def python_memory(results: Results) -> Table:
+    part = results["parts"]["python-memory"]
+    rows = [
+        (label, f"{part[name]['bytes'] / 1e6:,.0f} MB", str(part[name]["processes"]))
+        for name, label in LABELS.items()
+        if name in part
+    ]
+    return Table("python-memory", "64 Python CartPoles, memory of all processes", ("", "memory", "processes"), rows)
+
+
+def python_async(results: Results) -> Table:
+    rows = [
+        (
+            LABELS[row["name"]],
+            rate(row["even"]),
+            rate(row["work"]),
+            f"{row['work_of_even']:.0%}",
+            rate(row["wait"]),
+            f"{row['wait_of_even']:.0%}",
+        )
+        for row in results["parts"]["python-async"]
+    ]
+    columns = ("", "all alike", "one works 20x longer", "of all alike", "one waits 20x longer", "of all alike")
+    return Table("python-async", "Python envs of 100 µs, 64, 32 a batch, steps per second", columns, rows)
+
+
 TABLES = {
     "sync": sync,
     "async": async_,
@@ -148,8 +196,20 @@ TABLES = {
     "scaling": scaling,
     "bare": bare,
     "imports": imports,
+    "python": python,
+    "python-start": python_start,
+    "python-memory": python_memory,
+    "python-async": python_async,
 }
 
+# What stepmill reaches with its defaults, over what others do or what the cores could give.
+PYTHON_RATIOS = {
+    "over_async": "over Gymnasium Async",
+    "over_parallel": "over best parallel",
+    "over_best": "over best peer",
+    "of_bare": "of cores x bare",
+    "of_better": "of better backend",
+}
 NAMES = {"stepmill": "stepmill", "envpool": "EnvPool"}
 MISSING = "–"
 
@@ -175,6 +235,14 @@ def rate(result: dict[str, Any] | None) -> str:
 
 def ratio(row: dict[str, Any]) -> str:
     return f"{three_digits(row['ratio'])}x" if "ratio" in row else MISSING
+
+
+def _ratio_or_share(key: str, value: float) -> str:
+    return f"{value:.0%}" if key.startswith("of_") else f"{three_digits(value)}x"
+
+
+def _any(part: Sequence[dict[str, Any]], key: str) -> bool:
+    return any(key in row for row in part)
 
 
 def count_envs(count: int) -> str:

@@ -9,6 +9,8 @@
 #include "bindings/config_input.h"
 #include "bindings/errors.h"
 #include "bindings/pool_object.h"
+#include "bindings/worker_object.h"
+#include "core/local_pool.h"
 #include "core/wait.h"
 #include "envs/classic/numpy_float32.h"
 
@@ -23,36 +25,138 @@ bool import_numpy() {
   return true;
 }
 
-PoolObject* make_pool(nb::object env_class, nb::list configs, nb::object spec, nb::object observation_tree,
-                      nb::object action_tree, nb::list seeds, int num_envs, int batch_size, int num_threads,
-                      int affinity_offset, int autoreset, int max_episode_steps, bool reward_is_float32,
-                      bool keep_last_observation, int bounds, nb::object on_faults) {
-  PoolObject::Arguments a;
-  a.observation_tree = TreeNode(observation_tree);
-  a.action_tree = TreeNode(action_tree);
-  if (env_class.is_none()) {
-    a.spec = read_spec(spec);
-  } else {
-    a.table = find_table(env_class);
-    for (nb::handle config : configs) a.configs.push_back(read_config(*a.table, config));
-    a.spec = read_native_spec(*a.table, a.configs.at(0));
-  }
-  a.options.table = {num_envs, max_episode_steps, static_cast<sm_autoreset>(autoreset), reward_is_float32,
-                     keep_last_observation};
-  a.options.batch_size = batch_size;
-  a.options.num_threads = num_threads;
-  a.options.affinity_offset = affinity_offset;
-  a.bounds = static_cast<Bounds>(bounds);
-  a.on_faults = std::move(on_faults);
-  for (nb::handle seed : seeds) a.seeds.push_back(nb::cast<std::uint64_t>(seed));
+std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle configs, std::int32_t first_id) {
+  std::vector<Config> read;
+  for (nb::handle config : configs) read.push_back(read_config(table, config));
   try {
-    return new PoolObject(std::move(a));
+    return std::make_unique<EnvSet>(table, read, first_id);
   } catch (const BuildError& error) {
     nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
     nb::object value = type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor");
     PyErr_SetObject(type.ptr(), value.ptr());
     throw nb::python_error();
   }
+}
+
+// The keyword arguments of what is made here, by name.
+class Given {
+ public:
+  explicit Given(nb::kwargs arguments) : arguments_(std::move(arguments)) {}
+
+  nb::object operator[](const char* name) const { return nb::object(arguments_[name]); }
+  template <class T>
+  T get(const char* name) const {
+    return nb::cast<T>(arguments_[name]);
+  }
+
+ private:
+  nb::kwargs arguments_;
+};
+
+std::shared_ptr<PythonKind> read_kind(const Given& given, const EnvSpec& spec) {
+  auto kind = std::make_shared<PythonKind>(spec, TreeNode(given["observation_tree"]), TreeNode(given["action_tree"]));
+  kind->snapshot = given["snapshot"];
+  kind->objects_of = given["objects_of"];
+  kind->same_step = given.get<int>("autoreset") == SM_SAME_STEP;
+  return kind;
+}
+
+PoolOptions read_pool_options(const Given& given) {
+  PoolOptions options;
+  options.table = {given.get<int>("num_envs"), given.get<int>("max_episode_steps"),
+                   static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"),
+                   given.get<bool>("keep_last_observation")};
+  options.batch_size = given.get<int>("batch_size");
+  return options;
+}
+
+PoolObject::Arguments read_common(const Given& given) {
+  PoolObject::Arguments a;
+  a.observation_tree = TreeNode(given["observation_tree"]);
+  a.action_tree = TreeNode(given["action_tree"]);
+  a.bounds = static_cast<Bounds>(given.get<int>("bounds"));
+  a.on_rows = given["on_rows"];
+  for (nb::handle seed : given["seeds"]) a.seeds.push_back(nb::cast<std::uint64_t>(seed));
+  return a;
+}
+
+// The spec of a pool: described in Python, or by the env class.
+EnvSpec read_any_spec(const Given& given) {
+  nb::object env_class = given["env_class"];
+  if (env_class.is_none()) return read_spec(given["spec"]);
+  const sm_env_table& table = *find_table(env_class);
+  return read_native_spec(table, read_config(table, given["configs"][0]));
+}
+
+// Native envs on threads.
+PoolObject* make_native(nb::kwargs arguments) {
+  const Given given(std::move(arguments));
+  PoolObject::Arguments a = read_common(given);
+  PoolOptions options = read_pool_options(given);
+  options.num_threads = given.get<int>("num_threads");
+  options.affinity_offset = given.get<int>("affinity_offset");
+  a.table = find_table(given["env_class"]);
+  a.pool = std::make_unique<LocalPool>(build_native(*a.table, given["configs"], 0), read_any_spec(given), options);
+  return new PoolObject(std::move(a));
+}
+
+// Python envs in the calling thread.
+PoolObject* make_inline(nb::kwargs arguments) {
+  const Given given(std::move(arguments));
+  PoolObject::Arguments a = read_common(given);
+  PoolOptions options = read_pool_options(given);
+  options.num_threads = 0;
+  EnvSpec spec = read_any_spec(given);
+  auto kind = read_kind(given, spec);
+  kind->keep_last = options.table.keep_last_observation;
+  a.python.emplace(std::move(kind), given["envs"], given["limits"], 0);
+  a.pool = std::make_unique<LocalPool>(a.python->take_set(), std::move(spec), options);
+  return new PoolObject(std::move(a));
+}
+
+// Envs in worker processes, which are started elsewhere.
+PoolObject* make_process(nb::kwargs arguments) {
+  const Given given(std::move(arguments));
+  PoolObject::Arguments a = read_common(given);
+  const PoolOptions options = read_pool_options(given);
+  const auto limit = [&](const char* name) { return static_cast<std::uint64_t>(given.get<double>(name) * 1e9); };
+  const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
+  if (nb::object env_class = given["env_class"]; !env_class.is_none()) a.table = find_table(env_class);
+  auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
+                                            Deadlines{limit("step_timeout"), limit("reset_timeout")}, a.seeds,
+                                            given.get<int>("obituaries"));
+  a.processes = pool.get();
+  a.pool = std::move(pool);
+  a.on_attention = given["on_attention"];
+  return new PoolObject(std::move(a));
+}
+
+WorkerObject* make_worker(nb::kwargs arguments) {
+  const Given given(std::move(arguments));
+  WorkerObject::Arguments a;
+  a.arena = given.get<int>("arena");
+  a.outbox = given.get<int>("outbox");
+  a.worker = given.get<int>("worker");
+  a.incarnation = given.get<unsigned>("incarnation");
+  a.spec = read_any_spec(given);
+  a.plan.table = {given.get<int>("num_envs"), given.get<int>("max_episode_steps"),
+                  static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"), false};
+  a.plan.batch_size = given.get<int>("batch_size");
+  a.plan.process = {given.get<int>("num_workers"), given.get<bool>("keep_last_observation")};
+  a.plan.table_offset = given.get<std::uint64_t>("table_offset");
+  a.plan.process_offset = given.get<std::uint64_t>("process_offset");
+  a.read_mail = given["read_mail"];
+  a.write_note = given["write_note"];
+  a.answer = given["answer"];
+  const int first = given.get<int>("first_env");
+  if (nb::object env_class = given["env_class"]; !env_class.is_none()) {
+    a.native = build_native(*find_table(env_class), given["configs"], first);
+  } else {
+    auto kind = read_kind(given, a.spec);
+    kind->keep_last = a.plan.process.keep_last_observation;
+    a.python.emplace(std::move(kind), given["envs"], given["limits"], first);
+  }
+  return new WorkerObject(std::move(a));
 }
 
 // np.sin or np.cos of a float32 array, as one of our routines gives it: for the self-test at import.
@@ -92,31 +196,41 @@ NB_MODULE(_native, m) {
   m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
 
   nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable())
-      .def_static("make", &make_pool, nb::kw_only(), "env_class"_a.none(), "configs"_a, "spec"_a.none(),
-                  "observation_tree"_a, "action_tree"_a, "seeds"_a, "num_envs"_a, "batch_size"_a, "num_threads"_a,
-                  "affinity_offset"_a, "autoreset"_a, "max_episode_steps"_a, "reward_is_float32"_a,
-                  "keep_last_observation"_a, "bounds"_a, "on_faults"_a.none(), nb::rv_policy::take_ownership)
-      .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none())
+      .def_static("make_native", &make_native, nb::rv_policy::take_ownership)
+      .def_static("make_inline", &make_inline, nb::rv_policy::take_ownership)
+      .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
+      .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
-      .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none())
+      .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
       .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none())
       .def("close", &PoolObject::close)
       .def("check_usable", &PoolObject::check_usable)
+      .def("enter", &PoolObject::enter, "token"_a)
+      .def("leave", &PoolObject::leave, "token"_a)
       .def("stats", &PoolObject::stats)
       .def_prop_ro("closed", &PoolObject::closed)
+      .def_prop_ro("forked", &PoolObject::forked)
       .def_prop_ro("is_native", &PoolObject::is_native)
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
-      .def("next_env", &PoolObject::next_env)
-      .def("action_of", &PoolObject::action_of, "env"_a)
-      .def("check_observation", &PoolObject::check_observation, "env"_a, "observation"_a.none())
-      .def("write_row", &PoolObject::write_row, "env"_a, "observation"_a.none(), "reward"_a, "terminated"_a,
-           "truncated"_a, "elapsed"_a, "ended"_a, "episode_return"_a, "episode_length"_a, "needs_reset"_a,
-           "final_observation"_a.none())
-      .def("queue_external_reset", &PoolObject::queue_external_reset, "env_id"_a.none(), "gather"_a)
-      .def("ready", &PoolObject::ready)
-      .def("take_result", &PoolObject::take_result);
+      .def_prop_ro("last_ids", &PoolObject::last_ids)
+      .def_prop_ro("arena", &PoolObject::arena_descriptor)
+      .def("plan", &PoolObject::plan)
+      .def("admit", &PoolObject::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
+           "start_timeout"_a)
+      .def("to_restart", &PoolObject::to_restart)
+      .def("restart_failed", &PoolObject::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
+      .def("ask", &PoolObject::ask, "env_ids"_a, "questions"_a)
+      .def("ask_to_stop", &PoolObject::ask_to_stop)
+      .def("wait_stopped", &PoolObject::wait_stopped, "most"_a)
+      .def("kill", &PoolObject::kill);
+
+  nb::class_<WorkerObject>(m, "Worker")
+      .def_static("make", &make_worker, nb::rv_policy::take_ownership)
+      .def("run", &WorkerObject::run)
+      .def_prop_ro("running", &WorkerObject::running);
+  m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }
 
 }  // namespace stepmill

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "bindings/bytes.h"
 #include "bindings/errors.h"
 #include "bindings/forked.h"
 
@@ -32,21 +33,29 @@ std::optional<double> read_timeout(nb::handle timeout) {
   return seconds < kForever ? std::optional(seconds) : std::nullopt;
 }
 
-// Whose observation is being written: for messages.
-thread_local int owner_env = 0;
+// As Python's Fault takes it.
+nb::object fault_tuple(const Fault& f) {
+  return nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message), static_cast<int>(f.kind));
+}
 
 }  // namespace
 
-// Refuses a second thread.
+// Refuses a second call.
+void PoolObject::go_inside() {
+  const auto self = static_cast<std::uintptr_t>(PyThread_get_thread_ident());
+  std::uintptr_t other = 0;
+  if (inside_.compare_exchange_strong(other, self, std::memory_order_acquire)) return;
+  raise("ConcurrentUseError",
+        other == self ? "this thread is inside this pool already: neither an env nor a signal handler can use the pool "
+                        "that runs it. Wait until the call has returned"
+                      : "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or a pool "
+                        "for each thread");
+}
+
 class PoolObject::Entry {
  public:
-  explicit Entry(PoolObject& pool) : pool_(pool) {
-    if (pool.in_use_.exchange(true, std::memory_order_acquire))
-      raise("ConcurrentUseError",
-            "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or "
-            "a pool for each thread");
-  }
-  ~Entry() { pool_.in_use_.store(false, std::memory_order_release); }
+  explicit Entry(PoolObject& pool) : pool_(pool) { pool.go_inside(); }
+  ~Entry() { pool_.inside_.store(0, std::memory_order_release); }
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
 
@@ -54,36 +63,34 @@ class PoolObject::Entry {
   PoolObject& pool_;
 };
 
-// Guards a method: refuses a closed pool, a forked child and a second thread.
+// Guards a method: refuses a closed pool, a forked child and a second call.
 class PoolObject::Use {
  public:
   explicit Use(PoolObject& pool) : entry_(may_be_used(pool)) {}
 
- private:
   static PoolObject& may_be_used(PoolObject& pool) {
     if (pool.closed_) raise("ClosedError", "the pool is closed: make a new one");
     if (pool.forked())
       raise("ForkedError",
-            "the pool was made before a fork and belongs to the parent process: its threads do not "
-            "exist here. Make a pool in this process instead");
+            "the pool was made before a fork and belongs to the parent process: its threads and worker processes do "
+            "not serve this one. Make a pool in this process instead");
     return pool;
   }
 
+ private:
   const Entry entry_;
 };
 
 PoolObject::PoolObject(Arguments a)
-    : pool_(std::make_unique<Pool>(a.table, a.configs, std::move(a.spec), a.options)),
-      observation_tree_(a.observation_tree),
-      action_tree_(a.action_tree),
+    : pool_(std::move(a.pool)),
       table_(a.table),
-      on_faults_(std::move(a.on_faults)),
+      python_(std::move(a.python)),
+      processes_(a.processes),
+      on_rows_(std::move(a.on_rows)),
+      on_attention_(std::move(a.on_attention)),
       generation_(process_generation()) {
   input_.emplace(*pool_, std::move(a.action_tree), a.bounds);
   output_.emplace(*pool_, std::move(a.observation_tree));
-  leaf_offset_.push_back(0);
-  for (const Leaf& leaf : pool_->spec().observation)  // each aligned for any number
-    leaf_offset_.push_back((leaf_offset_.back() + static_cast<std::size_t>(leaf.row_bytes()) + 7) / 8 * 8);
   for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
     all_envs_.push_back(env);
     sm_reset_request& request = pool_->table().reset_request(env);
@@ -101,6 +108,17 @@ PoolObject::~PoolObject() {
 
 void PoolObject::check_usable() { const Use use(*this); }
 
+void PoolObject::enter(nb::handle token) {
+  Use::may_be_used(*this).go_inside();
+  token_ = token.ptr();
+}
+
+void PoolObject::leave(nb::handle token) {
+  if (token_ != token.ptr()) return;
+  token_ = nullptr;
+  inside_.store(0, std::memory_order_release);
+}
+
 bool PoolObject::forked() const { return generation_ != process_generation(); }
 
 // ---- send and recv -----------------------------------------------------------------------------
@@ -110,9 +128,17 @@ std::span<const std::int32_t> PoolObject::implied_envs() const {
   return pool_->is_async() ? last_ids_ : all_envs_;
 }
 
-void PoolObject::send(nb::handle action, nb::handle env_id) {
+nb::list PoolObject::last_ids() const {
+  nb::list out;
+  for (const std::int32_t env : last_ids_) out.append(env);
+  return out;
+}
+
+void PoolObject::send(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
-  pool_->send(input_->read(action, env_id, implied_envs()), false, false);
+  const auto envs = input_->read(action, env_id, implied_envs());
+  give_objects(objects);
+  start(envs, false, false);
 }
 
 nb::object PoolObject::recv(nb::handle timeout) {
@@ -123,12 +149,31 @@ nb::object PoolObject::recv(nb::handle timeout) {
   return finish(false);
 }
 
-nb::object PoolObject::step(nb::handle action, nb::handle env_id) {
+nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
-  pool_->send(input_->read(action, env_id, implied_envs()), false, true);
+  const auto envs = input_->read(action, env_id, implied_envs());
+  give_objects(objects);
+  start(envs, false, true);
   wait(std::nullopt);
   return finish(false);
 }
+
+void PoolObject::give_objects(nb::handle objects) {
+  if (objects.is_none()) return;
+  for (auto [env, value] : nb::borrow<nb::dict>(objects)) {
+    const auto id = nb::cast<std::int32_t>(env);
+    if (python_) python_->env(id).set_objects(nb::borrow(value));
+    else processes_->set_mail(id, bytes_of(value));
+  }
+}
+
+void PoolObject::start(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
+  pool_->send(envs, gather, recv_follows);
+  if (processes_ && processes_->wants_attention()) attend();
+}
+
+// Has worker processes started in place of those that are gone.
+void PoolObject::attend() { on_attention_(); }
 
 void PoolObject::require_something_in_flight() const {
   if (pool_->in_flight_count() == 0)
@@ -141,7 +186,8 @@ void PoolObject::wait(std::optional<double> timeout) {
   std::optional<Clock::time_point> end;
   if (timeout) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*timeout * 1e9));
   while (!pool_->ready()) {
-    if (pool_->is_brief()) {  // then the interpreter lock is kept
+    if (processes_ && processes_->wants_attention()) attend();
+    if (!python_ && pool_->is_brief()) {  // then the interpreter lock is kept
       pool_->work_or_wait(nanoseconds(0));
       continue;
     }
@@ -156,11 +202,17 @@ void PoolObject::wait(std::optional<double> timeout) {
                   "recv() again");
       most = std::min<nanoseconds>(most, left);
     }
-    {
+    if (python_) {  // its envs need the interpreter lock; what is no failure of theirs is raised on
+      pool_->work_or_wait(nanoseconds(0));
+      if (nb::object interrupt = std::move(python_->kind().interrupt); interrupt.is_valid()) {
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
+        throw nb::python_error();
+      }
+    } else {
       const nb::gil_scoped_release release;
       const auto slice = Clock::now() + most;
       do pool_->work_or_wait(most);
-      while (!pool_->ready() && Clock::now() < slice);
+      while (!pool_->ready() && Clock::now() < slice && !(processes_ && processes_->wants_attention()));
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
@@ -175,13 +227,33 @@ nb::object PoolObject::finish(bool is_reset) {
   steps_ += static_cast<std::uint64_t>(batch.rows);
   if (batch.any_ended)
     for (std::int32_t row = 0; row < batch.rows; ++row) episodes_ += c.ended[row];
+  nb::list notes = collect_notes(batch);
   nb::object result = is_reset ? output_->reset_result(std::move(batch), faults_)
                                : output_->step_result(std::move(batch), faults_);
-  if (faults_.empty()) return result;
+  if (faults_.empty() && nb::len(notes) == 0) return result;
   nb::list faults;
-  for (const Fault& f : faults_)
-    faults.append(nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message)));
-  return on_faults_(result, faults);
+  for (const Fault& f : faults_) faults.append(fault_tuple(f));
+  return on_rows_(result, notes, faults);
+}
+
+// What the rows of a batch have beside their arrays: (row, env, info, final info, objects, final objects,
+// exception, phase of it) for envs of this process, (row, env, bytes) for those of workers.
+nb::list PoolObject::collect_notes(const Batch& batch) {
+  nb::list notes;
+  if (!python_ && !processes_) return notes;
+  const std::int32_t* ids = batch.buffer->columns.c.env_id;
+  for (std::int32_t row = 0; row < batch.rows; ++row) {
+    if (processes_) {
+      const auto bytes = processes_->note(ids[row]);
+      if (!bytes.empty()) notes.append(nb::make_tuple(row, ids[row], to_bytes(bytes)));
+      continue;
+    }
+    const Note note = python_->env(ids[row]).take_note();
+    if (!note.empty())
+      notes.append(nb::make_tuple(row, ids[row], or_none(note.info), or_none(note.final_info), or_none(note.objects),
+                                  or_none(note.final_objects), or_none(note.error), note.phase));
+  }
+  return notes;
 }
 
 // ---- reset -------------------------------------------------------------------------------------
@@ -218,7 +290,8 @@ sm_reset_request PoolObject::read_options(nb::handle options) const {
 
 PoolObject::ResetOrder PoolObject::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
   ResetOrder order{env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id),
-                   read_options(options),
+                   table_ ? read_options(options) : sm_reset_request{},
+                   nb::borrow(options),
                    {}};
   if (seeds.is_none()) return order;
   nb::object items = owned(PySequence_Tuple(seeds.ptr()));
@@ -244,6 +317,9 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
   if (pool_->is_async() ? gather && pool_->gathering() : pool_->in_flight_count() != 0)
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
   pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
+  if (!table_ && processes_ && !order.python_options.is_none())
+    for (std::size_t i = 0; i < envs.size(); ++i)
+      if (!mask || mask[i]) processes_->set_mail(envs[i], bytes_of(order.python_options));
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     if (mask && !mask[i]) {
@@ -257,9 +333,10 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
       to.seed = *order.seeds[i];
       to.has_seed = 1;
     }
+    if (python_) python_->env(envs[i]).set_options(order.python_options);
     pool_->table().state(envs[i]).command = SM_RESET;
   }
-  pool_->send(envs, gather, gather);
+  start(envs, gather, gather);
 }
 
 void PoolObject::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
@@ -285,6 +362,7 @@ void PoolObject::drain() {
   while (pool_->in_flight_count() != 0) {
     wait(std::nullopt);
     Batch batch = pool_->take_batch(faults_);
+    collect_notes(batch);
     batch.store->release(batch.buffer);
   }
   faults_.clear();
@@ -305,6 +383,7 @@ void PoolObject::close() {
 
 // Ends the threads, each after the step it is in, and frees everything but what batches hold.
 void PoolObject::stop(bool interruptible) {
+  if (processes_) processes_->kill();  // whoever could wait for them has done so
   pool_->ask_to_stop();
   while (!pool_->stopped()) {
     {
@@ -315,7 +394,9 @@ void PoolObject::stop(bool interruptible) {
   }
   output_.reset();
   input_.reset();
-  pool_.reset();
+  processes_ = nullptr;
+  pool_.reset();  // with the envs in it
+  python_.reset();
 }
 
 nb::object PoolObject::stats() const {
@@ -323,6 +404,38 @@ nb::object PoolObject::stats() const {
   out["batches"] = batches_;
   out["steps"] = steps_;
   out["episodes"] = episodes_;
+  const double age = std::chrono::duration<double>(Clock::now() - made_).count();
+  out["steps_per_second"] = age > 0.0 ? static_cast<double>(steps_) / age : 0.0;
+  if (processes_) {
+    nb::list workers;
+    std::uint32_t restarts = 0;
+    for (const ProcessPool::WorkerStats& w : processes_->worker_stats()) {
+      nb::dict one;
+      one["pid"] = w.pid;
+      one["alive"] = w.alive;
+      one["use"] = age > 0.0 ? std::min(1.0, w.busy_s / age) : 0.0;
+      one["busy_seconds"] = w.busy_s;
+      one["actions"] = w.steps;
+      one["restarts"] = w.restarts;
+      one["outbox_bytes"] = w.outbox_bytes;
+      workers.append(one);
+      restarts += w.restarts;
+    }
+    out["workers"] = workers;
+    out["restarts"] = restarts;
+    constexpr double kParts[] = {0.5, 0.9, 0.99};
+    npy_intp count = pool_->num_envs();
+    nb::dict times;
+    const char* names[] = {"p50", "p90", "p99"};
+    for (int k = 0; k < 3; ++k) times[names[k]] = owned(PyArray_ZEROS(1, &count, NPY_FLOAT64, 0));
+    for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
+      const auto values = processes_->step_percentiles(env, kParts);
+      for (std::size_t k = 0; k < 3; ++k)
+        static_cast<double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(nb::object(times[names[k]]).ptr())))[env] =
+            values[k];
+    }
+    out["step_seconds"] = times;
+  }
   if (pool_) {
     out["step_cost_ns"] = pool_->step_cost_ns();
     out["threads_started"] = pool_->threads_started();
@@ -333,133 +446,79 @@ nb::object PoolObject::stats() const {
   return out;
 }
 
-// ---- Python envs -------------------------------------------------------------------------------
+// ---- worker processes --------------------------------------------------------------------------
 
-int PoolObject::next_env() {
-  if (next_env_ < 0) next_env_ = pool_->next_env();
-  return next_env_;
+nb::dict PoolObject::plan() const {
+  const ProcessPlan plan = processes_->plan();
+  nb::dict out;
+  out["num_envs"] = plan.table.num_envs;
+  out["max_episode_steps"] = plan.table.max_episode_steps;
+  out["autoreset"] = static_cast<int>(plan.table.autoreset);
+  out["reward_is_float32"] = plan.table.reward_is_float32;
+  out["batch_size"] = plan.batch_size;
+  out["num_workers"] = plan.process.num_workers;
+  out["keep_last_observation"] = plan.process.keep_last_observation;
+  out["table_offset"] = plan.table_offset;
+  out["process_offset"] = plan.process_offset;
+  return out;
 }
 
-bool PoolObject::ready() const { return pool_->ready(); }
-
-nb::object PoolObject::take_result() {
-  const Use use(*this);
-  return finish(false);
+void PoolObject::admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox,
+                       double start_timeout) {
+  processes_->admit(worker, incarnation, pid, pidfd, stack, outbox, static_cast<std::uint64_t>(start_timeout * 1e9));
 }
 
-void PoolObject::queue_external_reset(nb::handle env_id, bool gather) {
-  const Use use(*this);
-  queue_reset(read_reset(env_id, nb::none(), nb::none()), gather, nullptr);
+nb::list PoolObject::to_restart() {
+  nb::list out;
+  for (const auto& [worker, incarnation] : processes_->to_restart()) out.append(nb::make_tuple(worker, incarnation));
+  return out;
 }
 
-// The action of an env as its `step` takes it: scalars for Discrete spaces, copies of arrays else.
-nb::object PoolObject::action_of(int env) const {
-  return owned(action_tree_.build([&](int index) -> PyObject* {
-    const Leaf& leaf = pool_->spec().action[static_cast<std::size_t>(index)];
-    std::byte* row = pool_->table().action(index) + env * leaf.row_bytes();
-    std::vector<npy_intp> shape(leaf.shape.begin(), leaf.shape.end());
-    PyArray_Descr* type = PyArray_DescrFromType(numpy_type(leaf.dtype));
-    if (leaf.kind == LeafKind::kDiscrete) {
-      PyObject* scalar = PyArray_Scalar(row, type, nullptr);
-      Py_DECREF(type);
-      return scalar;
+void PoolObject::restart_failed(int worker, unsigned incarnation, const std::string& why) {
+  processes_->restart_failed(worker, incarnation, why);
+}
+
+nb::object PoolObject::ask(nb::handle env_ids, nb::handle questions) {
+  const auto wait_for = [this](std::int32_t env) {
+    while (!processes_->at_rest(env)) {
+      if (processes_->wants_attention()) attend();
+      {
+        const nb::gil_scoped_release release;
+        processes_->wait_at_rest(env, kSignalInterval);
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
-    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, type, static_cast<int>(shape.size()),
-                                           shape.data(), nullptr, nullptr, 0, nullptr);
-    if (array)
-      std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), row, static_cast<std::size_t>(leaf.row_bytes()));
-    return array;
-  }));
-}
-
-void PoolObject::check_observation(int env, nb::handle observation) {
-  const Use use(*this);
-  convert_observation(observation_tree_, observation, scratch(0), env, "");
-}
-
-void PoolObject::write_row(int env, nb::handle observation, double reward, bool terminated,
-                           bool truncated, int elapsed, bool ended, double episode_return,
-                           int episode_length, bool needs_reset, nb::handle final_observation) {
-  const Use use(*this);
-  convert_observation(observation_tree_, observation, scratch(0), env, "");
-  if (!final_observation.is_none())
-    convert_observation(observation_tree_, final_observation, scratch(1), env, "");
-  // Nothing can fail from here on, so that a claimed row is always filled.
-  const sm_place place = pool_->take_place(env);
-  const sm_columns& c = *place.columns;
-  const std::int64_t row = place.row;
-  copy_observation(scratch(0), c.observation, row);
-  if (!final_observation.is_none()) copy_observation(scratch(1), c.final_observation, row);
-  if (pool_->options().table.reward_is_float32)
-    static_cast<float*>(c.reward)[row] = static_cast<float>(reward);
-  else
-    static_cast<double*>(c.reward)[row] = reward;
-  c.env_id[row] = env;
-  c.terminated[row] = terminated;
-  c.truncated[row] = truncated;
-  c.ended[row] = ended;
-  c.elapsed_step[row] = elapsed;
-  c.episode_return[row] = episode_return;
-  c.episode_length[row] = episode_length;
-  pool_->table().state(env).phase = needs_reset ? SM_ENDED : SM_LIVE;
-  pool_->finish_row(env, ended);
-  next_env_ = -1;
-}
-
-std::byte* PoolObject::scratch(int observation) {
-  scratch_.resize(2 * leaf_offset_.back());  // in the first call only
-  return scratch_.data() + static_cast<std::size_t>(observation) * leaf_offset_.back();
-}
-
-void PoolObject::copy_observation(const std::byte* from, void* const* columns, std::int64_t row) const {
-  const auto& leaves = pool_->spec().observation;
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    std::memcpy(static_cast<std::byte*>(columns[i]) + row * leaves[i].row_bytes(), from + leaf_offset_[i],
-                static_cast<std::size_t>(leaves[i].row_bytes()));
-}
-
-// Checks the leaves of an observation and writes them to where `leaf_offset_` has them, behind `to`.
-void PoolObject::convert_observation(const TreeNode& node, nb::handle value, std::byte* to, int env,
-                                     const std::string& path) {
-  const auto reject = [&](const std::string& expected) {
-    raise("ObservationError", "observation" + path + " of env " + std::to_string(env) + ": expected " +
-                                  expected + ", got " + describe_object(value));
   };
-  if (node.is_leaf()) {
-    if (node.leaf() < 0) return;
-    const auto index = static_cast<std::size_t>(node.leaf());
-    const std::string name = "observation" + path;
-    const std::int32_t rows[1] = {0};
-    LeafInput input{pool_->spec().observation[index], to + leaf_offset_[index], rows, 1};
-    input.check_values = false;
-    input.batched = false;
-    input.error = "ObservationError";
-    input.what = name.c_str();
-    owner_env = env;
-    input.owner = [](std::int64_t) { return "env " + std::to_string(owner_env); };
-    write_leaf(value, input);
-    return;
+  std::vector<std::int32_t> envs;
+  for (nb::handle env : env_ids) envs.push_back(nb::cast<std::int32_t>(env));
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    wait_for(envs[i]);
+    processes_->queue_call(envs[i], bytes_of(questions[i]));
   }
-  const auto& children = node.children();
-  if (node.is_dict()) {
-    for (std::size_t i = 0; i < children.size(); ++i) {
-      nb::object child;  // held, since user code that runs later may change the dict
-      if (PyDict_Check(value.ptr())) child = nb::borrow(PyDict_GetItemWithError(value.ptr(), node.keys()[i].ptr()));
-      if (!child.is_valid()) forget_error();
-      const std::string name = text_of(nb::repr(node.keys()[i]));
-      if (!child.is_valid()) reject("a dict with the key " + name);
-      convert_observation(children[i], child, to, env, path + "[" + name + "]");
-    }
-    return;
+  if (processes_->wants_attention()) attend();
+  nb::list out;
+  for (const std::int32_t env : envs) {
+    wait_for(env);
+    std::vector<std::byte> answer;
+    if (const auto fault = processes_->take_call(env, answer)) out.append(fault_tuple(*fault));
+    else out.append(to_bytes(answer));
   }
-  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // its own: a list may change while it is read
-  if (!items.is_valid() || PyTuple_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
-    forget_error();
-    reject("a tuple of " + std::to_string(children.size()) + " parts");
-  }
-  for (std::size_t i = 0; i < children.size(); ++i)
-    convert_observation(children[i], PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), to, env,
-                        path + "[" + std::to_string(i) + "]");
+  return out;
+}
+
+void PoolObject::ask_to_stop() {
+  if (processes_ && !forked()) processes_->ask_to_stop();
+}
+
+bool PoolObject::wait_stopped(double most) {
+  if (!processes_ || forked()) return true;
+  const nb::gil_scoped_release release;
+  processes_->wait_stopped(nanoseconds(static_cast<std::int64_t>(most * 1e9)));
+  return processes_->stopped();
+}
+
+void PoolObject::kill() {
+  if (processes_ && !forked()) processes_->kill();
 }
 
 }  // namespace stepmill

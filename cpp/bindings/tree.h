@@ -41,17 +41,19 @@ class TreeNode {
   const std::vector<TreeNode>& children() const { return children_; }
   const std::vector<nanobind::object>& keys() const { return keys_; }
 
-  // Makes the Python object, with `make(leaf)` (a new reference, or null on error) for the leaves.
+  // Makes the Python object, with `make(leaf)` (a new reference, or null on error) for the leaves, and
+  // `object(k)` for those that hold Python objects: None, where they are filled in later.
   template <class F>
   PyObject* build(const F& make) const {
-    if (is_leaf()) {
-      if (leaf_ < 0) Py_RETURN_NONE;  // filled in by who keeps the objects
-      return make(leaf_);
-    }
+    return build(make, [](int) { return Py_NewRef(Py_None); });
+  }
+  template <class F, class G>
+  PyObject* build(const F& make, const G& object) const {
+    if (is_leaf()) return leaf_ < 0 ? object(-1 - leaf_) : make(leaf_);
     if (kind_ == Kind::kTuple) {
       PyObject* out = PyTuple_New(static_cast<Py_ssize_t>(children_.size()));
       for (std::size_t i = 0; out && i < children_.size(); ++i) {
-        PyObject* child = children_[i].build(make);
+        PyObject* child = children_[i].build(make, object);
         if (!child) Py_CLEAR(out);
         else PyTuple_SET_ITEM(out, static_cast<Py_ssize_t>(i), child);
       }
@@ -59,7 +61,7 @@ class TreeNode {
     }
     PyObject* out = PyDict_New();
     for (std::size_t i = 0; out && i < children_.size(); ++i) {
-      PyObject* child = children_[i].build(make);
+      PyObject* child = children_[i].build(make, object);
       if (!child || PyDict_SetItem(out, keys_[i].ptr(), child) != 0) Py_CLEAR(out);
       Py_XDECREF(child);
     }

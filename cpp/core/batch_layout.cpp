@@ -1,5 +1,6 @@
 #include "core/batch_layout.h"
 
+#include <cstring>
 #include <limits>
 #include <new>
 
@@ -37,7 +38,17 @@ BatchLayout::BatchLayout(const EnvSpec& spec, std::int64_t capacity, bool same_s
 std::size_t BatchLayout::add(std::int64_t row_bytes) {
   const std::size_t offset = bytes_;
   bytes_ += column_bytes(row_bytes, capacity_);
+  columns_.push_back({offset, static_cast<std::size_t>(row_bytes)});
   return offset;
+}
+
+void BatchLayout::copy_row(const std::byte* from, std::int64_t from_row, const BatchLayout& layout,
+                           std::byte* to, std::int64_t to_row) const {
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const std::size_t bytes = columns_[i].row_bytes;
+    std::memcpy(to + layout.columns_[i].offset + static_cast<std::size_t>(to_row) * bytes,
+                from + columns_[i].offset + static_cast<std::size_t>(from_row) * bytes, bytes);
+  }
 }
 
 void BatchLayout::fill(Columns& columns, std::byte* buffer) const {

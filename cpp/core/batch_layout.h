@@ -34,6 +34,9 @@ struct BatchHeader {
   std::atomic<std::uint32_t> want;
   // Whether an episode ended in a row. Ordered by `done`.
   std::atomic<std::uint32_t> any_ended;
+  // A worker process died that may have written a row and not counted it: then every count wakes the
+  // caller, who looks at the env words instead. Sequentially consistent together with `done`.
+  std::atomic<std::uint32_t> suspect;
 };
 static_assert(sizeof(BatchHeader) <= kCacheLine);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -53,8 +56,15 @@ class BatchLayout {
 
   static BatchHeader* header(std::byte* buffer) { return reinterpret_cast<BatchHeader*>(buffer); }
   void fill(Columns& columns, std::byte* buffer) const;
+  // Copies a row of a buffer of this layout to one of another, of the same spec and options.
+  void copy_row(const std::byte* from, std::int64_t from_row, const BatchLayout& layout, std::byte* to,
+                std::int64_t to_row) const;
 
  private:
+  struct Column {
+    std::size_t offset, row_bytes;
+  };
+
   std::size_t add(std::int64_t row_bytes);
 
   std::int64_t capacity_;
@@ -63,6 +73,7 @@ class BatchLayout {
   std::size_t terminated_, truncated_, ended_, env_id_, elapsed_step_, episode_length_;
   std::size_t reward_, episode_return_, players_at_ = 0;
   std::vector<std::size_t> observation_, info_, final_observation_, final_info_;
+  std::vector<Column> columns_;  // all of them, in an order that depends on the spec alone
 };
 
 }  // namespace stepmill

@@ -19,11 +19,20 @@ inline void commit(BatchHeader& header, std::uint32_t rows, bool any_ended, bool
   if (any_ended) header.any_ended.store(1, std::memory_order_relaxed);
   const std::uint32_t done = header.done.fetch_add(rows, std::memory_order_seq_cst) + rows;
   const std::uint32_t want = header.want.load(std::memory_order_seq_cst);
-  if (want != 0 && done >= want) futex_wake(header.done, 1, shared);
+  if (want != 0 && (done >= want || header.suspect.load(std::memory_order_seq_cst) != 0))
+    futex_wake(header.done, 1, shared);
 }
 
 class BatchRing {
  public:
+  // A place for every batch that envs in flight could fill, one more for a sealed one.
+  static std::uint32_t places_for(std::int32_t num_envs, std::int32_t batch_size) {
+    const auto needed = static_cast<std::uint32_t>((num_envs - 1) / batch_size + 3);
+    std::uint32_t places = 1;
+    while (places < needed) places *= 2;
+    return places;
+  }
+
   static std::size_t bytes(std::int32_t num_envs, std::int32_t batch_size) {
     return sizeof(Control) + align_up(places_for(num_envs, batch_size) * sizeof(std::uint64_t),
                                       kCacheLine);
@@ -33,7 +42,7 @@ class BatchRing {
   BatchRing(std::byte* memory, std::int32_t num_envs, std::int32_t batch_size)
       : control_(*reinterpret_cast<Control*>(memory)),
         offsets_(reinterpret_cast<std::uint64_t*>(memory + sizeof(Control))),
-        mask_(static_cast<std::uint32_t>(places_for(num_envs, batch_size) - 1)),
+        mask_(places_for(num_envs, batch_size) - 1),
         batch_size_(static_cast<std::uint32_t>(batch_size)) {}
 
   std::uint32_t places() const { return mask_ + 1; }
@@ -89,14 +98,6 @@ class BatchRing {
 
   static std::uint64_t pack(std::uint32_t number, std::uint32_t row) {
     return static_cast<std::uint64_t>(number) << 32 | row;
-  }
-
-  // A place for every batch that envs in flight could fill, one more for a sealed one.
-  static std::uint64_t places_for(std::int32_t num_envs, std::int32_t batch_size) {
-    const auto needed = static_cast<std::uint64_t>((num_envs - 1) / batch_size + 3);
-    std::uint64_t places = 1;
-    while (places < needed) places *= 2;
-    return places;
   }
 
   Control& control_;

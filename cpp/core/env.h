@@ -57,6 +57,10 @@ class Options {
   double get(int index, double otherwise) const {
     return has(index) ? request_.option[index] : otherwise;
   }
+  // The seed of this reset, where it has one. Native envs need not look: their Rng is seeded with it.
+  std::optional<std::uint64_t> seed() const {
+    return request_.has_seed ? std::optional(request_.seed) : std::nullopt;
+  }
 
  private:
   const sm_reset_request& request_;

@@ -121,7 +121,7 @@ struct sm_shared {
   int32_t reward_is_float32;
 };
 
-enum sm_fault_phase { SM_IN_RESET, SM_IN_STEP, SM_IN_OBSERVE };
+enum sm_fault_phase { SM_IN_RESET, SM_IN_STEP, SM_IN_OBSERVE, SM_IN_CONSTRUCTOR, SM_IN_CALL };
 
 // A list of envs to advance by one action each. Entry i writes row first_row + i of `columns`. Where
 // `columns` is null the env takes its row only when its step is done, through `claim`, so that a slow

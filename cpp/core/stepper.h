@@ -21,6 +21,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/env.h"
 
@@ -43,7 +44,11 @@ class Stepper {
   explicit Stepper(std::int32_t count) : envs_(std::make_unique<std::optional<E>[]>(count)),
                                          rngs_(std::make_unique<Rng[]>(count)) {}
 
-  void build(std::int32_t index, const Config& config) { envs_[index].emplace(config); }
+  template <class... Arguments>
+  void emplace(std::int32_t index, Arguments&&... arguments) {
+    envs_[index].emplace(std::forward<Arguments>(arguments)...);
+  }
+  E& env(std::int32_t index) { return *envs_[index]; }
 
   // Advances every env of the job by its action. Returns whether an episode ended.
   bool advance(std::int32_t first_id, const sm_job& job) {

@@ -121,7 +121,7 @@ const sm_env_table* table_of(const char* name) {
     t.build = [](void* envs, std::int32_t index, const sm_value* config, std::int32_t count,
                  char* error) {
       return guarded(error, [&] {
-        static_cast<Stepper<E>*>(envs)->build(index, from_c(config, count));
+        static_cast<Stepper<E>*>(envs)->emplace(index, from_c(config, count));
       });
     };
     t.release = [](void* envs) { delete static_cast<Stepper<E>*>(envs); };
@@ -206,10 +206,14 @@ class EnvSet {
       }
     }
   }
+  // Takes over envs that were built another way, in storage of that table.
+  EnvSet(const sm_env_table& table, void* built, std::int32_t first_id)
+      : table_(table), envs_(built), first_id_(first_id) {}
   ~EnvSet() { table_.release(envs_); }
   EnvSet(const EnvSet&) = delete;
   EnvSet& operator=(const EnvSet&) = delete;
 
+  bool never_blocks() const { return table_.never_blocks != 0; }
   bool advance(const sm_job& job) { return table_.advance(envs_, first_id_, &job) != 0; }
 
  private:

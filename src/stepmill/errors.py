@@ -21,7 +21,9 @@
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
-        └── ObservationError    (ValueError)         an env gave what its space does not hold
+        ├── ObservationError    (ValueError)         an env gave what its space does not hold
+        ├── EnvTimeoutError     (TimeoutError)       an env, or its construction, took longer than allowed
+        └── WorkerDiedError                          the process that ran the env is gone
 
 The standard type in brackets is a base as well, so ``except ValueError`` works.
 """
@@ -39,6 +41,7 @@ __all__ = [
     "ConfigError",
     "EnvError",
     "EnvIdError",
+    "EnvTimeoutError",
     "ForkedError",
     "InFlightError",
     "InputError",
@@ -52,6 +55,7 @@ __all__ = [
     "UnknownEnvError",
     "UnsupportedError",
     "UsageError",
+    "WorkerDiedError",
 ]
 
 
@@ -174,3 +178,14 @@ class EnvError(StepmillError, RuntimeError):
 
 class ObservationError(EnvError, ValueError):
     """An env gave an observation that its space does not hold."""
+
+
+class EnvTimeoutError(EnvError, TimeoutError):
+    """An env ran longer than ``step_timeout`` or ``reset_timeout``, or was not built within ``start_timeout``.
+
+    The message holds the Python stack of the worker process at that time.
+    """
+
+
+class WorkerDiedError(EnvError):
+    """The worker process that ran the env is gone: it exited, crashed, was killed, or was ended for another env."""

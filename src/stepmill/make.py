@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.pool.inline import InlinePool, python_spaces
+from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
-from stepmill.pool.settings import Settings, check_settings, one_of
+from stepmill.pool.python_pool import python_spaces
+from stepmill.pool.settings import Settings, check_settings, one_of, refuse_timeouts
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.spec import PoolSpec
 
@@ -112,12 +113,24 @@ def make(
         action_bounds=action_bounds,
         output=output,
     )
-    core: Any = native_pool(source, settings) if isinstance(source, NativeSource) else InlinePool(source, settings)
+    core = _core(source, settings)
     if spec is None:
         spec = _spec(source, settings, core.observation.space, core.action.space)
-    threaded = isinstance(source, NativeSource) and settings.backend != "inline"
     _open_cores.add(core)
+    threaded = isinstance(source, NativeSource) and settings.backend != "inline"
     return _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
+
+
+def _core(source: NativeSource | PythonSource, settings: Settings) -> Any:
+    """The engine, where the backend asked for has it run."""
+    if settings.backend == "process":
+        from stepmill.pool.process.pool import ProcessPool
+
+        return ProcessPool(source, settings)
+    if isinstance(source, NativeSource):
+        refuse_timeouts({"step_timeout": settings.step_timeout, "reset_timeout": settings.reset_timeout})
+        return native_pool(source, settings)
+    return InlinePool(source, settings)
 
 
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
@@ -193,11 +206,15 @@ def _spec(
             "num_envs": settings.num_envs,
             "batch_size": settings.batch_size,
             "num_threads": settings.num_threads,
+            "num_workers": settings.num_workers,
             "seed": list(settings.seeds),
             "autoreset": settings.autoreset,
             "max_episode_steps": source.max_episode_steps,
             "max_num_players": settings.max_num_players,
             "thread_affinity_offset": settings.thread_affinity_offset,
+            "step_timeout": settings.step_timeout,
+            "reset_timeout": settings.reset_timeout,
+            "start_timeout": settings.start_timeout,
             "on_error": settings.on_error,
             "max_restarts": settings.max_restarts,
             "action_bounds": settings.action_bounds,

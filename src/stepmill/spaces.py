@@ -7,7 +7,6 @@ their values travel beside the arrays as Python objects.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -191,8 +190,3 @@ def map_object_leaves(tree: Tree, value: Any, objects: list[Any]) -> Any:
     if isinstance(tree, tuple):
         return tuple(map_object_leaves(child, part, objects) for child, part in zip(tree, value, strict=True))
     return objects[-1 - tree] if tree < 0 else value
-
-
-def own_objects(tree: Tree, value: Any) -> Any:
-    """``value`` with its object leaves copied, whatever they hold."""
-    return map_object_leaves(tree, value, [copy.deepcopy(one) for one in object_leaves(tree, value)])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stepmill.errors import EnvError
+from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError
 
 __all__ = ["Fault", "FaultPolicy"]
 
 # In the order of sm_fault_phase in cpp/core/env_table.h.
-_PHASES = ("reset", "step", "observe")
+_PHASES = ("reset", "step", "observe", "constructor", "call")
+# In the order of Fault::Kind in cpp/core/pool.h.
+_KINDS = (EnvError, WorkerDiedError, EnvTimeoutError)
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,25 @@ class Fault:
     step: int
     failures: int
     message: str
+    kind: type[EnvError] = EnvError
     cause: BaseException | None = None
+
+    @classmethod
+    def read(cls, fault: tuple[int, int, int, int, int, str, int]) -> Fault:
+        """One as the engine tells it."""
+        env_id, phase, episode, step, failures, message, kind = fault
+        return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind])
+
+    def caused_by(self, cause: BaseException | None, phase: str | None = None) -> Fault:
+        """The same with the env's own exception, where it is known."""
+        if cause is None:
+            return self
+        message = f"{type(cause).__name__}: {cause}"
+        return replace(self, cause=cause, message=message, phase=phase or self.phase)
 
     def error(self) -> EnvError:
         text = f"env {self.env_id} failed in {self.phase} (episode {self.episode}, step {self.step}): {self.message}"
-        kind = type(self.cause) if isinstance(self.cause, EnvError) else EnvError
+        kind = type(self.cause) if isinstance(self.cause, EnvError) else self.kind
         error = kind(text, env_id=self.env_id, phase=self.phase, episode=self.episode, step=self.step)
         error.__cause__ = self.cause
         return error
@@ -41,9 +57,9 @@ class FaultPolicy:
     on_error: str
     max_restarts: int
 
-    def settle_native(self, result: Any, faults: Sequence[tuple[int, int, int, int, int, str]]) -> Any:
-        """Called by the engine with a batch that has failed rows."""
-        return self.settle(result, [Fault(f[0], _PHASES[f[1]], *f[2:]) for f in faults])
+    def settle_native(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:
+        """Called by the engine with a batch of native envs that has failed rows."""
+        return self.settle(result, [Fault.read(fault) for fault in faults])
 
     def settle(self, result: Any, faults: Sequence[Fault]) -> Any:
         """Raises an error that carries the batch, or returns the batch where failures are borne."""

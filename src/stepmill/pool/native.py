@@ -18,7 +18,7 @@ def native_pool(source: NativeSource, settings: Settings) -> _native.Pool:
             "autoreset='same_step' with many players: the row of an end would hold the rewards of those who "
             "played and the observations of those who begin, and they may differ in number. Use 'next_step'"
         )
-    return _native.Pool.make(
+    return _native.Pool.make_native(
         env_class=source.env_class,
         configs=source.configs,
         spec=None,
@@ -34,5 +34,5 @@ def native_pool(source: NativeSource, settings: Settings) -> _native.Pool:
         reward_is_float32=settings.reward_dtype == "float32",
         keep_last_observation=settings.on_error == "restart",
         bounds=ACTION_BOUNDS.index(settings.action_bounds),
-        on_faults=FaultPolicy(settings.on_error, settings.max_restarts).settle_native,
+        on_rows=FaultPolicy(settings.on_error, settings.max_restarts).settle_native,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ Autoreset = Literal["next_step", "same_step", "disabled"]
 AUTORESET_MODES = ("next_step", "same_step", "disabled")
 # In the order of Bounds in cpp/bindings/array_input.h.
 ACTION_BOUNDS = ("pass", "clip", "error")
-BACKENDS = ("auto", "thread", "inline")
+BACKENDS = ("auto", "thread", "process", "inline")
 SEED_LIMIT = 2**63
 # Beyond this the lists that describe the envs would fill the memory before an error could.
 MOST_ENVS = 2**24
@@ -31,12 +32,16 @@ class Settings:
     num_envs: int
     batch_size: int
     num_threads: int
+    num_workers: int
     seeds: tuple[int, ...]
     backend: str
     autoreset: Autoreset
     max_episode_steps: int | None
     max_num_players: int
     thread_affinity_offset: int
+    step_timeout: float | None
+    reset_timeout: float | None
+    start_timeout: float
     on_error: str
     max_restarts: int
     action_bounds: str
@@ -45,6 +50,11 @@ class Settings:
     @property
     def is_async(self) -> bool:
         return self.batch_size < self.num_envs
+
+    @property
+    def needs_processes(self) -> bool:
+        """Whether something was asked for that only worker processes can do."""
+        return self.step_timeout is not None or self.reset_timeout is not None
 
 
 def check_settings(
@@ -77,16 +87,11 @@ def check_settings(
         threads = min(whole_number("num_threads", num_threads, 0, 4096), envs)
         threads = threads or min(batch, _native.available_cores())
     one_of("backend", backend, BACKENDS)
-    if num_workers is not None:
-        raise UnsupportedError("num_workers is for worker processes; this backend has threads: use num_threads")
-    for name, value in (("step_timeout", step_timeout), ("reset_timeout", reset_timeout)):
-        if value is not None:
-            raise UnsupportedError(
-                f"{name}={value!r}: a deadline needs an env that can be interrupted, and neither the inline nor "
-                "the thread backend can do that. recv(timeout=...) limits the wait of the caller"
-            )
-    if isinstance(start_timeout, bool) or not isinstance(start_timeout, int | float) or not start_timeout > 0:
-        raise ConfigError(f"start_timeout: expected seconds > 0, got {start_timeout!r}")
+    timeouts = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
+    if backend in ("thread", "inline"):
+        if num_workers is not None:
+            raise UnsupportedError("num_workers is for worker processes; this backend has none")
+        refuse_timeouts(timeouts)
     one_of("autoreset", autoreset, AUTORESET_MODES)
     one_of("on_error", on_error, ("raise", "restart"))
     one_of("action_bounds", action_bounds, ACTION_BOUNDS)
@@ -95,6 +100,9 @@ def check_settings(
         num_envs=envs,
         batch_size=batch,
         num_threads=threads,
+        num_workers=min(envs, _native.available_cores())
+        if num_workers is None
+        else min(whole_number("num_workers", num_workers, 1, 4096), envs),
         seeds=tuple(s for s in check_seeds(seed, range(envs)) if s is not None),
         backend=backend,
         autoreset=autoreset,
@@ -103,11 +111,31 @@ def check_settings(
         else whole_number("max_episode_steps", max_episode_steps, 1, 2**31 - 1),
         max_num_players=whole_number("max_num_players", max_num_players, 1, 2**15),
         thread_affinity_offset=whole_number("thread_affinity_offset", thread_affinity_offset, -1, 2**15),
+        step_timeout=None if step_timeout is None else seconds("step_timeout", step_timeout),
+        reset_timeout=None if reset_timeout is None else seconds("reset_timeout", reset_timeout),
+        start_timeout=seconds("start_timeout", start_timeout),
         on_error=on_error,
         max_restarts=whole_number("max_restarts", max_restarts, 0, 255),
         action_bounds=action_bounds,
         reward_dtype=reward_dtype,
     )
+
+
+def refuse_timeouts(timeouts: Mapping[str, Any]) -> None:
+    """For backends that cannot interrupt an env."""
+    for name, value in timeouts.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{name}={value!r}: a deadline needs an env that can be interrupted, and neither the inline nor "
+                "the thread backend can do that: use backend='process'. recv(timeout=...) limits the wait of the caller"
+            )
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time that is longer than nothing, or an error that says so."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"{name}: expected seconds > 0, got {value!r}")
+    return float(value)
 
 
 def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:

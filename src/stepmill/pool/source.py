@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEn
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.spaces import Tree, native_tree, space_of
 
-__all__ = ["NativeSource", "PythonSource", "find_source"]
+__all__ = ["NativeSource", "PythonSource", "close_quietly", "find_source"]
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ class PythonSource:
         """The configuration of every env."""
         return [dict(env.config) for env in self.envs]
 
-    def build(self, env_id: int) -> Any:
+    def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env; its own exception is the cause of ours."""
         recipe = self.envs[env_id]
         try:
-            env = recipe.factory(**_with_ids(recipe, env_id))
+            env = recipe.factory(**_with_ids(recipe, env_id, worker_id))
         except Exception as error:
             raise EnvError(
                 f"the constructor of env {env_id} ({self.id}) failed: {type(error).__name__}: {error}",
@@ -115,7 +116,7 @@ def find_source(
             return _native_source(record, configs, max_episode_steps, max_num_players)
     if backend == "thread":
         raise UnsupportedError(
-            f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='inline' or 'auto'"
+            f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or 'auto'"
         )
     if max_num_players != 1:
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
@@ -224,11 +225,17 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
     return PythonEnv(task, config, max_episode_steps)
 
 
-def _with_ids(recipe: PythonEnv, env_id: int) -> dict[str, Any]:
+def close_quietly(env: Any) -> None:
+    """Closes an env that nobody uses; its error would hide the one that led here."""
+    with contextlib.suppress(Exception):
+        env.close()
+
+
+def _with_ids(recipe: PythonEnv, env_id: int, worker_id: int) -> dict[str, Any]:
     """The configuration, with the ids that the factory asks for by name."""
     config = dict(recipe.config)
     parameters = _parameters(recipe.factory)
-    for name, value in (("env_id", env_id), ("worker_id", 0)):
+    for name, value in (("env_id", env_id), ("worker_id", worker_id)):
         if name in parameters and name not in config:
             config[name] = value
     return config

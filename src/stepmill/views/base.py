@@ -45,7 +45,7 @@ class PoolView:
         self._settings = settings
         self._pool_spec = spec
         self.spec = spec
-        self.backend = backend
+        self._backend = backend
         self.num_envs = settings.num_envs
 
     # ---- what it is --------------------------------------------------------------------------
@@ -54,6 +54,11 @@ class PoolView:
     def batch_size(self) -> int:
         """How many results make a batch."""
         return self._settings.batch_size
+
+    @property
+    def backend(self) -> str:
+        """Where the envs run: ``"thread"``, ``"process"`` or ``"inline"``."""
+        return getattr(self._core, "backend", self._backend)
 
     @property
     def is_async(self) -> bool:

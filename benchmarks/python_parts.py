@@ -1,0 +1,207 @@
+"""What is measured of Python envs, one function a part. Each contestant is a process, and they take turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from benchmarks.machine import cores, version
+from benchmarks.python_contestants import ASYNC, BUILDERS, LABELS, NEEDS, PACKAGES, PARALLEL, PEERS
+from benchmarks.python_envs import SLOWER, Case, calibrate
+from benchmarks.python_host import Host, HostError
+from benchmarks.timing import Effort
+
+CASES = (
+    Case("cartpole", 64),
+    Case("cartpole", 8),
+    Case("cartpole", 2),
+    Case("busy", 64),
+    Case("frame", 64),
+    Case("busy", 2),
+)
+START = Case("cartpole", 64)
+UNEVEN = Case("busy", 64, batch_size=32)
+SPEEDS = ("even", "work", "wait")  # no env is slower; one by work; one by waiting
+MEMORY_BATCHES = 10
+
+Log = Callable[[str], None]
+Plan = Sequence[tuple[str, Case]]  # contestants whose rates add up: one, but for the bare loops of all cores
+Team = list[Host]
+
+
+def throughput(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Steps per second of each, and of the plain loop on one core and on all of them at once."""
+    return [_compare(case, effort, log) for case in CASES]
+
+
+def start(effort: Effort, log: Log) -> dict[str, Any]:
+    """Seconds from the first import to the first batch, in a fresh interpreter."""
+    samples = _one_by_one("start-up", lambda host: host.start_s, max(3, effort.repeats), log)
+    return {name: {"seconds": statistics.median(all_), "samples": all_} for name, all_ in samples.items()}
+
+
+def memory(effort: Effort, log: Log) -> dict[str, Any]:
+    """Bytes of all processes of a contestant, and how many they are."""
+    samples = _one_by_one("memory", lambda host: host.memory(MEMORY_BATCHES), 3, log)
+    out: dict[str, Any] = {}
+    for name, all_ in samples.items():
+        if None in all_:
+            log("  this system does not tell (/proc/*/smaps_rollup): left out")
+            return {}
+        sizes = [one["bytes"] for one in all_]
+        out[name] = {"bytes": statistics.median(sizes), "samples": sizes, "processes": all_[-1]["processes"]}
+    return out
+
+
+def _one_by_one(what: str, ask: Callable[[Host], Any], turns: int, log: Log) -> dict[str, list[Any]]:
+    """An answer of each, turn after turn, while no other one runs; who fails is out."""
+    samples: dict[str, list[Any]] = {name: [] for name in available() if name != "bare"}
+    for turn in range(turns):
+        log(f"{what} of 64 CartPoles, round {turn + 1} of {turns}")
+        for name in list(samples):
+            with teams({name: [(name, START)]}, log) as started:
+                if name not in started:
+                    del samples[name]
+                    continue
+                try:
+                    samples[name].append(ask(started[name][0]))
+                except HostError as error:
+                    log(f"  {_label(name)}: left out, {error}")
+                    del samples[name]
+    return samples
+
+
+def uneven(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """First ready, first served, with one env slower than the others by work or by waiting, or none."""
+    base = replace(UNEVEN, iterations=iterations())
+    log(f"{base.label} ({base.iterations:,} iterations), batches of {base.batch_size}, one {SLOWER} times slower")
+    cases = {speed: replace(base, slow=None if speed == "even" else speed) for speed in SPEEDS}
+    plans = {f"{name} {speed}": [(name, cases[speed])] for name in available(ASYNC) for speed in SPEEDS}
+    with teams(plans, log) as started:
+        rates = rounds(started, effort, log)
+    out = []
+    for name in available(ASYNC):
+        row: dict[str, Any] = {speed: rates[f"{name} {speed}"] for speed in SPEEDS if f"{name} {speed}" in rates}
+        if len(row) == len(SPEEDS):
+            shares = {f"{s}_of_even": row[s]["steps_per_s"] / row["even"]["steps_per_s"] for s in SPEEDS[1:]}
+            out.append({"name": name, "num_envs": base.num_envs, "batch_size": base.batch_size, **row, **shares})
+    return out
+
+
+PARTS: dict[str, Callable[[Effort, Log], Any]] = {
+    "python": throughput,
+    "python-start": start,
+    "python-memory": memory,
+    "python-async": uneven,
+}
+
+
+# ---- who, and how much work ------------------------------------------------------------------------
+
+
+def announce(log: Log) -> None:
+    """Says which versions take part and who is missing."""
+    found = {label: version(package) for package, label in PACKAGES.items()}
+    log("Python envs: " + ", ".join(f"{label} {number}" for label, number in found.items() if number))
+    for label, number in found.items():
+        if number is None:
+            log(f"{label} is not installed: left out (make bench installs it)")
+
+
+def available(names: Sequence[str] = tuple(BUILDERS)) -> list[str]:
+    """Those whose packages are installed. Whether they start is seen when they do."""
+    return [name for name in names if name not in NEEDS or version(NEEDS[name]) is not None]
+
+
+@cache
+def iterations() -> int:
+    """The work of one step, found once a run: every contestant gets the same."""
+    return calibrate()
+
+
+# ---- one comparison --------------------------------------------------------------------------------
+
+
+def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": case.label, "env": case.env, "num_envs": case.num_envs}
+    if case.env == "cartpole":
+        log(case.label)
+    else:
+        case = replace(case, iterations=iterations())
+        row["iterations"] = case.iterations
+        log(f"{case.label} ({case.iterations:,} iterations)")
+    plans: dict[str, Plan] = {name: [(name, case)] for name in available()}
+    plans["bare_all"] = [("bare", replace(case, num_envs=max(1, case.num_envs // cores())))] * cores()
+    with teams(plans, log) as started:
+        row |= rounds(started, effort, log)
+    return row | ratios(row)
+
+
+def ratios(row: Mapping[str, Any]) -> dict[str, float]:
+    """What stepmill reaches with its defaults, beside the others and beside what the cores could give."""
+    rates = {name: row[name]["steps_per_s"] for name in BUILDERS if name in row}
+    ours = rates.get("auto")
+    if ours is None:
+        return {}
+    bounds = {
+        "of_bare": cores() * rates.get("bare", 0),
+        "over_async": rates.get("gymnasium_async", 0),
+        "over_parallel": max((rates[name] for name in PARALLEL if name in rates), default=0),
+        "over_best": max((rates[name] for name in PEERS if name in rates), default=0),
+        "of_better": max(rates["inline"], rates["process"]) if {"inline", "process"} <= rates.keys() else 0,
+    }
+    return {name: ours / bound for name, bound in bounds.items() if bound}
+
+
+def rounds(started: dict[str, Team], effort: Effort, log: Log) -> dict[str, dict[str, Any]]:
+    """One sample of each, round after round; who fails is out."""
+    samples: dict[str, list[float]] = {name: [] for name in started}
+    for _ in range(effort.repeats):
+        for name in list(samples):
+            try:
+                samples[name].append(_rate(started[name], effort.seconds))
+            except HostError as error:
+                log(f"  {_label(name)}: left out, {error}")
+                del samples[name]
+    out: dict[str, dict[str, Any]] = {}
+    for name, all_ in samples.items():
+        out[name] = {"steps_per_s": statistics.median(all_), "samples": all_}
+        if started[name][0].backend is not None:
+            out[name]["backend"] = started[name][0].backend
+    return out
+
+
+def _rate(team: Team, seconds: float) -> float:
+    for host in team:
+        host.ask_rate(seconds)
+    return sum(host.rate(seconds) for host in team)
+
+
+@contextmanager
+def teams(plans: Mapping[str, Plan], log: Log) -> Iterator[dict[str, Team]]:
+    """Starts everybody who can, one after the other, and ends them all."""
+    started: dict[str, Team] = {}
+    hosts: list[Host] = []
+    try:
+        for name, plan in plans.items():
+            try:
+                for contestant, case in plan:
+                    hosts.append(Host(contestant, case))
+            except HostError as error:
+                log(f"  {_label(name)}: left out, {error}")
+            else:
+                started[name] = hosts[-len(plan) :]
+        yield started
+    finally:
+        for host in hosts:
+            host.close()
+
+
+def _label(name: str) -> str:
+    """Of a contestant, with what comes after its name."""
+    contestant, _, rest = name.partition(" ")
+    return f"{LABELS[contestant]}{f' ({rest})' if rest else ''}"

@@ -1,0 +1,30 @@
+// Python bytes and the engine's spans.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <span>
+
+#include "bindings/errors.h"
+
+namespace stepmill {
+
+inline nanobind::object to_bytes(std::span<const std::byte> bytes) {
+  return owned(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
+                                         static_cast<Py_ssize_t>(bytes.size())));
+}
+
+// Valid as long as the object is.
+inline std::span<const std::byte> bytes_of(nanobind::handle bytes) {
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(bytes.ptr(), &data, &size) != 0) throw nanobind::python_error();
+  return {reinterpret_cast<const std::byte*>(data), static_cast<std::size_t>(size)};
+}
+
+inline nanobind::object or_none(const nanobind::object& value) {
+  return value.is_valid() ? value : nanobind::none();
+}
+
+}  // namespace stepmill

@@ -1,0 +1,242 @@
+#include "bindings/numpy_api.h"
+
+#include "bindings/python_env.h"
+
+#include <cstring>
+
+#include "bindings/errors.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+struct Names {
+  PyObject* step = PyUnicode_InternFromString("step");
+  PyObject* reset = PyUnicode_InternFromString("reset");
+  PyObject* reset_arguments = Py_BuildValue("(NN)", PyUnicode_InternFromString("seed"),
+                                            PyUnicode_InternFromString("options"));
+};
+
+const Names& names() {
+  static const Names names;
+  return names;
+}
+
+// The pending exception as an object, with its traceback.
+nb::object take_exception() {
+#if PY_VERSION_HEX >= 0x030c0000
+  return nb::steal(PyErr_GetRaisedException());
+#else
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value && traceback) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return nb::steal(value);
+#endif
+}
+
+// "ValueError: what it says", whatever its __str__ does.
+std::string text_of_exception(nb::handle error) {
+  std::string text = Py_TYPE(error.ptr())->tp_name;
+  if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
+  nb::object message = nb::steal(PyObject_Str(error.ptr()));
+  if (!message.is_valid()) {
+    PyErr_Clear();
+    return text + ": (its __str__ failed)";
+  }
+  return text + ": " + text_of(message);
+}
+
+bool is_nothing(nb::handle info) { return PyDict_CheckExact(info.ptr()) && PyDict_GET_SIZE(info.ptr()) == 0; }
+
+// Says who runs as long as it lives.
+class Running {
+ public:
+  Running(PythonKind& kind, int env) : kind_(kind) { kind_.running = env; }
+  ~Running() { kind_.running = -1; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  PythonKind& kind_;
+};
+
+const sm_env_table& python_table() {
+  static const sm_env_table table = [] {
+    sm_env_table t{};
+    t.abi_version = SM_ABI_VERSION;
+    t.size = sizeof(sm_env_table);
+    t.name = "Python";
+    t.release = [](void* envs) { delete static_cast<Stepper<PythonEnv>*>(envs); };
+    t.advance = [](void* envs, std::int32_t first_id, const sm_job* job) {
+      return static_cast<int>(static_cast<Stepper<PythonEnv>*>(envs)->advance(first_id, *job));
+    };
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
+
+template <class F>
+auto PythonEnv::attempt(const char* phase, F body) {
+  phase_ = phase;
+  const Running running(*kind_, id_);
+  try {
+    return body();
+  } catch (nb::python_error& error) {
+    error.restore();
+    keep_failure();
+  }
+}
+
+// Moves the pending Python exception to the note and throws what the stepper reports.
+void PythonEnv::keep_failure() {
+  nb::object error = take_exception();
+  const std::string text = text_of_exception(error);
+  note_ = Note{};
+  note_.phase = phase_;
+  if (last_objects_.is_valid()) note_.objects = last_objects_;
+  const bool is_failure = PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) ||
+                          PyErr_GivenExceptionMatches(error.ptr(), PyExc_SystemExit);
+  if (!is_failure) kind_->interrupt = error;
+  note_.error = std::move(error);
+  throw std::runtime_error(text);
+}
+
+void PythonEnv::reset(Rng&, const Options& options) {
+  if (stepped_ && kind_->same_step && kind_->reset_begins) kind_->reset_begins(id_);
+  attempt("reset", [&] {
+    nb::object seed = nb::none();
+    if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
+    nb::object extra = options_.is_valid() ? options_ : nb::none();
+    PyObject* arguments[] = {env_.ptr(), seed.ptr(), extra.ptr()};
+    nb::object result =
+        owned(PyObject_VectorcallMethod(names().reset, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                        names().reset_arguments));
+    if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
+      raise("EnvError", "reset: expected (observation, info), got " + describe_object(result));
+    nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
+    check_info(info);
+    if (stepped_ && kind_->same_step) {  // inside the ending step: what it showed is the final one
+      note_.final_info = std::move(note_.info);
+      note_.final_objects = std::move(note_.objects);
+    } else {
+      note_ = Note{};
+    }
+    if (!is_nothing(info)) note_.info = std::move(info);
+    else note_.info = nb::object();
+    observation_ = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 0));
+    options_ = nb::object();
+    elapsed_ = 0;
+    stepped_ = false;
+  });
+}
+
+Outcome PythonEnv::step(const ActionRow& action, Rng&) {
+  return attempt("step", [&] {
+    nb::object given = build_action(action);
+    nb::object result = owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
+    if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5)
+      raise("EnvError", "step: expected (observation, reward, terminated, truncated, info), got " +
+                            describe_object(result));
+    PyObject* const* item = &PyTuple_GET_ITEM(result.ptr(), 0);
+    Outcome outcome;
+    outcome.reward = PyFloat_AsDouble(item[1]);
+    if (outcome.reward == -1.0 && PyErr_Occurred()) {
+      forget_error();
+      raise("EnvError", "step: expected a number as reward, got " + describe_object(item[1]));
+    }
+    const int terminated = PyObject_IsTrue(item[2]);
+    const int truncated = terminated < 0 ? -1 : PyObject_IsTrue(item[3]);
+    if (truncated < 0) throw nb::python_error();
+    check_info(item[4]);
+    observation_ = nb::borrow(item[0]);
+    elapsed_ += 1;
+    stepped_ = true;
+    outcome.terminated = terminated != 0;
+    outcome.truncated = truncated != 0 || elapsed_ == limit_;
+    note_ = Note{};
+    if (!is_nothing(item[4])) {
+      note_.info = nb::borrow(item[4]);
+      // The reset that follows may write over what the step showed.
+      if (kind_->same_step && (outcome.terminated || outcome.truncated)) note_.info = kind_->snapshot(note_.info);
+    }
+    return outcome;
+  });
+}
+
+void PythonEnv::observe(const Row& row) {
+  attempt(phase_, [&] {
+    const auto to = [&](int leaf) { return row.observation<std::byte>(leaf); };
+    const bool has_objects = !kind_->objects_of.is_none();
+    if (!observation_.is_valid()) {  // a look at an env that never showed anything
+      for (std::size_t i = 0; i < kind_->spec.observation.size(); ++i)
+        std::memset(to(static_cast<int>(i)), 0, static_cast<std::size_t>(kind_->spec.observation[i].row_bytes()));
+      return;
+    }
+    kind_->observation.write(observation_, id_, to);
+    if (has_objects) {
+      note_.objects = kind_->objects_of(observation_);
+      if (kind_->keep_last) last_objects_ = kind_->objects_of(observation_);
+    }
+  });
+}
+
+Note PythonEnv::take_note() {
+  Note note = std::move(note_);
+  note_ = Note{};
+  return note;
+}
+
+void PythonEnv::check_info(nb::handle info) {
+  if (PyDict_Check(info.ptr())) return;
+  if (PyMapping_Check(info.ptr()) && PyObject_HasAttrString(info.ptr(), "items")) return;
+  PyErr_Format(PyExc_TypeError, "info: expected a dict, got a %s", Py_TYPE(info.ptr())->tp_name);
+  throw nb::python_error();
+}
+
+// The action as `step` takes it: scalars for Discrete spaces, copies of arrays else, objects as sent.
+nb::object PythonEnv::build_action(const ActionRow& action) const {
+  const auto array_leaf = [&](int index) -> PyObject* {
+    const Leaf& leaf = kind_->spec.action[static_cast<std::size_t>(index)];
+    const auto* row = action.get<std::byte>(index);
+    PyArray_Descr* type = PyArray_DescrFromType(numpy_type(leaf.dtype));
+    if (leaf.kind == LeafKind::kDiscrete) {
+      PyObject* scalar = PyArray_Scalar(const_cast<std::byte*>(row), type, nullptr);
+      Py_DECREF(type);
+      return scalar;
+    }
+    npy_intp shape[NPY_MAXDIMS];
+    std::copy(leaf.shape.begin(), leaf.shape.end(), shape);
+    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, type, static_cast<int>(leaf.shape.size()), shape, nullptr,
+                                           nullptr, 0, nullptr);
+    if (array)
+      std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), row,
+                  static_cast<std::size_t>(leaf.row_bytes()));
+    return array;
+  };
+  const auto object_leaf = [&](int index) -> PyObject* {
+    if (!action_objects_.is_valid() || action_objects_.is_none()) Py_RETURN_NONE;
+    return PySequence_GetItem(action_objects_.ptr(), index);
+  };
+  return owned(kind_->action_tree.build(array_leaf, object_leaf));
+}
+
+PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::handle limits, std::int32_t first_id)
+    : kind_(std::move(kind)), first_id_(first_id) {
+  const auto count = static_cast<std::int32_t>(nb::len(envs));
+  auto stepper = std::make_unique<Stepper<PythonEnv>>(count);
+  for (std::int32_t i = 0; i < count; ++i) {
+    const nb::object limit = limits[i];
+    stepper->emplace(i, kind_, first_id + i, nb::object(envs[i]),
+                     limit.is_none() ? 0 : nb::cast<std::int32_t>(limit));
+  }
+  stepper_ = stepper.get();
+  set_ = std::make_unique<EnvSet>(python_table(), stepper.release(), first_id);
+}
+
+}  // namespace stepmill

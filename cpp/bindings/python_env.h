@@ -1,0 +1,109 @@
+// A Python env as the engine's stepper takes it: the same autoreset machine as for native envs, in the
+// calling process and in worker processes alike.
+//
+// The arrays of a row go to the batch. What no array holds (the info dict, parts of observations that
+// are Python objects, the env's own exception) waits in a Note for whoever hands the batch out.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/observation_input.h"
+#include "core/stepper.h"
+#include "core/table_of.h"
+
+namespace stepmill {
+
+// What the Python envs of a pool, or of a worker, have in common.
+struct PythonKind {
+  PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions)
+      : spec(env_spec), observation(spec.observation, std::move(observation_tree)), action_tree(std::move(actions)) {}
+
+  const EnvSpec spec;
+  ObservationInput observation;
+  TreeNode action_tree;
+  // Copies a value with its arrays: `same_step` shows an episode's end after the env was reset.
+  nanobind::object snapshot = nanobind::none();
+  // observation -> the list of its object leaves, copied; None where the space has none.
+  nanobind::object objects_of = nanobind::none();
+  bool same_step = false;
+  bool keep_last = false;  // a failure shows the last good observation
+  // What an env raised that is no failure of it (Ctrl-C): raised on once its row is written.
+  nanobind::object interrupt;
+  // The env whose code runs, -1 when none does.
+  int running = -1;
+  // Told when a reset begins inside a step: it has a deadline of its own.
+  std::function<void(int env)> reset_begins;
+};
+
+struct Note {
+  nanobind::object info, final_info;        // null: none, or nothing in it
+  nanobind::object objects, final_objects;  // lists; null where the space has no object leaves
+  nanobind::object error;                   // null: no failure
+  const char* phase = "";                   // of the failure
+
+  bool empty() const {
+    return !info.is_valid() && !final_info.is_valid() && !objects.is_valid() && !error.is_valid();
+  }
+};
+
+class PythonEnv {
+ public:
+  PythonEnv(std::shared_ptr<PythonKind> kind, int id, nanobind::object env, std::int32_t max_episode_steps)
+      : kind_(std::move(kind)), env_(std::move(env)), id_(id), limit_(max_episode_steps) {}
+
+  // ---- for the stepper ----
+
+  void reset(Rng&, const Options& options);
+  Outcome step(const ActionRow& action, Rng&);
+  void observe(const Row& row);
+
+  // ---- beside it ----
+
+  // What the next reset, and the next action, are given that no array holds.
+  void set_options(nanobind::object options) { options_ = std::move(options); }
+  void set_objects(nanobind::object objects) { action_objects_ = std::move(objects); }
+  // What belongs to the row that was written last.
+  Note take_note();
+  const nanobind::object& object() const { return env_; }
+
+ private:
+  template <class F>
+  auto attempt(const char* phase, F body);
+  [[noreturn]] void keep_failure();
+  nanobind::object build_action(const ActionRow& action) const;
+  static void check_info(nanobind::handle info);
+
+  std::shared_ptr<PythonKind> kind_;
+  nanobind::object env_;
+  int id_;
+  std::int32_t limit_, elapsed_ = 0;
+  nanobind::object options_, action_objects_;
+  nanobind::object observation_;   // the last good one, as the env gave it
+  nanobind::object last_objects_;  // of it, where failures show it again
+  bool stepped_ = false;           // since the last reset
+  const char* phase_ = "reset";
+  Note note_;
+};
+
+// The envs of a pool or a worker: owned by the EnvSet that the engine steps.
+class PythonEnvs {
+ public:
+  PythonEnvs(std::shared_ptr<PythonKind> kind, nanobind::handle envs, nanobind::handle limits, std::int32_t first_id);
+
+  std::unique_ptr<EnvSet> take_set() { return std::move(set_); }
+  PythonEnv& env(std::int32_t id) { return stepper_->env(id - first_id_); }
+  PythonKind& kind() const { return *kind_; }
+
+ private:
+  std::shared_ptr<PythonKind> kind_;
+  Stepper<PythonEnv>* stepper_;  // in `set_`
+  std::int32_t first_id_;
+  std::unique_ptr<EnvSet> set_;
+};
+
+}  // namespace stepmill

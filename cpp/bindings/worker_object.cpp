@@ -1,0 +1,63 @@
+#include "bindings/numpy_api.h"
+
+#include "bindings/worker_object.h"
+
+#include "bindings/bytes.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+
+WorkerObject::WorkerObject(Arguments a)
+    : worker_(a.arena, a.outbox, a.spec, a.plan, a.worker, a.incarnation),
+      python_(std::move(a.python)),
+      envs_(python_ ? python_->take_set() : std::move(a.native)),
+      read_mail_(std::move(a.read_mail)),
+      write_note_(std::move(a.write_note)),
+      answer_(std::move(a.answer)) {
+  if (python_)
+    python_->kind().reset_begins = [this](int env) { worker_.reset_begins(env); };
+}
+
+void WorkerObject::run() {
+  worker_.announce();
+  while (!worker_.told_to_stop()) {
+    const std::int32_t env = worker_.next();
+    if (env < 0) {
+      {
+        const nb::gil_scoped_release release;
+        worker_.wait();
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      continue;
+    }
+    if (worker_.is_call(env))
+      worker_.publish_call(env, bytes_of(answer_(env, to_bytes(worker_.mail(env)))));
+    else
+      act(env);
+  }
+}
+
+void WorkerObject::act(std::int32_t env) {
+  if (python_) {
+    if (const auto mail = worker_.mail(env); !mail.empty()) {
+      nb::object both = read_mail_(to_bytes(mail));
+      if (nb::object options = both[0]; !options.is_none()) python_->env(env).set_options(options);
+      if (nb::object objects = both[1]; !objects.is_none()) python_->env(env).set_objects(objects);
+    }
+  }
+  worker_.advance(*envs_, env);
+  nb::object note = note_of(env);
+  worker_.publish(env, note.is_valid() ? bytes_of(note) : std::span<const std::byte>());
+}
+
+// What goes beside the row, pickled; null: nothing.
+nb::object WorkerObject::note_of(std::int32_t env) {
+  if (!python_) return worker_.fault().empty() ? nb::object() : write_note_(to_text(worker_.fault()));
+  const Note note = python_->env(env).take_note();
+  if (note.empty()) return {};
+  return write_note_(or_none(note.info), or_none(note.final_info), or_none(note.objects),
+                     or_none(note.final_objects), or_none(note.error), note.phase);
+}
+
+}  // namespace stepmill

@@ -1,0 +1,89 @@
+// Envs stepped in this process: by threads, by the caller, or by both.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "core/batch_ring.h"
+#include "core/pool.h"
+#include "core/ready_lanes.h"
+#include "core/table_of.h"
+#include "core/thread_pool.h"
+
+namespace stepmill {
+
+class LocalPool final : public Pool {
+ public:
+  LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options);
+  ~LocalPool() override;
+
+  bool is_brief() const override;
+  void work_or_wait(std::chrono::nanoseconds most) override;
+
+  void ask_to_stop() override { threads_.ask_to_stop(); }
+  bool stopped() const override { return threads_.stopped(); }
+  void wait_stopped(std::chrono::nanoseconds most) override { threads_.wait_stopped(most); }
+
+  double step_cost_ns() const override { return cost_ns_.load(std::memory_order_relaxed); }
+  int threads_started() const override { return threads_.started(); }
+
+ private:
+  friend struct Chunk;
+
+  static constexpr std::int32_t kMostChunk = 1024;
+
+  void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
+  void seal_batch(std::uint32_t number) override { ring_.seal(number); }
+  void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
+  void take_faults(std::vector<Fault>& into) override;
+
+  bool knows_cost() const { return step_cost_ns() > 0.0; }
+  // Whether the caller can finish the batch alone in about the time that a wake costs.
+  bool short_work() const { return backlog_.size() != backlog_done_; }
+
+  bool work_once(int hand);
+  std::int32_t chunk_size(std::int64_t waiting) const;
+  void run(std::span<const std::int32_t> envs, bool alone);
+  void run_assigned(std::span<const std::int32_t> envs);
+  void run_claimed(std::span<const std::int32_t> envs);
+  bool advance(sm_job& job, std::span<const std::int32_t> envs);
+  void work_on_backlog();
+  void measure(Clock::time_point from, std::size_t steps, bool alone);
+  void call_threads(bool recv_follows);
+  bool is_time_to_probe();
+  void record_fault(std::int32_t env, std::int32_t phase, const char* message);
+  std::size_t lay_out_control();
+
+  const std::unique_ptr<EnvSet> envs_;
+  // Whether the caller may step envs itself: those that never block, or where there are no threads.
+  const bool caller_steps_;
+  const std::size_t control_offset_;
+  ReadyLanes queue_;
+  BatchRing ring_;
+
+  // Private to the caller. Work too small to share: stepped by the caller in `recv`.
+  std::vector<std::int32_t> backlog_;
+  std::size_t backlog_done_ = 0;
+  bool caller_helps_ = false;       // the caller is one of the hands
+  std::uint32_t shared_sends_ = 0;  // sends that were too much for the caller alone
+
+  std::mutex fault_mutex_;
+  std::vector<Fault> faults_;
+  // How many faults wait to be received. Counted before the row's commit, read after it.
+  std::atomic<std::int32_t> fault_count_{0};
+
+  // Smoothed cost of one env step. A hint; any thread may overwrite it with a newer one.
+  std::atomic<float> cost_ns_{0.0f};
+
+  // Who shares the work of the last send: hand 0 is the caller where it helps, threads follow. Only
+  // says who begins where, so any order will do.
+  std::atomic<int> hands_{1};
+  std::atomic<int> first_thread_hand_{0};
+
+  // Chunks run, to choose which of the small ones are measured.
+  std::atomic<std::uint32_t> runs_{0};
+
+  ThreadPool threads_;  // last: its threads use everything above
+};
+
+}  // namespace stepmill

@@ -1,0 +1,50 @@
+// What a worker says that no array holds: pickled infos, results of calls, exceptions.
+//
+// A shared file of memory for each life of a worker, where the worker alone allocates: a block an env,
+// written while the env is WRITING, read by the pool when the row is received. An env has one row on its
+// way at most, so a block is never written over before it was read; and no pipe is there to run full.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace stepmill {
+
+class Outbox {
+ public:
+  // A new one, empty; the caller owns the descriptor.
+  static int create();
+  // Maps one: the pool to read, the worker to write.
+  Outbox(int descriptor, bool writable);
+  ~Outbox();
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
+
+  // ---- the pool ----
+
+  // The bytes at `offset`, or nothing where they lie outside: the numbers come from a worker.
+  std::span<const std::byte> read(std::uint64_t offset, std::uint64_t bytes) const;
+  std::size_t memory() const;  // that it takes
+
+  // ---- the worker ----
+
+  struct Block {
+    std::uint64_t offset = 0, capacity = 0;
+  };
+  // Makes `block` hold `bytes` of room, elsewhere if need be. Throws std::bad_alloc.
+  std::byte* reserve(Block& block, std::uint64_t bytes);
+
+ private:
+  Block allocate(std::uint64_t bytes);
+
+  int descriptor_;
+  std::byte* base_ = nullptr;
+  std::size_t size_ = 0;     // of the mapping
+  std::uint64_t used_ = 64;  // offset 0 means none
+  std::map<std::uint64_t, std::vector<Block>> free_;  // by capacity
+};
+
+}  // namespace stepmill

@@ -1,0 +1,152 @@
+// What a pool and its worker processes share, beside the action table and the batch buffers.
+//
+// A worker may be killed at any instant, so nothing here can be left half done: every word changes by
+// one atomic operation, and plain data is written only by the side that the env's word names.
+//
+//            caller             worker              worker               worker
+//   IDLE ------------> QUEUED ----------> RUNNING -----------> WRITING ----------> DONE
+//    ^                   |                   |                                       |
+//    |                   +----- FAULT <------+  the pool, by compare-and-swap        |
+//    |                            |                                                  |
+//    +----------------------------+--------------------------------------------------+
+//
+// In RUNNING the env's own code runs, and the worker writes nothing that the pool reads. In WRITING it
+// copies one finished row, with no code of the env's and no system call between: a killed worker dies
+// there at once, and until its death is certain the pool leaves that row alone. From QUEUED and RUNNING
+// the pool may declare a fault; whoever loses the compare-and-swap gives up.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/batch_layout.h"
+#include "core/env_table.h"
+#include "core/spec.h"
+#include "core/wait.h"
+
+namespace stepmill {
+
+enum class Stage : std::uint8_t { kIdle, kQueued, kRunning, kWriting, kDone, kFault };
+
+// The env word: which action (epoch), for which life of its worker (incarnation), and how far it is.
+struct EnvWord {
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;  // 24 bits; it only must differ from the lives before
+  Stage stage = Stage::kIdle;
+
+  static EnvWord unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word >> 8 & 0xffffff),
+            static_cast<Stage>(word & 0xff)};
+  }
+  std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(epoch) << 32 |
+           static_cast<std::uint64_t>(incarnation & 0xffffff) << 8 | static_cast<std::uint64_t>(stage);
+  }
+  EnvWord at(Stage next) const { return {epoch, incarnation, next}; }
+};
+
+// What the caller asks of an env. Written while the env is idle, read by its worker.
+struct Order {
+  enum Kind : std::uint32_t { kAct, kCall };
+  std::uint64_t buffer;  // offset of the batch buffer with the env's row
+  std::int32_t row;      // -1: the next slot of the open batch
+  std::uint32_t kind;
+  std::uint64_t mail, mail_bytes;  // what no array holds: reset options, objects, the call; offset in the arena
+};
+
+// What a worker says of an env beside its row. Written in WRITING.
+struct Report {
+  std::uint64_t note, note_bytes;  // of the row, in the worker's outbox
+  std::uint64_t call, call_bytes;  // of a call
+  std::int32_t fault_phase;        // -1: none
+  std::uint32_t last_good;         // which of the two copies of the last observation is whole
+};
+
+enum class Activity : std::uint8_t { kStep, kReset, kCall };
+
+// Since when an env's code runs, and what for: nanoseconds of the monotonic clock and an Activity in one
+// word, so that a reader never mixes two. Stored before the env word turns to RUNNING.
+using Begun = std::atomic<std::uint64_t>;
+
+inline std::uint64_t pack_begun(std::uint64_t ns, Activity activity) {
+  return ns << 2 | static_cast<std::uint64_t>(activity);
+}
+
+// How long the steps of an env took: counts by quarter octaves, from 2^7 ns up.
+struct StepTimes {
+  static constexpr int kBuckets = 128, kFirstOctave = 7;
+  std::uint32_t count[kBuckets];
+
+  void add(std::uint64_t ns);
+  static double upper_bound_ns(int bucket);
+};
+
+// One for each worker, on cache lines of its own. All hints: losing any of these costs a look, no result.
+struct alignas(2 * kCacheLine) WorkerBlock {
+  std::atomic<std::uint32_t> bell;      // futex: rung after words were queued, or `stop` set
+  std::atomic<std::uint32_t> sleeping;  // seq_cst with the words: a ringer who sees 0 need not wake
+  std::atomic<std::uint32_t> ready;     // the incarnation that has attached
+  std::atomic<std::uint32_t> stop;      // the incarnation that is to end
+  std::atomic<std::uint32_t> watched;   // somebody waits for one of its envs to come to rest
+  std::atomic<std::uint32_t> rested;    // futex: rung then, where `watched` is set; seq_cst with the words
+  std::atomic<std::uint64_t> busy_ns, steps;
+};
+
+// To whom waits for an env of this worker: its word has changed.
+inline void announce_rest(WorkerBlock& block) {
+  if (block.watched.load(std::memory_order_seq_cst) == 0) return;
+  block.rested.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(block.rested, 1, true);
+}
+
+struct ProcessOptions {
+  std::int32_t num_workers = 1;
+  bool keep_last_observation = false;
+};
+
+// The envs of worker w of W: a contiguous part, as even as can be.
+inline std::int32_t first_env_of(std::int32_t worker, std::int32_t num_workers, std::int32_t num_envs) {
+  return static_cast<std::int32_t>(static_cast<std::int64_t>(worker) * num_envs / num_workers);
+}
+
+// Where all of this lies: a pure function of the pool's options, the same in every process.
+class ProcessTables {
+ public:
+  ProcessTables(const EnvSpec& spec, std::int32_t num_envs, std::int32_t batch_size,
+                const ProcessOptions& options);
+
+  std::size_t bytes() const { return bytes_; }
+  void attach(std::byte* base) { base_ = base; }
+
+  std::atomic<std::uint64_t>& word(std::int32_t env) const { return at<std::atomic<std::uint64_t>>(words_)[env]; }
+  Order& order(std::int32_t env) const { return at<Order>(orders_)[env]; }
+  Report& report(std::int32_t env) const { return at<Report>(reports_)[env]; }
+  Begun& begun(std::int32_t env) const { return at<Begun>(begun_)[env]; }
+  StepTimes& times(std::int32_t env) const { return at<StepTimes>(times_)[env]; }
+  WorkerBlock& worker(std::int32_t worker) const { return at<WorkerBlock>(workers_)[worker]; }
+  std::byte* slot_ring() const { return base_ + ring_; }
+  // The last good observation of an env, leaf by leaf; two copies, so that one is always whole.
+  std::byte* last_observation(std::int32_t env, std::uint32_t copy) const {
+    return base_ + last_ + (static_cast<std::size_t>(env) * 2 + (copy & 1)) * last_bytes_;
+  }
+  bool keeps_last() const { return last_bytes_ != 0; }
+
+ private:
+  template <class T>
+  T* at(std::size_t offset) const {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  std::size_t add(std::int64_t row_bytes, std::int64_t rows);
+
+  std::byte* base_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t words_, orders_, reports_, begun_, times_, workers_, ring_, last_ = 0, last_bytes_ = 0;
+};
+
+// Nanoseconds of the clock that all processes of the machine share.
+std::uint64_t monotonic_ns();
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace stepmill

@@ -1,0 +1,200 @@
+// Envs stepped by worker processes, which map this pool's arena and fill its slots.
+//
+// Three parties: the caller (send, recv), the workers (`process_worker.h`), and a monitor thread of this
+// process that watches over the workers. When a worker dies, or an env misses its deadline, the monitor
+// answers in its place: every action gets exactly one row, whatever happens. Who starts processes is
+// not known here: `admit` is told of one, `to_restart` says where another is needed.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/outbox.h"
+#include "core/pool.h"
+#include "core/process_layout.h"
+#include "core/process_worker.h"
+#include "core/slot_ring.h"
+
+namespace stepmill {
+
+struct Deadlines {
+  // Nanoseconds; 0: none.
+  std::uint64_t step = 0, reset = 0;
+};
+
+class ProcessPool final : public Pool {
+ public:
+  ProcessPool(EnvSpec spec, const PoolOptions& options, const ProcessOptions& process, const Deadlines& deadlines,
+              std::vector<std::uint64_t> seeds, int obituaries);
+  ~ProcessPool() override;
+
+  // ---- workers ----
+
+  // Everything a worker needs to find its way in the arena of `arena_descriptor`.
+  ProcessPlan plan() const;
+  int arena_descriptor() const { return arena_->descriptor(); }
+
+  // A process that will serve as `worker`. The descriptors are duplicated: pidfd, the pipe that its stack
+  // comes through when asked for, its outbox. It has until `start_ns` from now to announce itself.
+  void admit(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack, int outbox,
+             std::uint64_t start_ns);
+  // Workers that should be started now, each with the incarnation it will be.
+  std::vector<std::pair<std::int32_t, std::uint32_t>> to_restart();
+  // No process could be started: what waits for it is answered.
+  void restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why);
+  // Whether `to_restart` has something to say. Cheap; looked at in every wait.
+  bool wants_attention() const { return attention_.load(std::memory_order_acquire); }
+
+  // ---- beside the arrays ----
+
+  // What goes with the next action of an idle env. Throws where there is no memory.
+  void set_mail(std::int32_t env, std::span<const std::byte> mail);
+  // What came with the row of an env that was just received. Valid until its next action.
+  std::span<const std::byte> note(std::int32_t env);
+
+  // ---- calls ----
+
+  // Whether no action or call of that env is waiting or running.
+  bool at_rest(std::int32_t env) const;
+  // Waits for that, about as long as `most`.
+  void wait_at_rest(std::int32_t env, std::chrono::nanoseconds most);
+  // Asks an env at rest; it is at rest again when the answer is there.
+  void queue_call(std::int32_t env, std::span<const std::byte> call);
+  // The answer, or why there is none.
+  std::optional<Fault> take_call(std::int32_t env, std::vector<std::byte>& answer);
+
+  // ---- the pool ----
+
+  bool ready() const override;
+  void work_or_wait(std::chrono::nanoseconds most) override;
+  // Workers end after the step they are in; `kill` ends what is left.
+  void ask_to_stop() override;
+  bool stopped() const override;
+  void wait_stopped(std::chrono::nanoseconds most) override;
+  void kill();
+
+  double step_cost_ns() const override;
+
+  struct WorkerStats {
+    int pid;
+    bool alive;
+    double busy_s;
+    std::uint64_t steps;
+    std::uint32_t restarts;
+    std::size_t outbox_bytes;
+  };
+  std::vector<WorkerStats> worker_stats() const;
+  // The step times below which the given parts of an env's steps stayed, in seconds; 0 without any.
+  std::vector<double> step_percentiles(std::int32_t env, std::span<const double> parts) const;
+
+ private:
+  // One life of a worker.
+  struct Life {
+    std::uint32_t number = 0;  // the incarnation; 0: none
+    int pid = -1, pidfd = -1, stack = -1;
+    std::shared_ptr<Outbox> outbox;
+    std::uint64_t start_deadline = 0;
+    std::optional<int> code;  // exit code, or minus the signal
+  };
+  // A worker: its envs and the lives that serve them.
+  struct Crew {
+    std::int32_t first = 0, count = 0;
+    Life life;
+    std::vector<Life> leaving;  // given up, and not yet seen to end
+    std::uint32_t next = 1;     // the incarnation to come
+    bool wanted = false;        // it should be started
+    std::uint32_t restarts = 0;
+    Fault loss;  // what its last life ended of, for envs that were lost with it
+  };
+  // Where the row of an env in flight goes.
+  struct Seat {
+    Buffer* buffer = nullptr;  // null: a slot of the open batch
+    std::int32_t row = -1;
+    std::uint32_t epoch = 0;
+  };
+  struct Mailbox {
+    std::size_t offset = 0, capacity = 0, bytes = 0;  // bytes: for the next order
+  };
+
+  void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
+  void seal_batch(std::uint32_t number) override { ring_.seal(number); }
+  void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
+  void inspect(const Batch& batch, bool assigned) override;
+  void take_faults(std::vector<Fault>& into) override;
+
+  std::int32_t worker_of(std::int32_t env) const { return worker_of_[static_cast<std::size_t>(env)]; }
+  Crew& crew_of(std::int32_t env) { return crews_[static_cast<std::size_t>(worker_of(env))]; }
+  EnvWord word(std::int32_t env) const;
+  bool answered(std::int32_t env, std::uint32_t epoch) const;
+  void ring_bell(std::int32_t worker);
+  void put_mail(Mailbox& box, std::span<const std::byte> mail);
+  // These are called with the lock held.
+  using Lock = std::unique_lock<std::mutex>;
+  std::uint32_t queue(std::int32_t env, Mailbox& box);
+  bool is_lost(std::int32_t env, EnvWord now);
+  std::span<const std::byte> read_outbox(std::int32_t env, std::uint64_t offset, std::uint64_t bytes);
+  void look_whom_to_start();
+  bool all_ended() const;
+
+  // The monitor: process_monitor.cpp.
+  void watch();
+  void await_obituary(Lock& lock, std::uint32_t worker, std::uint32_t number);
+  void read_obituaries();
+  void life_ended(Lock& lock, std::size_t worker, std::uint32_t number);
+  std::uint64_t check_deadlines(Lock& lock);
+  void miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity activity, std::uint64_t limit);
+  void miss_start(Lock& lock, std::size_t worker);
+  std::string read_stack(Lock& lock, const Life& life);
+  // Gives a worker's life up: its envs are answered as far as nobody may be writing their rows.
+  void retire(Crew& crew, const Fault& reason);
+  // After its end is certain: the rest.
+  void bury(Crew& crew, const Life& life);
+  void give_up(std::int32_t env, std::uint32_t incarnation, const Fault& reason);
+  void save_notes(const Crew& crew, std::uint32_t incarnation);
+  void answer(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
+  void answer_row(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
+  void fill_row(std::int32_t env, const Columns& columns, std::int64_t row);
+  void doubt(std::int32_t env);
+  std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
+  bool has_started(const Crew& crew, const Life& life) const;
+  Fault why_ended(const Crew& crew, const Life& life) const;
+  void wake_monitor();
+
+  const ProcessOptions process_;
+  const Deadlines deadlines_;
+  ProcessTables tables_;
+  const std::size_t tables_offset_;
+  SlotRing ring_;
+  std::vector<std::int32_t> worker_of_;
+  std::vector<std::uint64_t> seeds_;  // the last that each env was given
+
+  // Private to the caller.
+  std::vector<std::int32_t> assigned_envs_;  // by row
+  std::vector<std::uint8_t> to_ring_;        // scratch of `start`: the workers it queued for
+  std::vector<Mailbox> mail_, call_mail_;
+
+  // Everything below, and the word of an env that no worker has at the moment, belongs to whoever holds
+  // this.
+  mutable std::mutex mutex_;
+  std::vector<Crew> crews_;
+  std::vector<std::uint8_t> flying_;        // an action's result was not received yet
+  std::vector<std::uint8_t> calling_;       // the env's word is a call's
+  std::vector<std::uint8_t> answered_here_;  // the row in flight is the pool's, not a worker's
+  std::vector<Seat> seats_;
+  std::vector<std::optional<Fault>> call_faults_;
+  // What came with rows and calls from workers that are gone, or were asked something else since.
+  std::vector<std::optional<std::vector<std::byte>>> saved_notes_, saved_calls_;
+  std::vector<Fault> faults_;
+  bool stopping_ = false, quit_ = false;
+  bool parent_writes_ = true;  // the obituaries
+
+  std::atomic<bool> attention_{false};
+  const int obituaries_, event_;
+  std::condition_variable ended_;
+  std::thread monitor_;
+};
+
+}  // namespace stepmill

@@ -1,0 +1,110 @@
+// The worker's side: find a queued env, step it, write its row into its slot, commit.
+//
+// Free of Python. Whoever drives it (a Python process, a C++ test) calls, for each action: `next`,
+// `advance` (or its own code, for a call), `publish`.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/action_table.h"
+#include "core/arena.h"
+#include "core/outbox.h"
+#include "core/process_layout.h"
+#include "core/slot_ring.h"
+#include "core/table_of.h"
+#include "core/wait.h"
+
+namespace stepmill {
+
+// Enough to find everything in a pool's arena.
+struct ProcessPlan {
+  TableOptions table;
+  std::int32_t batch_size = 1;
+  ProcessOptions process;
+  std::uint64_t table_offset = 0, process_offset = 0;
+};
+
+class ProcessWorker {
+ public:
+  ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan, std::int32_t worker,
+                std::uint32_t incarnation);
+
+  std::int32_t first_env() const { return first_; }
+  std::int32_t env_count() const { return count_; }
+
+  // Tells the pool that this worker takes actions from now on.
+  void announce() { block_.ready.store(incarnation_, std::memory_order_release); }
+
+  bool told_to_stop() const { return block_.stop.load(std::memory_order_acquire) == incarnation_; }
+
+  // The queued env that has used the least time so far, now RUNNING; -1 when none is queued.
+  std::int32_t next();
+  // Sleeps until there may be something to do.
+  void wait();
+
+  // What the RUNNING env is asked.
+  bool is_call(std::int32_t env) const { return tables_.order(env).kind == Order::kCall; }
+  std::span<const std::byte> mail(std::int32_t env) const;
+
+  // Steps it: the row lies in memory of this process afterwards.
+  void advance(EnvSet& envs, std::int32_t env);
+  // What went wrong in `advance`; empty where nothing did.
+  const std::string& fault() const { return fault_; }
+  // From now on it is a reset that runs.
+  void reset_begins(std::int32_t env);
+
+  // Copies the row into its slot with `note` beside it. False where the pool has given the env up: then
+  // nothing was written.
+  bool publish(std::int32_t env, std::span<const std::byte> note);
+  // Answers a call.
+  bool publish_call(std::int32_t env, std::span<const std::byte> answer);
+
+ private:
+  struct Turn {
+    std::uint64_t used_ns = 0;  // by this env, all in all
+    EnvWord word;               // RUNNING
+    Outbox::Block note, call;
+  };
+
+  Turn& turn(std::int32_t env) { return turns_[static_cast<std::size_t>(env - first_)]; }
+  void find_queued();
+  void end_turn(std::int32_t env);
+  bool enter_writing(std::int32_t env);
+  void keep_last(std::int32_t env);
+
+  const std::shared_ptr<Arena> arena_;
+  Outbox outbox_;
+  const EnvSpec spec_;
+  const ProcessPlan plan_;
+  ActionTable table_;
+  ProcessTables tables_;
+  SlotRing ring_;
+  const std::int32_t worker_, first_, count_;
+  const std::uint32_t incarnation_;
+  WorkerBlock& block_;
+  const BatchLayout slot_layout_, gather_layout_, row_layout_;
+
+  // The stepper's own: what it changes while an env runs is published only with the row.
+  std::vector<sm_env_state> state_;
+  std::vector<sm_reset_request> reset_;
+  std::vector<std::byte> last_;  // last good observations
+  std::vector<void*> last_leaves_;
+  sm_shared shared_{};
+  std::vector<std::byte> row_;  // one row, in the layout of a batch of one
+  std::byte* row_at_ = nullptr;
+  Columns columns_;
+  bool ended_ = false;
+  std::string fault_;
+  std::int32_t fault_phase_ = -1;
+
+  std::vector<Turn> turns_;
+  std::vector<std::int32_t> queued_;  // found, least used first from the end
+  std::uint32_t heard_ = 0;           // the bell when they were found
+};
+
+}  // namespace stepmill

@@ -1,0 +1,110 @@
+// Station 4 for worker processes: the claim is the ledger.
+//
+// A slot's own word says who has it, (env, epoch), from the instant it is taken: whatever happens to the
+// worker then, the pool can tell whose slot it is. Slots of a batch are taken in order, and a batch is
+// sealed by taking its first free slot for nobody.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/batch_ring.h"
+
+namespace stepmill {
+
+class SlotRing {
+ public:
+  static std::size_t bytes(std::int32_t num_envs, std::int32_t batch_size) {
+    const std::size_t places = BatchRing::places_for(num_envs, batch_size);
+    return kCacheLine + align_up(places * sizeof(std::uint64_t), kCacheLine) +
+           places * static_cast<std::size_t>(batch_size) * sizeof(std::uint64_t);
+  }
+
+  // `memory` is zeroed, or laid out so by another process.
+  SlotRing(std::byte* memory, std::int32_t num_envs, std::int32_t batch_size)
+      : next_(*reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
+        offsets_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory + kCacheLine)),
+        mask_(BatchRing::places_for(num_envs, batch_size) - 1),
+        batch_size_(static_cast<std::uint32_t>(batch_size)) {
+    slots_ = reinterpret_cast<std::atomic<std::uint64_t>*>(
+        memory + kCacheLine + align_up((mask_ + 1) * sizeof(std::uint64_t), kCacheLine));
+  }
+
+  std::uint32_t places() const { return mask_ + 1; }
+
+  struct Slot {
+    std::uint32_t number;  // of the batch
+    std::uint32_t row;
+    std::uint64_t offset;  // of its buffer in the arena
+  };
+  struct Owner {
+    std::uint32_t env, epoch;
+  };
+
+  // ---- the caller ----
+
+  // Opens batch `number` in the buffer at `offset`. Nobody takes a slot of it before its words say so.
+  void open(std::uint32_t number, std::uint64_t offset) {
+    offsets_[number & mask_].store(offset, std::memory_order_relaxed);
+    for (std::uint32_t row = 0; row < batch_size_; ++row)
+      slot(number, row).store(pack(number, kEmpty), std::memory_order_release);
+  }
+
+  // Ends batch `number` after the slots taken so far. A claim that comes later falls into the next one.
+  void seal(std::uint32_t number) {
+    for (std::uint32_t row = 0; row < batch_size_; ++row) {
+      std::uint64_t expected = pack(number, kEmpty);
+      if (slot(number, row).compare_exchange_strong(expected, pack(number, kSealed), std::memory_order_acq_rel,
+                                                    std::memory_order_acquire))
+        return;
+    }
+  }
+
+  // Who took a slot; env is at least 2^31 where nobody did. Written by workers: check before use.
+  Owner owner(std::uint32_t number, std::uint32_t row) const {
+    const std::uint64_t word = slot(number, row).load(std::memory_order_acquire);
+    return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)};
+  }
+
+  // ---- who fills slots ----
+
+  // Takes the next free slot. There is one: `send` opened enough.
+  Slot claim(std::uint32_t env, std::uint32_t epoch) {
+    std::uint64_t hint = next_.load(std::memory_order_acquire);
+    for (;;) {
+      const auto number = static_cast<std::uint32_t>(hint >> 32);
+      const auto row = static_cast<std::uint32_t>(hint);
+      std::uint64_t next = pack(number + 1, 0);
+      if (row < batch_size_) {
+        std::uint64_t seen = pack(number, kEmpty);
+        const bool taken = slot(number, row).compare_exchange_strong(
+            seen, pack(epoch, env), std::memory_order_acq_rel, std::memory_order_acquire);
+        if (seen != pack(number, kSealed)) next = pack(number, row + 1);
+        if (taken) {
+          // Only a hint: who finds it behind moves it on.
+          next_.compare_exchange_strong(hint, next, std::memory_order_acq_rel, std::memory_order_relaxed);
+          return {number, row, offsets_[number & mask_].load(std::memory_order_relaxed)};
+        }
+      }
+      if (next_.compare_exchange_weak(hint, next, std::memory_order_acq_rel, std::memory_order_acquire)) hint = next;
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kEmpty = 0xffffffff, kSealed = 0xfffffffe;
+
+  static std::uint64_t pack(std::uint32_t high, std::uint32_t low) {
+    return static_cast<std::uint64_t>(high) << 32 | low;
+  }
+  std::atomic<std::uint64_t>& slot(std::uint32_t number, std::uint32_t row) const {
+    return slots_[static_cast<std::size_t>(number & mask_) * batch_size_ + row];
+  }
+
+  // (batch number, row): no slot before it is free. Moves only forward, one slot or batch at a time.
+  std::atomic<std::uint64_t>& next_;
+  std::atomic<std::uint64_t>* offsets_;
+  std::atomic<std::uint64_t>* slots_;
+  std::uint32_t mask_, batch_size_;
+};
+
+}  // namespace stepmill

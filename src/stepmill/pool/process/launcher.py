@@ -1,0 +1,216 @@
+"""The caller's side of worker processes: starts them, forks new ones for those that died, leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from functools import partial
+
+from stepmill.errors import EnvError, EnvTimeoutError
+from stepmill.pool.process.construction import (
+    Started,
+    build_error,
+    death_error,
+    describe_exit,
+    find_exit,
+    wait_until_built,
+)
+from stepmill.pool.process.handles import LoadError, TemplateHandle, is_over, kill
+from stepmill.pool.process.patience import Cancelled, Patience, uninterrupted
+from stepmill.pool.process.payload import pack
+from stepmill.pool.process.stack import read_stack
+from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.pool.source import NativeSource, PythonSource
+
+__all__ = ["Launcher", "Started", "build_error", "death_error", "describe_exit", "read_stack"]
+
+_FORK_S = 10.0  # a fork takes milliseconds; the process that does it may have been stopped, though
+_KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
+
+
+class Launcher:
+    """The worker processes of one pool. ``ranges`` are the envs of each worker, ``(first, last + 1)``.
+
+    It owns every ``Started`` it hands out: closing one early is allowed, and ``close`` does the rest.
+    ``obituary_fd`` is where the death of each worker can be read, see ``guardian.OBITUARY``.
+    """
+
+    def __init__(
+        self,
+        source: PythonSource | NativeSource,
+        num_workers: int,
+        ranges: list[tuple[int, int]],
+        start_timeout: float | None,
+    ) -> None:
+        if len(ranges) != num_workers:
+            raise ValueError(f"ranges: expected one for each of {num_workers} workers, got {len(ranges)}")
+        self._source_id = source.id
+        self._packed = pack(source)
+        self._ranges = ranges
+        self._start_timeout = start_timeout
+        self._pid = os.getpid()
+        self._template: TemplateHandle | None = None
+        self._loads_in_template = True
+        self._started: list[Started] = []
+        self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
+        self._is_closed = False
+
+    def start(self) -> list[Started]:
+        """Starts all workers, which build their envs at the same time, and waits until all are ready.
+
+        On a failure, a timeout or Ctrl-C everything is killed and closed.
+        """
+        try:
+            return uninterrupted(self._start)
+        except BaseException:
+            self.close()
+            raise
+
+    def fork_worker(self, worker_id: int, incarnation: int) -> Started:
+        """Forks a worker anew, and does not wait for it to build: read its wire, see ``worker``.
+
+        Takes milliseconds; longer only if the template has died, and has to load everything again. After an
+        exception no worker is left of it, but an obituary may come: try again with another incarnation.
+        """
+        try:
+            return uninterrupted(partial(self._fork_again, worker_id, incarnation))
+        except BaseException:
+            for worker in self._started:
+                if (worker.worker_id, worker.incarnation) == (worker_id, incarnation) and not worker.is_closed:
+                    kill(worker.pidfd)
+                    worker.close()
+            raise
+
+    def kill_all(self) -> None:
+        """Kills every process of the pool, and what they spawned, and waits until they are gone."""
+        if os.getpid() == self._pid:
+            uninterrupted(lambda _: self._kill_all())
+
+    def close(self, deadline: float | None = None) -> None:
+        """Lets go of everything. Workers that were told to end have until ``deadline``, a time of ``time.monotonic``.
+
+        The rest is killed; so is everything at once on Ctrl-C. In a forked child, only its copies of the
+        descriptors are closed.
+        """
+        if self._is_closed:
+            return
+        if os.getpid() == self._pid:
+            uninterrupted(partial(self._close, deadline))
+            return
+        if self._template is not None:
+            self._template.forget()
+        self._close_descriptors()
+
+    # ---- in a thread that no signal handler interrupts -----------------------------------------------
+
+    def _start(self, cancel_fd: int | None) -> list[Started]:
+        patience = Patience(self._start_timeout, cancel_fd)
+        try:
+            template = self._loaded_template(patience)
+            for worker_id in range(len(self._ranges)):
+                self._fork(template, worker_id, 1)
+            wait_until_built(self._started, self._source_id, self.obituary_fd, patience)
+        except WireClosed:
+            raise self._template_death() from None
+        except EnvTimeoutError:
+            raise
+        except TimeoutError:
+            raise EnvTimeoutError(
+                f"start_timeout={patience.seconds}: the process that starts the workers did not answer in time",
+                phase="constructor",
+            ) from None
+        return list(self._started)
+
+    def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> Started:
+        if self._template is not None and self._template.is_alive:
+            with contextlib.suppress(WireClosed, TimeoutError):  # it is dying, or a signal has stopped it
+                return self._fork(self._template, worker_id, incarnation)
+        self._kill_all()
+        try:
+            template = self._loaded_template(Patience(self._start_timeout, cancel_fd))
+            return self._fork(template, worker_id, incarnation)
+        except WireClosed:
+            raise self._template_death() from None
+
+    def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int) -> Started:
+        """Not to be cancelled halfway: there would be a worker that nobody knows."""
+        envs = self._ranges[worker_id]
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            wire, other = Wire.pair()
+            ours.callback(wire.close)
+            theirs.callback(other.close)
+            dump_fd, dump = os.pipe2(os.O_CLOEXEC)
+            ours.callback(os.close, dump_fd)
+            theirs.callback(os.close, dump)
+            fds = (other.fileno(), dump)
+            pid, pidfd = template.fork_worker(worker_id, incarnation, envs, fds, Patience(_FORK_S))
+            ours.pop_all()
+        started = Started(worker_id, incarnation, envs, wire, pidfd, pid, dump_fd, template.pid)
+        self._started = [*(one for one in self._started if not one.is_closed), started]
+        return started
+
+    def _loaded_template(self, patience: Patience) -> TemplateHandle:
+        """A template ready to fork workers. The launcher keeps it for the next ones."""
+        self._template = self._new_template(patience)
+        if self._load(self._template, patience) > 1:
+            # A fork copies one thread only, and locks that others hold stay locked. Each worker loads for itself.
+            self._loads_in_template = False
+            self._kill_all()
+            self._template = self._new_template(patience)
+            self._load(self._template, patience)
+        return self._template
+
+    def _new_template(self, patience: Patience) -> TemplateHandle:
+        with contextlib.suppress(WireClosed):  # the server died just now: once more, with a new one
+            return TemplateHandle(self._obituary_write, patience)
+        return TemplateHandle(self._obituary_write, patience)
+
+    def _load(self, template: TemplateHandle, patience: Patience) -> int:
+        try:
+            return template.load(self._packed, self._loads_in_template, patience)
+        except LoadError as error:
+            failure = build_error(self._source_id, None, "import", error.description)
+            raise failure from failure.__cause__
+        except TimeoutError:
+            raise EnvTimeoutError(
+                f"start_timeout={patience.seconds}: after that many seconds a worker process is still loading "
+                f"{self._source_id}. It is here:\n{template.stack()}",
+                phase="constructor",
+            ) from None
+
+    def _template_death(self) -> EnvError:
+        status = None
+        if self._template is not None:
+            status = find_exit(self.obituary_fd, -1, self._template.pid, self._template.pid)
+        return EnvError(
+            f"the process that loads {self._source_id} and starts its workers died: {describe_exit(status)}",
+            phase="constructor",
+        )
+
+    def _kill_all(self) -> None:
+        if self._template is not None:
+            self._template.end()
+            self._template = None
+        for worker in self._started:
+            if not worker.is_closed and not is_over(worker.pidfd):  # of a template that was killed itself
+                kill(worker.pidfd)
+                is_over(worker.pidfd, _KILL_S)
+
+    def _close(self, deadline: float | None, cancel_fd: int | None) -> None:
+        if deadline is not None:
+            patience = Patience(deadline - time.monotonic(), cancel_fd)
+            with contextlib.suppress(Cancelled, TimeoutError):
+                for worker in self._started:
+                    if not worker.is_closed:
+                        patience.wait([worker.pidfd])
+        self._kill_all()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            for worker in self._started:
+                worker.close()
+            self._started.clear()
+            close_all((self.obituary_fd, self._obituary_write))

@@ -1,0 +1,154 @@
+"""How long the caller waits, and what ends the waiting early."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from stepmill.pool.process.wire import Wire
+
+__all__ = ["Cancelled", "Patience", "uninterrupted", "wait_for_any"]
+
+R = TypeVar("R")
+
+
+class Cancelled(Exception):
+    """The caller does not want the result any more."""
+
+
+class Patience:
+    """A deadline, and a descriptor that becomes readable when the caller gives up."""
+
+    def __init__(self, seconds: float | None, cancel_fd: int | None = None) -> None:
+        self.seconds = seconds
+        self.began = time.monotonic()
+        self._cancel_fd = cancel_fd
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the waiting began."""
+        return time.monotonic() - self.began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the deadline; None where there is none."""
+        return None if self.seconds is None else max(self.seconds - self.elapsed, 0.0)
+
+    def wait(self, fds: Iterable[int], at_most: float | None = None) -> set[int]:
+        """Those that are ready to be read; none after ``at_most`` seconds. The deadline is a ``TimeoutError``."""
+        left = self.left
+        if left == 0.0:
+            raise TimeoutError(f"{self.seconds} s have passed")
+        limits = [limit for limit in (left, at_most) if limit is not None]
+        ready = wait_for_any([*fds, *self._cancel_fds], min(limits, default=None))
+        if ready.intersection(self._cancel_fds):
+            raise Cancelled
+        return ready
+
+    def receive(self, wire: Wire) -> tuple[Any, list[int]]:
+        """The next message of a wire. Those we wait for send theirs whole."""
+        while not self.wait([wire.fileno()]):
+            pass
+        return wire.recv(self.left)
+
+    @property
+    def _cancel_fds(self) -> list[int]:
+        return [] if self._cancel_fd is None else [self._cancel_fd]
+
+
+def wait_for_any(fds: Iterable[int], seconds: float | None) -> set[int]:
+    """Waits until one can be read, or is at its end, and returns all that are."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000)}
+
+
+def uninterrupted(work: Callable[[int | None], R]) -> R:
+    """Runs ``work`` where no signal handler can raise, so that it never loses what it just opened.
+
+    Handlers run in the main thread: the work is done in another, and the main one waits. An exception that a
+    handler raises here, KeyboardInterrupt above all, cancels the work, whose own cleaning up is waited for.
+    ``work`` is given a descriptor, if there is one left, that can be read once it is cancelled.
+    """
+    task = _Task(work)
+    raised: BaseException | None = None
+    if threading.get_ident() != threading.main_thread().ident:
+        task.run()
+        return task.outcome()
+    try:
+        task.start()
+    except RuntimeError:  # there is no thread to be had: the interpreter is shutting down
+        task.run()
+        return task.outcome()
+    except BaseException as error:
+        if task.decide():  # it has not begun, and now will not
+            raise
+        task.cancel()
+        raised = error
+    while not task.is_over:
+        try:
+            # Neither join() nor an Event: the first believes, once interrupted, that the thread is over (Python
+            # 3.11), the second can be left locked.
+            task.news.get()
+        except BaseException as error:
+            task.cancel()
+            raised = raised or error
+    task.join()
+    if raised is not None:
+        raise raised
+    return task.outcome()
+
+
+class _Task(threading.Thread, Generic[R]):
+    is_over = False
+    _result: R
+    _error: BaseException | None = None
+
+    def __init__(self, work: Callable[[int | None], R]) -> None:
+        super().__init__(name="stepmill-launch", daemon=True)
+        self.news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._work = work
+        self._decision: dict[str, object] = {}
+        self._lock = threading.Lock()
+        self._cancel_fd: int | None = None
+        self._is_cancelled = False
+
+    def decide(self) -> bool:
+        """Whether this call, of all, decides what becomes of the work."""
+        mine = object()
+        return self._decision.setdefault("made", mine) is mine  # looks and takes in one step
+
+    def run(self) -> None:
+        if not self.decide():
+            return
+        try:
+            with self._lock, contextlib.suppress(OSError):  # no descriptor left: closing must work without
+                self._cancel_fd = os.eventfd(int(self._is_cancelled), os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._result = self._work(self._cancel_fd)
+        except BaseException as error:  # raised again in the thread that waits
+            self._error = error
+        with self._lock:
+            fd, self._cancel_fd = self._cancel_fd, None
+            if fd is not None:
+                os.close(fd)
+        self.is_over = True
+        self.news.put(None)
+
+    def outcome(self) -> R:
+        if self._error is not None:
+            error, self._error = self._error, None  # it holds the frames that hold us
+            raise error
+        return self._result
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._is_cancelled = True
+            if self._cancel_fd is not None:
+                os.eventfd_write(self._cancel_fd, 1)

@@ -1,0 +1,265 @@
+"""What travels from the caller to the workers: the envs' recipes, and the surroundings they expect.
+
+Two layers. The outer one holds plain data and can always be read; it puts ``sys.path``, the working directory, the
+environment, warnings and logging in place. Only then can the inner one be read, which imports the user's modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import logging
+import os
+import pickle
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from stepmill.errors import ConfigError
+from stepmill.pool.process.pickling import dumps
+from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.registry import GymnasiumFactory, gymnasium_spec
+
+__all__ = ["Payload", "StderrHandler", "one_thread_each", "pack", "unpack"]
+
+# Each worker has a core to itself at best: libraries that start a thread for each core would only be in the way.
+_THREAD_SETTINGS = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def one_thread_each(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which numerical libraries use one thread, where the user did not say otherwise."""
+    return {**dict.fromkeys(_THREAD_SETTINGS, "1"), **environ}
+
+
+def pack(source: PythonSource | NativeSource) -> bytes:
+    """Packs a source and the surroundings of the calling process."""
+    return pickle.dumps(
+        {
+            "argv": list(getattr(sys, "argv", [])),
+            "sys_path": [entry for entry in sys.path if isinstance(entry, str)],
+            "cwd": _working_directory(),
+            "environ": dict(os.environ),
+            "warnings": _each_pickled(_warning_filters()),
+            "logging": _logging(),
+            "gymnasium_level": gymnasium.logger.min_level,
+            "specs": _pickled_specs(),
+            "recipes": _recipes(source),
+        }
+    )
+
+
+def unpack(packed: bytes) -> Payload:
+    """Reads the outer layer."""
+    return Payload(**pickle.loads(packed))
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The outer layer: what ``pack`` found in the caller, and the inner layer as bytes."""
+
+    argv: list[str]
+    sys_path: list[str]
+    cwd: str | None
+    environ: dict[str, str]
+    warnings: list[bytes]
+    logging: dict[str, Any]
+    gymnasium_level: int
+    specs: list[bytes]
+    recipes: bytes
+
+    def apply(self) -> None:
+        """Makes this process look like the caller, as far as modules can tell when they are imported."""
+        sys.argv[:] = self.argv
+        sys.path[:] = self.sys_path
+        if self.cwd is not None:
+            with contextlib.suppress(OSError):  # gone in the meantime
+                os.chdir(self.cwd)
+        os.environ.clear()
+        os.environ.update(one_thread_each(self.environ))
+        importlib.invalidate_caches()  # what was looked up before this may have been edited since
+        gymnasium.logger.min_level = self.gymnasium_level
+        _apply_logging(self.logging)
+        _apply_warnings(self.warnings)
+
+    def source(self) -> PythonSource | NativeSource:
+        """Reads the inner layer. Runs code of the user, and may raise whatever that raises."""
+        self._register_specs()  # what is rebuilt may ask for an env by its id
+        source: PythonSource | NativeSource = pickle.loads(self.recipes)
+        self._register_specs()  # modules imported just now have put their own versions in place
+        if isinstance(source, PythonSource):
+            _import_by_id(source)
+        return source
+
+    def _register_specs(self) -> None:
+        for specs in self.specs:
+            # One that cannot be read is missed only by those who make it.
+            with contextlib.suppress(Exception):
+                gymnasium.registry.update(pickle.loads(specs))
+
+
+# ---- recipes -------------------------------------------------------------------------------------
+
+
+def _recipes(source: PythonSource | NativeSource) -> bytes:
+    try:
+        return dumps(source)
+    except Exception as error:  # whatever the pickling of a user's object raises
+        raise ConfigError(
+            f"{_culprit(source)} cannot be sent to a worker process: {type(error).__name__}: {error}. "
+            "Build what cannot be pickled inside the factory, or use backend='inline'"
+        ) from error
+
+
+def _culprit(source: PythonSource | NativeSource) -> str:
+    """Which part of the source is the one that cannot be pickled."""
+    if isinstance(source, PythonSource):
+        for env_id, env in enumerate(source.envs):
+            if not _is_picklable(env.factory):
+                return f"the factory of env {env_id} ({source.id})"
+            for key, value in env.config.items():
+                if not _is_picklable(value):
+                    return f"config key {key!r} of env {env_id} ({source.id})"
+    return source.id
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+# ---- gymnasium's registry ------------------------------------------------------------------------
+
+
+def _pickled_specs() -> list[bytes]:
+    """Every id that Gymnasium knows here. Those that name code only go together, they cannot fail to be read."""
+    plain, with_code = {}, []
+    for id, spec in gymnasium.registry.items():
+        found = _without_main(spec)
+        if isinstance(found.entry_point, str | None) and isinstance(found.vector_entry_point, str | None):
+            plain[id] = found
+        else:
+            with_code.append({id: found})
+    return [*_each_pickled([plain, *with_code], split=True)]
+
+
+def _without_main(spec: Any) -> Any:
+    """A spec whose entry points in ``__main__`` are the things themselves: no worker has that module."""
+    main = sys.modules.get("__main__")
+    for field in ("entry_point", "vector_entry_point"):
+        module, _, name = str(getattr(spec, field)).partition(":")
+        if module == "__main__" and hasattr(main, name):
+            spec = copy.copy(spec)
+            setattr(spec, field, getattr(main, name))
+    return spec
+
+
+def _each_pickled(values: list[Any], split: bool = False) -> list[bytes]:
+    """Pickles values one by one and leaves out those that fail; a dict that fails is split by its keys."""
+    pickled = []
+    for value in values:
+        try:
+            pickled.append(dumps(value))
+        except Exception:
+            if split and len(value) > 1:
+                pickled += _each_pickled([{key: one} for key, one in value.items()])
+    return pickled
+
+
+def _import_by_id(source: PythonSource) -> None:
+    """Imports what Gymnasium would import for the first env of an id: once here, not in every worker."""
+    for id in {env.factory.id for env in source.envs if isinstance(env.factory, GymnasiumFactory)}:
+        with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
+            entry_point = gymnasium_spec(id).entry_point
+            if isinstance(entry_point, str):
+                load_env_creator(entry_point)
+
+
+# ---- surroundings --------------------------------------------------------------------------------
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _warning_filters() -> list[Any]:
+    return [
+        (action, _pattern(message), category, _pattern(module), line)
+        for action, message, category, module, line in warnings.filters
+    ]
+
+
+def _pattern(given: Any) -> str:
+    """A filter holds None, text or a compiled expression."""
+    return getattr(given, "pattern", given) or ""
+
+
+def _apply_warnings(filters: list[bytes]) -> None:
+    warnings.resetwarnings()
+    # The ids of the caller are known before the modules that register them are imported, which is no news.
+    warnings.filterwarnings("ignore", r".*Overriding environment .* already in registry")
+    for pickled in filters:
+        with contextlib.suppress(Exception):  # the category may be one of the user's
+            action, message, category, module, line = pickle.loads(pickled)
+            warnings.filterwarnings(action, message, category, module, line, append=True)
+
+
+def _logging() -> dict[str, Any]:
+    root = logging.getLogger()
+    return {
+        "level": root.level,
+        "levels": dict(_explicit_levels()),
+        "disabled": logging.root.manager.disable,
+        "formatter": _formatter(root.handlers[0].formatter) if root.handlers else None,
+    }
+
+
+def _explicit_levels() -> Iterator[tuple[str, int]]:
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET:
+            yield name, logger.level
+
+
+def _formatter(formatter: logging.Formatter | None) -> bytes:
+    """A formatter as bytes; one of the user's that cannot be pickled goes as its text."""
+    with contextlib.suppress(Exception):
+        pickled = dumps(formatter)
+        pickle.loads(pickled)
+        return pickled
+    with contextlib.suppress(Exception):
+        return dumps(logging.Formatter(getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None)))
+    return pickle.dumps(None)
+
+
+class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Shows log records in a worker, where the caller has handlers for them."""
+
+
+def _apply_logging(settings: dict[str, Any]) -> None:
+    root = logging.getLogger()
+    root.setLevel(settings["level"])
+    logging.disable(settings["disabled"])
+    for name, level in settings["levels"].items():
+        logging.getLogger(name).setLevel(level)
+    if settings["formatter"] is not None:
+        handler = StderrHandler(sys.stderr)
+        with contextlib.suppress(Exception):  # its class may be in a module that is gone
+            handler.setFormatter(pickle.loads(settings["formatter"]))
+        root.addHandler(handler)

@@ -1,0 +1,64 @@
+"""Pickles code that a fresh process has no way to import.
+
+cloudpickle sends what lives in ``__main__`` by value, and trusts that every other module can be imported on the
+other side. Test files that pytest loaded, or a module that was loaded from a path, cannot: they go by value too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from types import FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+__all__ = ["dumps"]
+
+
+def dumps(value: Any) -> bytes:
+    """Pickles ``value`` for a process that shares our ``sys.path`` and nothing else."""
+    buffer = io.BytesIO()
+    with contextlib.ExitStack() as by_value:
+        _Pickler(buffer, by_value).dump(value)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def __init__(self, buffer: io.BytesIO, by_value: contextlib.ExitStack) -> None:
+        super().__init__(buffer)
+        self._by_value = by_value
+        self._looked_at: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type | FunctionType):
+            self._look_at(value.__module__)
+        return super().reducer_override(value)
+
+    def _look_at(self, name: Any) -> None:
+        if not isinstance(name, str) or name in self._looked_at:
+            return
+        self._looked_at.add(name)
+        module = sys.modules.get(name)
+        if module is None or _can_be_imported(module) or name in cloudpickle.list_registry_pickle_by_value():
+            return
+        cloudpickle.register_pickle_by_value(module)
+        self._by_value.callback(cloudpickle.unregister_pickle_by_value, module)
+
+
+def _can_be_imported(module: ModuleType) -> bool:
+    """Whether a search finds the file that the module came from. One without source is left to cloudpickle."""
+    name, file = module.__name__, getattr(module, "__file__", None)
+    if name == "__main__" or file is None or not file.endswith(".py"):
+        return True
+    package = sys.modules.get(name.rpartition(".")[0])
+    if "." in name and package is None:
+        return False
+    path = getattr(package, "__path__", None)
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, path) if find else None
+        if spec is not None:
+            return spec.origin is None or spec.origin == file
+    return False

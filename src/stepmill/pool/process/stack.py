@@ -1,0 +1,72 @@
+"""Where a stuck process is: its Python stack, written by a signal handler in C, whatever it is doing."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import signal
+import time
+
+__all__ = ["DUMP_SIGNAL", "answer_with_stack", "read_stack", "stop_answering"]
+
+DUMP_SIGNAL = signal.SIGRTMAX - 3
+
+_ANSWER_S = 0.5
+_QUIET_S = 0.05  # no more text for so long: that was all of it
+
+
+def answer_with_stack(fd: int) -> None:
+    """Has this process write its stack to ``fd`` on ``DUMP_SIGNAL``. A full pipe drops text and never blocks."""
+    os.set_blocking(fd, False)
+    faulthandler.register(DUMP_SIGNAL, file=fd, all_threads=True, chain=False)
+
+
+def stop_answering() -> None:
+    """Takes ``answer_with_stack`` back; the signal does nothing then."""
+    faulthandler.unregister(DUMP_SIGNAL)
+    signal.signal(DUMP_SIGNAL, signal.SIG_IGN)
+
+
+def read_stack(pidfd: int, dump_fd: int, pid: int) -> str:
+    """The stacks of all threads of a process that answers on ``dump_fd``, or why not. Takes half a second at most."""
+    state = _state(pid)
+    if state in ("T", "t"):
+        return f"process {pid} is stopped (by a signal or a debugger)"
+    os.set_blocking(dump_fd, False)
+    _read_some(dump_fd)  # of an earlier dump
+    try:
+        signal.pidfd_send_signal(pidfd, DUMP_SIGNAL)
+    except ProcessLookupError:
+        return f"process {pid} is gone"
+    text = _read_until_quiet(dump_fd).decode("utf-8", "replace").strip()
+    return text or f"process {pid} did not answer; its state is {_state(pid) or 'unknown'}"
+
+
+def _read_until_quiet(fd: int) -> bytes:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    end = time.monotonic() + _ANSWER_S
+    text = b""
+    while (left := end - time.monotonic()) > 0:
+        if not poll.poll((min(left, _QUIET_S) if text else left) * 1000):
+            break
+        some = _read_some(fd)
+        if not some:  # the process is gone
+            break
+        text += some
+    return text
+
+
+def _read_some(fd: int) -> bytes:
+    try:
+        return os.read(fd, 1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+def _state(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0].decode()
+    return ""

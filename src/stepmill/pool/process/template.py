@@ -1,0 +1,123 @@
+"""The template of a pool: loads what the envs are built from, once, and forks the workers that build them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from functools import partial
+from typing import Any
+
+from stepmill.pool.process import worker
+from stepmill.pool.process.guardian import (
+    OBITUARY,
+    Guardian,
+    Task,
+    become_subreaper,
+    die_with_parent,
+    flush_streams,
+    outlive_parent,
+)
+from stepmill.pool.process.payload import unpack
+from stepmill.pool.process.remote_error import describe
+from stepmill.pool.process.stack import answer_with_stack, stop_answering
+from stepmill.pool.process.wire import Wire, WireClosed, close_all
+
+__all__ = ["main"]
+
+
+def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> None:
+    """Runs the template in a process just forked by the server; and a worker, in one that it forks itself."""
+    die_with_parent(server)
+    os.setpgid(0, 0)
+    become_subreaper()
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    close_all((stdout, stderr))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    server_pidfd = os.pidfd_open(server)
+    try:
+        (_, packed, load), (dump,) = wire.recv()
+        loaded = _load(packed, dump) if load else None
+    except WireClosed:
+        os._exit(0)
+    except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
+        with contextlib.suppress(WireClosed):
+            wire.send(("failed", describe(error)))
+        flush_streams()
+        os._exit(1)
+    os.close(dump)
+    task = _Template(wire, obituary, server_pidfd, packed, loaded).run()
+    task()
+
+
+def _load(packed: bytes, dump: int) -> Any:
+    """Reads the payload, which imports the user's modules; the caller may ask where that stands."""
+    answer_with_stack(dump)
+    payload = unpack(packed)
+    payload.apply()
+    source = payload.source()
+    stop_answering()
+    flush_streams()  # else every worker would print it once more
+    gc.collect()
+    gc.freeze()
+    return source
+
+
+class _Template:
+    """Forks workers on request and watches over them."""
+
+    def __init__(self, wire: Wire, obituary: int, server_pidfd: int, packed: bytes, source: Any) -> None:
+        self._wire = wire
+        self._obituary = obituary
+        self._server_pidfd = server_pidfd
+        # Workers load for themselves where a template that had loaded could not be forked: threads do not survive it.
+        self._packed = packed if source is None else None
+        self._source = source
+        self._guardian = Guardian()
+        self._guardian.watch(wire, self._serve)
+        self._guardian.watch(server_pidfd, self._end)
+
+    def run(self) -> Task:
+        """Serves; returns only in a forked worker, with what it has to do."""
+        # From here on only our own code runs. If the server dies, the workers' strays still need somebody.
+        outlive_parent()
+        self._guardian.spare()
+        with contextlib.suppress(WireClosed):
+            self._wire.send(("loaded", len(os.listdir("/proc/self/task"))))
+        return self._guardian.run()
+
+    def _serve(self) -> Task | None:
+        try:
+            (_, serial, worker_id, incarnation, first_env, last_env), fds = self._wire.recv()
+        except WireClosed:
+            return self._end()
+        wire_fd, dump = fds
+        template, pidfds = os.getpid(), []
+        try:
+            pid = self._guardian.fork()
+            if pid == 0:
+                self._wire.close()
+                close_all((self._obituary, self._server_pidfd))
+                context = worker.Context(
+                    Wire(wire_fd), dump, template, worker_id, first_env, last_env, self._source, self._packed
+                )
+                return partial(worker.main, context)
+            pidfds = [self._guardian.keep(pid, partial(self._bury, worker_id, incarnation))]
+            reply: tuple[object, ...] = ("worker", serial, pid)
+        except OSError as error:  # no more processes or descriptors are allowed
+            reply = ("refused", serial, describe(error))
+        close_all(fds)
+        with contextlib.suppress(WireClosed):  # the loop will see that
+            self._wire.send(reply, pidfds)
+        return None
+
+    def _bury(self, worker_id: int, incarnation: int, status: int) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            os.write(self._obituary, OBITUARY.pack(worker_id, incarnation, status))
+
+    def _end(self) -> Task:
+        self._guardian.end()
+        os._exit(0)

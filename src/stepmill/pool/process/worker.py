@@ -1,0 +1,234 @@
+"""A worker: builds its envs, tells the caller how that goes, and then serves them."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import random
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TextIO
+
+import cloudpickle
+import numpy as np
+
+from stepmill.errors import ConfigError, EnvError
+from stepmill.pool.process.guardian import become_subreaper, die_with_parent, flush_streams
+from stepmill.pool.process.payload import StderrHandler, unpack
+from stepmill.pool.process.remote_error import describe
+from stepmill.pool.process.serve import serve
+from stepmill.pool.process.stack import answer_with_stack
+from stepmill.pool.process.wire import Wire, WireClosed
+from stepmill.pool.source import NativeSource, PythonSource
+
+__all__ = ["Context", "main", "set_current_env"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a worker knows from its template. ``source`` is None where it has to read ``packed`` for itself."""
+
+    wire: Wire
+    dump_fd: int
+    template: int
+    worker_id: int
+    first_env: int
+    last_env: int
+    source: PythonSource | NativeSource | None
+    packed: bytes | None
+
+
+def main(context: Context) -> None:
+    """Runs a worker in a process just forked by the template. Does not return."""
+    code = 1
+    try:
+        _settle_in(context)
+        code = _work(context)
+    except BaseException:
+        # The end of the process, whatever it was: the caller sees the exit code, the user the traceback.
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            logging.shutdown()
+        flush_streams()
+        os._exit(code)
+
+
+def _settle_in(context: Context) -> None:
+    """Makes this process one of its own, and takes apart what a fork shares."""
+    die_with_parent(context.template)
+    os.setsid()  # whatever the envs spawn is in our group, and ends with us
+    become_subreaper()  # or, where it left the group, our child still when we end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.enable()
+    answer_with_stack(context.dump_fd)
+    _reseed()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a module may have put its own there
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    warnings.showwarning = _show_warning
+    _prefix_logs()
+
+
+def _reseed() -> None:
+    """Global generators were copied by the fork: all workers would draw the same numbers."""
+    random.seed()
+    np.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.manual_seed(random.getrandbits(63))
+
+
+def _work(context: Context) -> int:
+    wire = context.wire
+    envs: list[Any] = []
+    try:
+        source = context.source or _load(context)
+        wire.send(("ready", _build(context, source, envs)))
+        (_, attachment), fds = wire.recv()
+    except WireClosed:  # nobody wants them any more
+        _close_quietly(envs)
+        return 0
+    except _Failed as failure:
+        with contextlib.suppress(WireClosed):
+            wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
+        _close_quietly(envs)
+        return 1
+    failed = serve(wire, context.worker_id, source, envs, context.first_env, attachment, fds, set_current_env)
+    with contextlib.suppress(WireClosed):
+        wire.send(("closed", failed))
+    return 0
+
+
+# ---- building ------------------------------------------------------------------------------------
+
+
+class _Failed(Exception):
+    """An env cannot be had. The phase is "import", "constructor", or "config" where the error is one of ours."""
+
+    def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
+        super().__init__(env_id, phase, error)
+        self.env_id = env_id
+        self.phase = phase
+        self.error = error
+
+
+def _load(context: Context) -> PythonSource | NativeSource:
+    try:
+        payload = unpack(context.packed or b"")
+        payload.apply()
+        _prefix_logs()
+        return payload.source()
+    except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
+        raise _Failed(context.first_env, "import", error) from None
+
+
+def _build(context: Context, source: PythonSource | NativeSource, envs: list[Any]) -> bytes | None:
+    """Builds the envs into ``envs``. What the caller has to know of them; None of native ones, built by the engine."""
+    if isinstance(source, NativeSource):
+        return None
+    env_id = context.first_env
+    try:
+        for env_id in range(context.first_env, context.last_env):
+            context.wire.send(("building", env_id))
+            set_current_env(partial(int, env_id))
+            envs.append(source.build(env_id, context.worker_id))
+            _check_spaces(envs, env_id, context.first_env)
+            context.wire.send(("built", env_id))
+        set_current_env(_no_env)
+        return _describe(envs[0], context.first_env)
+    except WireClosed:
+        raise
+    except ConfigError as error:  # ours; one of the constructor's own is the cause of an EnvError
+        raise _Failed(env_id, "config", error) from None
+    except EnvError as error:
+        raise _Failed(env_id, "constructor", error.__cause__ or error) from None
+    except BaseException as error:  # SystemExit and stranger ones: for the caller to see, too
+        raise _Failed(env_id, "constructor", error) from None
+
+
+def _check_spaces(envs: list[Any], env_id: int, first_env: int) -> None:
+    for name in ("observation_space", "action_space"):
+        expected, got = getattr(envs[0], name), getattr(envs[-1], name)
+        if expected != got:
+            raise ConfigError(
+                f"env {env_id}: expected the {name} of env {first_env}, {expected}, got {got}. The envs of one pool "
+                "share their spaces"
+            )
+
+
+def _describe(env: Any, env_id: int) -> bytes:
+    metadata = dict(getattr(env, "metadata", None) or {})
+    try:
+        described: bytes = cloudpickle.dumps(
+            (env.observation_space, env.action_space, metadata, getattr(env, "render_mode", None))
+        )
+    except Exception as error:
+        raise ConfigError(
+            f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
+    return described
+
+
+def _close_quietly(envs: list[Any]) -> None:
+    for env in envs:
+        with contextlib.suppress(Exception):
+            env.close()
+
+
+# ---- who is speaking -----------------------------------------------------------------------------
+
+
+def _no_env() -> int | None:
+    return None
+
+
+_current_env: Callable[[], int | None] = _no_env
+
+
+def set_current_env(getter: Callable[[], int | None]) -> None:
+    """Takes a function that says which env is running now: asked when there is something to show, so it may be slow."""
+    global _current_env
+    _current_env = getter
+
+
+def _prefix() -> str:
+    env_id = _current_env()
+    return "" if env_id is None else f"[env {env_id}] "
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    with contextlib.suppress(OSError):  # as Python's own: a warning that cannot be shown is no error
+        (file or sys.stderr).write(f"{_prefix()}{filename}:{lineno}: {category.__name__}: {message}\n")
+
+
+class _Prefixed(logging.Formatter):
+    """Another formatter's lines, with the env in front."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _prefix() + self._inner.format(record)
+
+
+def _prefix_logs() -> None:
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, StderrHandler) and not isinstance(handler.formatter, _Prefixed):
+            handler.setFormatter(_Prefixed(handler.formatter or logging.Formatter()))

@@ -1,0 +1,166 @@
+"""What pools of Python envs have in common, wherever the envs run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill import _native
+from stepmill.errors import ActionError
+from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
+from stepmill.pool.source import PythonSource, close_quietly
+from stepmill.spaces import FlatSpace, object_leaves
+
+__all__ = ["PythonPool", "engine_arguments", "guarded", "python_spaces"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Pool = TypeVar("Pool", bound="PythonPool")
+
+
+def guarded(method: Callable[Concatenate[Pool, P], R]) -> Callable[Concatenate[Pool, P], R]:
+    """Makes a method refuse what the engine's own refuse: a closed pool, a forked child, a call inside another."""
+
+    @functools.wraps(method)
+    def call(self: Pool, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        token = object()
+        try:
+            self._core.enter(token)
+            return method(self, *args, **kwargs)
+        finally:
+            self._core.leave(token)  # does nothing unless this call is the one inside
+
+    return call
+
+
+class PythonPool:
+    """Has the methods of ``_native.Pool``, over Python envs. Subclasses say where these run."""
+
+    is_native = False
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    def __init__(self, core: _native.Pool, observation: FlatSpace, action: FlatSpace, settings: Settings) -> None:
+        self._core = core
+        self._settings = settings
+        self.observation = observation
+        self.action = action
+        if not action.object_spaces:  # nothing to be done here: calls go straight to the engine
+            self.send = core.send  # type: ignore[assignment, method-assign]
+            self.recv = core.recv  # type: ignore[method-assign]
+            self.step = core.step  # type: ignore[assignment, method-assign]
+
+    # ---- actions with parts that no array holds ------------------------------------------------
+
+    def send(self, action: Any, env_id: Any = None) -> None:
+        self._core.send(action, env_id, self._read_objects(action, env_id))
+
+    def recv(self, timeout: float | None = None) -> Any:
+        return self._core.recv(timeout)
+
+    def step(self, actions: Any, env_id: Any = None) -> Any:
+        return self._core.step(actions, env_id, self._read_objects(actions, env_id))
+
+    def _read_objects(self, action: Any, env_id: Any) -> dict[int, Any]:
+        """The parts of an action that arrays cannot carry, checked, by env id."""
+        tree, spaces_ = self.action.tree, self.action.object_spaces
+        try:
+            ids = self._sent_ids(action, env_id)
+        except (TypeError, ValueError):
+            return {}  # `send` says what is wrong with them
+        if isinstance(action, dict) and "action" in action and not (isinstance(tree, dict) and "action" in tree):
+            action = action["action"]
+        try:
+            columns = list(object_leaves(tree, action))
+        except (KeyError, TypeError, ValueError):
+            raise ActionError(f"action: expected the parts of {self.action.space}, got {action!r}") from None
+        for space, column in zip(spaces_, columns, strict=True):
+            if not isinstance(column, list | tuple | np.ndarray) or len(column) != len(ids):
+                raise ActionError(f"action: expected a list of {len(ids)} values of {space}, got {column!r}")
+            for one, value in zip(ids, column, strict=True):
+                if not space.contains(value):
+                    raise ActionError(f"action of env {one}: expected a value of {space}, got {value!r}")
+        return {one: self._pack_objects([column[i] for column in columns]) for i, one in enumerate(ids)}
+
+    def _sent_ids(self, action: Any, env_id: Any) -> list[int]:
+        if env_id is None and isinstance(action, dict):
+            env_id = action.get("env_id")
+        if env_id is not None:
+            return [int(one) for one in env_id]
+        return self._core.last_ids if self._settings.is_async else list(range(self._settings.num_envs))
+
+    # ---- reset -------------------------------------------------------------------------------
+
+    def send_reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
+        self._core.send_reset(env_id, seeds, self._pack_options(options))
+
+    def reset(
+        self,
+        env_id: Any,
+        seeds: Sequence[int | None] | None,
+        options: dict[str, Any] | None,
+        mask: np.ndarray | None = None,
+    ) -> Any:
+        return self._core.reset(env_id, seeds, self._pack_options(options), mask)
+
+    # ---- for subclasses ----------------------------------------------------------------------
+
+    def _pack_objects(self, objects: list[Any]) -> Any:
+        """Object parts of an action, as the engine hands them to the env."""
+        return objects
+
+    def _pack_options(self, options: dict[str, Any] | None) -> Any:
+        """Reset options, as the engine hands them to the env."""
+        return options
+
+    # ---- the engine's ------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    @property
+    def in_flight_count(self) -> int:
+        return self._core.in_flight_count
+
+    def check_usable(self) -> None:
+        """Raises where the pool cannot be used: it is closed, the parent's, or busy."""
+        self._core.check_usable()
+
+    def stats(self) -> dict[str, Any]:
+        return self._core.stats()
+
+
+def engine_arguments(observation: FlatSpace, action: FlatSpace, settings: Settings) -> dict[str, Any]:
+    """What ``_native.Pool`` is told of Python envs."""
+    return {
+        "env_class": None,
+        "configs": [],
+        "spec": {
+            "observation": [leaf.as_dict() for leaf in observation.leaves],
+            "action": [leaf.as_dict() for leaf in action.leaves],
+        },
+        "observation_tree": observation.tree,
+        "action_tree": action.tree,
+        "seeds": list(settings.seeds),
+        "num_envs": settings.num_envs,
+        "batch_size": settings.batch_size,
+        "autoreset": AUTORESET_MODES.index(settings.autoreset),
+        "max_episode_steps": 0,  # each env has its own, see PythonEnv in cpp/bindings/python_env.h
+        "reward_is_float32": settings.reward_dtype == "float32",
+        "keep_last_observation": settings.on_error == "restart",
+        "bounds": ACTION_BOUNDS.index(settings.action_bounds),
+    }
+
+
+def python_spaces(source: PythonSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """The spaces of a Python env, which only an env knows: one is built and closed again."""
+    env = source.build(0)
+    try:
+        return env.observation_space, env.action_space
+    finally:
+        close_quietly(env)
