@@ -215,6 +215,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("is_native", &PoolObject::is_native)
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
       .def_prop_ro("last_ids", &PoolObject::last_ids)
+      .def("export_states", &PoolObject::export_states)
+      .def("import_states", &PoolObject::import_states, "states"_a, "observations"_a)
       .def_prop_ro("arena", &PoolObject::arena_descriptor)
       .def("plan", &PoolObject::plan)
       .def("admit", &PoolObject::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
@@ -229,7 +231,8 @@ NB_MODULE(_native, m) {
   nb::class_<WorkerObject>(m, "Worker")
       .def_static("make", &make_worker, nb::rv_policy::take_ownership)
       .def("run", &WorkerObject::run)
-      .def_prop_ro("running", &WorkerObject::running);
+      .def_prop_ro("running", &WorkerObject::running)
+      .def("last_observation", &WorkerObject::last_observation, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }
 

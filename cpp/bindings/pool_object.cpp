@@ -2,6 +2,7 @@
 
 #include "bindings/pool_object.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -137,6 +138,7 @@ nb::list PoolObject::last_ids() const {
 void PoolObject::send(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
   const auto envs = input_->read(action, env_id, implied_envs());
+  settle_calls(envs);
   give_objects(objects);
   start(envs, false, false);
 }
@@ -152,6 +154,7 @@ nb::object PoolObject::recv(nb::handle timeout) {
 nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
   const auto envs = input_->read(action, env_id, implied_envs());
+  settle_calls(envs);
   give_objects(objects);
   start(envs, false, true);
   wait(std::nullopt);
@@ -244,8 +247,11 @@ nb::list PoolObject::collect_notes(const Batch& batch) {
   const std::int32_t* ids = batch.buffer->columns.c.env_id;
   for (std::int32_t row = 0; row < batch.rows; ++row) {
     if (processes_) {
-      const auto bytes = processes_->note(ids[row]);
-      if (!bytes.empty()) notes.append(nb::make_tuple(row, ids[row], to_bytes(bytes)));
+      nb::object note;
+      processes_->read_note(ids[row], [&](std::span<const std::byte> bytes) {
+        if (!bytes.empty()) note = to_bytes(bytes);
+      });
+      if (note.is_valid()) notes.append(nb::make_tuple(row, ids[row], note));
       continue;
     }
     const Note note = python_->env(ids[row]).take_note();
@@ -316,6 +322,7 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
                                  " is in flight: recv() its result before it is reset, or reset() all");
   if (pool_->is_async() ? gather && pool_->gathering() : pool_->in_flight_count() != 0)
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
+  settle_calls(envs);
   pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
   if (!table_ && processes_ && !order.python_options.is_none())
     for (std::size_t i = 0; i < envs.size(); ++i)
@@ -446,6 +453,37 @@ nb::object PoolObject::stats() const {
   return out;
 }
 
+// ---- moving envs ------------------------------------------------------------------------------
+
+nb::object PoolObject::export_states() {
+  const auto count = static_cast<std::size_t>(pool_->num_envs());
+  std::vector<std::byte> out(count * (sizeof(sm_env_state) + sizeof(sm_reset_request)));
+  std::memcpy(out.data(), &pool_->table().state(0), count * sizeof(sm_env_state));
+  std::memcpy(out.data() + count * sizeof(sm_env_state), &pool_->table().reset_request(0),
+              count * sizeof(sm_reset_request));
+  return to_bytes(out);
+}
+
+void PoolObject::import_states(nb::handle states, nb::handle observations) {
+  const auto count = static_cast<std::size_t>(pool_->num_envs());
+  const auto bytes = bytes_of(states);
+  if (bytes.size() != count * (sizeof(sm_env_state) + sizeof(sm_reset_request)))
+    throw std::invalid_argument("import_states: these are the states of another pool");
+  std::memcpy(&pool_->table().state(0), bytes.data(), count * sizeof(sm_env_state));
+  std::memcpy(&pool_->table().reset_request(0), bytes.data() + count * sizeof(sm_env_state),
+              count * sizeof(sm_reset_request));
+  const sm_shared& shared = pool_->table().shared();
+  for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
+    nb::object observation = observations[env];
+    if (observation.is_none()) continue;
+    python_->env(env).go_on_from(observation, pool_->table().state(env).elapsed);
+    if (!shared.last_observation) continue;
+    python_->kind().observation.write(observation, env, [&](int leaf) {
+      return static_cast<std::byte*>(shared.last_observation[leaf]) + env * shared.observation_bytes[leaf];
+    });
+  }
+}
+
 // ---- worker processes --------------------------------------------------------------------------
 
 nb::dict PoolObject::plan() const {
@@ -479,31 +517,48 @@ void PoolObject::restart_failed(int worker, unsigned incarnation, const std::str
 }
 
 nb::object PoolObject::ask(nb::handle env_ids, nb::handle questions) {
-  const auto wait_for = [this](std::int32_t env) {
-    while (!processes_->at_rest(env)) {
-      if (processes_->wants_attention()) attend();
-      {
-        const nb::gil_scoped_release release;
-        processes_->wait_at_rest(env, kSignalInterval);
-      }
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
-  };
   std::vector<std::int32_t> envs;
   for (nb::handle env : env_ids) envs.push_back(nb::cast<std::int32_t>(env));
+  settle_calls(envs);
   for (std::size_t i = 0; i < envs.size(); ++i) {
     wait_for(envs[i]);
     processes_->queue_call(envs[i], bytes_of(questions[i]));
+    abandoned_.push_back(envs[i]);  // should we leave before the answer is there
   }
   if (processes_->wants_attention()) attend();
   nb::list out;
   for (const std::int32_t env : envs) {
     wait_for(env);
     std::vector<std::byte> answer;
+    std::erase(abandoned_, env);
     if (const auto fault = processes_->take_call(env, answer)) out.append(fault_tuple(*fault));
     else out.append(to_bytes(answer));
   }
   return out;
+}
+
+// Waits until no action or call of an env is under way.
+void PoolObject::wait_for(std::int32_t env) {
+  while (!processes_->at_rest(env)) {
+    if (processes_->wants_attention()) attend();
+    {
+      const nb::gil_scoped_release release;
+      processes_->wait_at_rest(env, kSignalInterval);
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+// An env answers one thing at a time: calls that Ctrl-C left are waited for before it is asked another.
+void PoolObject::settle_calls(std::span<const std::int32_t> envs) {
+  if (abandoned_.empty()) return;
+  for (const std::int32_t env : envs) {
+    if (std::find(abandoned_.begin(), abandoned_.end(), env) == abandoned_.end()) continue;
+    wait_for(env);
+    std::vector<std::byte> answer;
+    (void)processes_->take_call(env, answer);
+    std::erase(abandoned_, env);
+  }
 }
 
 void PoolObject::ask_to_stop() {

@@ -65,6 +65,12 @@ class PoolObject {
   // Of the last batch: whom an async send without ids means.
   nanobind::list last_ids() const;
 
+  // Where every env stands in its episodes, for another pool of the same envs to go on from. Nothing may
+  // be in flight.
+  nanobind::object export_states();
+  // `observations`: the last of each env, or None.
+  void import_states(nanobind::handle states, nanobind::handle observations);
+
   // ---- worker processes ----
 
   nanobind::dict plan() const;
@@ -98,6 +104,8 @@ class PoolObject {
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   void attend();
+  void wait_for(std::int32_t env);
+  void settle_calls(std::span<const std::int32_t> envs);
   nanobind::object finish(bool is_reset);
   nanobind::list collect_notes(const Batch& batch);
   void require_something_in_flight() const;
@@ -114,6 +122,7 @@ class PoolObject {
   nanobind::object on_rows_, on_attention_;
   std::vector<std::int32_t> all_envs_;
   std::vector<std::int32_t> last_ids_;  // of the last batch: who an async send without ids means
+  std::vector<std::int32_t> abandoned_;  // envs whose answer to a call nobody waited for: Ctrl-C
   std::vector<Fault> faults_;
   std::uint32_t generation_;
   std::uint64_t batches_ = 0, steps_ = 0, episodes_ = 0;

@@ -3,6 +3,7 @@
 #include "bindings/python_env.h"
 
 #include <cstring>
+#include <utility>
 
 #include "bindings/errors.h"
 
@@ -86,6 +87,11 @@ auto PythonEnv::attempt(const char* phase, F body) {
   phase_ = phase;
   const Running running(*kind_, id_);
   try {
+    if (failure_.is_valid()) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
+      failure_ = nb::object();
+      throw nb::python_error();
+    }
     return body();
   } catch (nb::python_error& error) {
     error.restore();
@@ -108,7 +114,8 @@ void PythonEnv::keep_failure() {
 }
 
 void PythonEnv::reset(Rng&, const Options& options) {
-  if (stepped_ && kind_->same_step && kind_->reset_begins) kind_->reset_begins(id_);
+  const bool inside = kind_->same_step && std::exchange(ending_, false);  // the ending step
+  if (inside && kind_->reset_after_end) kind_->reset_after_end(id_);
   attempt("reset", [&] {
     nb::object seed = nb::none();
     if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
@@ -121,7 +128,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
       raise("EnvError", "reset: expected (observation, info), got " + describe_object(result));
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
     check_info(info);
-    if (stepped_ && kind_->same_step) {  // inside the ending step: what it showed is the final one
+    if (inside) {  // what the step showed is the final one
       note_.final_info = std::move(note_.info);
       note_.final_objects = std::move(note_.objects);
     } else {
@@ -132,7 +139,6 @@ void PythonEnv::reset(Rng&, const Options& options) {
     observation_ = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 0));
     options_ = nb::object();
     elapsed_ = 0;
-    stepped_ = false;
   });
 }
 
@@ -156,14 +162,14 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
     check_info(item[4]);
     observation_ = nb::borrow(item[0]);
     elapsed_ += 1;
-    stepped_ = true;
     outcome.terminated = terminated != 0;
     outcome.truncated = truncated != 0 || elapsed_ == limit_;
+    ending_ = outcome.terminated || outcome.truncated;
     note_ = Note{};
     if (!is_nothing(item[4])) {
       note_.info = nb::borrow(item[4]);
       // The reset that follows may write over what the step showed.
-      if (kind_->same_step && (outcome.terminated || outcome.truncated)) note_.info = kind_->snapshot(note_.info);
+      if (kind_->same_step && ending_) note_.info = kind_->snapshot(note_.info);
     }
     return outcome;
   });
@@ -184,6 +190,12 @@ void PythonEnv::observe(const Row& row) {
       if (kind_->keep_last) last_objects_ = kind_->objects_of(observation_);
     }
   });
+}
+
+void PythonEnv::go_on_from(nb::object observation, std::int32_t elapsed) {
+  if (kind_->keep_last && !kind_->objects_of.is_none()) last_objects_ = kind_->objects_of(observation);
+  observation_ = std::move(observation);
+  elapsed_ = elapsed;
 }
 
 Note PythonEnv::take_note() {

@@ -36,8 +36,9 @@ struct PythonKind {
   nanobind::object interrupt;
   // The env whose code runs, -1 when none does.
   int running = -1;
-  // Told when a reset begins inside a step: it has a deadline of its own.
-  std::function<void(int env)> reset_begins;
+  // Told when a reset begins inside the step that ended the episode: it has a deadline of its own, and the
+  // end stands if it fails.
+  std::function<void(int env)> reset_after_end;
 };
 
 struct Note {
@@ -67,9 +68,13 @@ class PythonEnv {
   // What the next reset, and the next action, are given that no array holds.
   void set_options(nanobind::object options) { options_ = std::move(options); }
   void set_objects(nanobind::object objects) { action_objects_ = std::move(objects); }
+  // The next action fails with this: what was sent with it could not be read.
+  void set_failure(nanobind::object error) { failure_ = std::move(error); }
+  // It was stepped elsewhere before, and showed this last.
+  void go_on_from(nanobind::object observation, std::int32_t elapsed);
   // What belongs to the row that was written last.
   Note take_note();
-  const nanobind::object& object() const { return env_; }
+  nanobind::object last_observation() const { return observation_.is_valid() ? observation_ : nanobind::none(); }
 
  private:
   template <class F>
@@ -82,10 +87,10 @@ class PythonEnv {
   nanobind::object env_;
   int id_;
   std::int32_t limit_, elapsed_ = 0;
-  nanobind::object options_, action_objects_;
+  nanobind::object options_, action_objects_, failure_;
   nanobind::object observation_;   // the last good one, as the env gave it
   nanobind::object last_objects_;  // of it, where failures show it again
-  bool stepped_ = false;           // since the last reset
+  bool ending_ = false;            // the last step ended the episode
   const char* phase_ = "reset";
   Note note_;
 };

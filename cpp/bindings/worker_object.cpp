@@ -16,7 +16,7 @@ WorkerObject::WorkerObject(Arguments a)
       write_note_(std::move(a.write_note)),
       answer_(std::move(a.answer)) {
   if (python_)
-    python_->kind().reset_begins = [this](int env) { worker_.reset_begins(env); };
+    python_->kind().reset_after_end = [this](int env) { worker_.reset_after_end(env); };
 }
 
 void WorkerObject::run() {
@@ -41,9 +41,10 @@ void WorkerObject::run() {
 void WorkerObject::act(std::int32_t env) {
   if (python_) {
     if (const auto mail = worker_.mail(env); !mail.empty()) {
-      nb::object both = read_mail_(to_bytes(mail));
-      if (nb::object options = both[0]; !options.is_none()) python_->env(env).set_options(options);
-      if (nb::object objects = both[1]; !objects.is_none()) python_->env(env).set_objects(objects);
+      nb::object parts = read_mail_(to_bytes(mail));  // (options, objects, what went wrong)
+      if (nb::object options = parts[0]; !options.is_none()) python_->env(env).set_options(options);
+      if (nb::object objects = parts[1]; !objects.is_none()) python_->env(env).set_objects(objects);
+      if (nb::object failure = parts[2]; !failure.is_none()) python_->env(env).set_failure(failure);
     }
   }
   worker_.advance(*envs_, env);
@@ -53,10 +54,10 @@ void WorkerObject::act(std::int32_t env) {
 
 // What goes beside the row, pickled; null: nothing.
 nb::object WorkerObject::note_of(std::int32_t env) {
-  if (!python_) return worker_.fault().empty() ? nb::object() : write_note_(to_text(worker_.fault()));
+  if (!python_) return worker_.fault().empty() ? nb::object() : write_note_(env, to_text(worker_.fault()));
   const Note note = python_->env(env).take_note();
   if (note.empty()) return {};
-  return write_note_(or_none(note.info), or_none(note.final_info), or_none(note.objects),
+  return write_note_(env, or_none(note.info), or_none(note.final_info), or_none(note.objects),
                      or_none(note.final_objects), or_none(note.error), note.phase);
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -125,6 +126,21 @@ void Arena::punch(std::size_t offset, std::size_t bytes) {
 
 void Arena::restore(std::size_t offset, std::size_t bytes) {
   if (shared() && !back(descriptor_, offset, offset + bytes)) throw std::bad_alloc();
+}
+
+bool Arena::make_private(std::size_t offset, std::size_t bytes) {
+  void* copy = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy == MAP_FAILED) return false;
+  std::memcpy(copy, base_ + offset, bytes);
+  // In one step: another thread may be reading there.
+  if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base_ + offset) != MAP_FAILED) return true;
+  munmap(copy, bytes);
+  return false;
+}
+
+bool Arena::make_shared(std::size_t offset, std::size_t bytes) {
+  return mmap(base_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor_,
+              static_cast<off_t>(offset)) != MAP_FAILED;
 }
 
 }  // namespace stepmill

@@ -32,6 +32,11 @@ class Arena {
   // Gets memory for a punched range before it is written to again. Throws std::bad_alloc.
   void restore(std::size_t offset, std::size_t bytes);
 
+  // Replaces whole pages of a shared arena by memory of this process alone, with the same contents, and
+  // undoes that. False, and nothing done, where there is no memory.
+  bool make_private(std::size_t offset, std::size_t bytes);
+  bool make_shared(std::size_t offset, std::size_t bytes);
+
   std::byte* at(std::size_t offset) const { return base_ + offset; }
   std::size_t used() const { return used_; }
   bool shared() const { return descriptor_ >= 0; }

@@ -27,16 +27,16 @@ std::size_t column_bytes(std::int64_t row_bytes, std::int64_t rows);
 // At the start of every buffer.
 struct BatchHeader {
   // Rows written. Release-added by who wrote them, acquire-read by the caller: a row counted here
-  // is visible. Also the futex word that the caller sleeps on.
+  // is visible. Also the futex word that the caller sleeps on. The top bit says that a worker process
+  // died which may have written a row and not counted it: then every count wakes the caller, who looks
+  // at the env words instead (process_pool.cpp).
   std::atomic<std::uint32_t> done;
+  static constexpr std::uint32_t kSuspect = 1u << 31;
   // Rows the sleeping caller waits for; 0: nobody sleeps. Sequentially consistent together with
   // `done`: either the writer of the last row sees it and wakes, or the caller sees the count.
   std::atomic<std::uint32_t> want;
   // Whether an episode ended in a row. Ordered by `done`.
   std::atomic<std::uint32_t> any_ended;
-  // A worker process died that may have written a row and not counted it: then every count wakes the
-  // caller, who looks at the env words instead. Sequentially consistent together with `done`.
-  std::atomic<std::uint32_t> suspect;
 };
 static_assert(sizeof(BatchHeader) <= kCacheLine);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

@@ -10,6 +10,7 @@
 
 #include "core/arena.h"
 #include "core/batch_layout.h"
+#include "core/kill_points.h"
 #include "core/wait.h"
 
 namespace stepmill {
@@ -18,9 +19,10 @@ namespace stepmill {
 inline void commit(BatchHeader& header, std::uint32_t rows, bool any_ended, bool shared) {
   if (any_ended) header.any_ended.store(1, std::memory_order_relaxed);
   const std::uint32_t done = header.done.fetch_add(rows, std::memory_order_seq_cst) + rows;
+  STEPMILL_KILL_POINT("counted");
+  // A suspect count is larger than anything wanted: it always wakes.
   const std::uint32_t want = header.want.load(std::memory_order_seq_cst);
-  if (want != 0 && (done >= want || header.suspect.load(std::memory_order_seq_cst) != 0))
-    futex_wake(header.done, 1, shared);
+  if (want != 0 && done >= want) futex_wake(header.done, 1, shared);
 }
 
 class BatchRing {

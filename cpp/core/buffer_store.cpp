@@ -1,5 +1,8 @@
 #include "core/buffer_store.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace stepmill {
@@ -9,12 +12,62 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlab = 16 * kPage;
 
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// The stores of shared arenas, for the fork handler. Never destroyed: a fork may come at any time.
+struct SharedStores {
+  std::mutex mutex;
+  std::vector<BufferStore*> all;
+
+  static SharedStores& instance() {
+    static SharedStores& stores = *new SharedStores;
+    return stores;
+  }
+  SharedStores() {
+    pthread_atfork([] {
+      SharedStores& stores = instance();
+      // Held across the fork: the child must find it free, and nothing half done.
+      stores.mutex.lock();
+      for (BufferStore* store : stores.all) store->prepare_fork();
+    }, [] { instance().mutex.unlock(); }, [] { instance().mutex.unlock(); });
+  }
+};
+
 }  // namespace
 
 BufferStore::BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout)
     : arena_(std::move(arena)),
       layout_(layout),
-      span_(align_up(layout.bytes(), layout.bytes() > kPage / 2 ? kPage : kCacheLine)) {}
+      // Shared ones in pages of their own, which a fork can set apart.
+      span_(align_up(layout.bytes(), arena_->shared()              ? page_size()
+                                     : layout.bytes() > kPage / 2 ? kPage
+                                                                   : kCacheLine)) {
+  if (!arena_->shared()) return;
+  SharedStores& stores = SharedStores::instance();
+  std::lock_guard lock(stores.mutex);
+  stores.all.push_back(this);
+}
+
+BufferStore::~BufferStore() {
+  if (!arena_->shared()) return;
+  SharedStores& stores = SharedStores::instance();
+  std::lock_guard lock(stores.mutex);
+  std::erase(stores.all, this);
+}
+
+void BufferStore::hand_out(Buffer* buffer) {
+  std::lock_guard lock(mutex_);
+  buffer->handed_out = true;
+}
+
+void BufferStore::prepare_fork() {
+  std::lock_guard lock(mutex_);
+  for (const auto& buffer : buffers_)
+    if (buffer->handed_out && !buffer->apart) buffer->apart = arena_->make_private(buffer->offset, span_);
+}
 
 Buffer* BufferStore::acquire() {
   std::lock_guard lock(mutex_);
@@ -25,7 +78,6 @@ Buffer* BufferStore::acquire() {
   buffer->header->done.store(0, std::memory_order_relaxed);
   buffer->header->want.store(0, std::memory_order_relaxed);
   buffer->header->any_ended.store(0, std::memory_order_relaxed);
-  buffer->header->suspect.store(0, std::memory_order_relaxed);
   peak_ = std::max(peak_, ++held_);
   if (++acquired_ % kWindow == 0) turn_window();
   return buffer;
@@ -41,7 +93,7 @@ void BufferStore::grow() {
   idle_.reserve(buffers_.capacity());  // so that `release` never allocates
   std::vector<std::unique_ptr<Buffer>> added;
   for (std::size_t i = 0; i < slab->size; ++i) added.push_back(std::make_unique<Buffer>());
-  slab->offset = arena_->grow(slab->bytes, kPage);
+  slab->offset = arena_->grow(slab->bytes, arena_->shared() ? page_size() : kPage);
   slabs_.push_back(std::move(slab));
   for (std::size_t i = 0; i < added.size(); ++i) {
     Buffer& buffer = *added[i];
@@ -57,6 +109,12 @@ void BufferStore::grow() {
 void BufferStore::release(Buffer* buffer) {
   std::lock_guard lock(mutex_);
   held_ -= 1;
+  buffer->handed_out = false;
+  if (buffer->apart) {
+    // Where the system refuses, the buffer is no use to workers: it stays lent out for good.
+    if (!arena_->make_shared(buffer->offset, span_)) return;
+    buffer->apart = false;
+  }
   idle_.push_back(buffer);
   if (closed_) cool(*buffer);
 }

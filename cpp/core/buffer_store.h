@@ -29,15 +29,24 @@ struct Buffer {
   BatchHeader* header = nullptr;
   Columns columns;
   bool cold = false;  // idle, and without a use for its memory in the recent past
+  bool handed_out = false;  // nobody writes into it any more but the caller
+  bool apart = false;       // a fork happened since: its pages are this process's alone
 };
 
 class BufferStore {
  public:
   BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout);
+  ~BufferStore();
 
   // A buffer with no rows done. The most recently released first: its memory is warm.
   Buffer* acquire();
   void release(Buffer* buffer);
+  // From now on only the caller has it.
+  void hand_out(Buffer* buffer);
+
+  // Before a fork: what the caller holds becomes this process's alone, so that the child's copy of it is
+  // the child's own, and stays as it was when workers write into the shared memory again.
+  void prepare_fork();
 
   // From now on a released buffer gives its memory back at once.
   void close();

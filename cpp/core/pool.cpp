@@ -93,7 +93,7 @@ std::int32_t Pool::expected() const {
 }
 
 bool Pool::ready() const {
-  return awaited()->header->done.load(std::memory_order_acquire) >=
+  return (awaited()->header->done.load(std::memory_order_acquire) & ~BatchHeader::kSuspect) >=
          static_cast<std::uint32_t>(expected());
 }
 
@@ -122,6 +122,7 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
   else
     for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(ids[i])] = 0;
   take_faults(faults);
+  if (arena_->shared()) batch.store->hand_out(batch.buffer);
   return batch;
 }
 

@@ -112,7 +112,7 @@ class Pool {
   // Gets envs going, whose places are set: `assigned` rows, or the next slots of the open batch.
   virtual void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) = 0;
   // A batch before its ids are read; nothing is to be trusted that another process wrote.
-  virtual void inspect(const Batch&, bool /*assigned*/) {}
+  virtual void inspect(Batch&, bool /*assigned*/) {}
   // Moves out the faults of envs that have come back.
   virtual void take_faults(std::vector<Fault>& into) = 0;
 

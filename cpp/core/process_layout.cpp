@@ -20,8 +20,9 @@ double StepTimes::upper_bound_ns(int bucket) {
   return std::ldexp(1.0 + (bucket % 4 + 1) / 4.0, kFirstOctave + bucket / 4);
 }
 
-ProcessTables::ProcessTables(const EnvSpec& spec, std::int32_t num_envs, std::int32_t batch_size,
+ProcessTables::ProcessTables(const EnvSpec& spec, const TableOptions& table, std::int32_t batch_size,
                              const ProcessOptions& options) {
+  const std::int32_t num_envs = table.num_envs;
   words_ = add(sizeof(std::uint64_t), num_envs);
   orders_ = add(sizeof(Order), num_envs);
   reports_ = add(sizeof(Report), num_envs);
@@ -35,6 +36,10 @@ ProcessTables::ProcessTables(const EnvSpec& spec, std::int32_t num_envs, std::in
     for (const Leaf& leaf : spec.observation) row += leaf.row_bytes() * spec.max_num_players;
     last_bytes_ = std::max<std::size_t>(column_bytes(row, 1), kCacheLine);
     last_ = add(static_cast<std::int64_t>(last_bytes_) * 2, num_envs);
+  }
+  if (table.autoreset == SM_SAME_STEP) {
+    ending_bytes_ = align_up(BatchLayout(spec, 1, true, table.reward_is_float32).bytes(), kCacheLine);
+    ending_ = add(static_cast<std::int64_t>(ending_bytes_), num_envs);
   }
 }
 

@@ -3,23 +3,26 @@
 // A worker may be killed at any instant, so nothing here can be left half done: every word changes by
 // one atomic operation, and plain data is written only by the side that the env's word names.
 //
-//            caller             worker              worker               worker
-//   IDLE ------------> QUEUED ----------> RUNNING -----------> WRITING ----------> DONE
-//    ^                   |                   |                                       |
-//    |                   +----- FAULT <------+  the pool, by compare-and-swap        |
-//    |                            |                                                  |
-//    +----------------------------+--------------------------------------------------+
+//           caller           worker            worker             worker          worker
+//   REST -----------> QUEUED ---------> RUNNING ---------> WRITING ---------> DONE -------> REST
+//     ^                  |                 |                                (row whole)  (and counted)
+//     |                  +---- FAULT <-----+  the pool, by compare-and-swap
+//     |                          |
+//     +--------------------------+
 //
 // In RUNNING the env's own code runs, and the worker writes nothing that the pool reads. In WRITING it
 // copies one finished row, with no code of the env's and no system call between: a killed worker dies
 // there at once, and until its death is certain the pool leaves that row alone. From QUEUED and RUNNING
-// the pool may declare a fault; whoever loses the compare-and-swap gives up.
+// the pool may declare a fault; whoever loses the compare-and-swap gives up. Between DONE and REST the
+// worker counts the row in its batch: one that dies there may have counted it or not, so such a batch is
+// judged by the words instead, where a row that is DONE counts once its worker is seen to have ended.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "core/action_table.h"
 #include "core/batch_layout.h"
 #include "core/env_table.h"
 #include "core/spec.h"
@@ -27,13 +30,13 @@
 
 namespace stepmill {
 
-enum class Stage : std::uint8_t { kIdle, kQueued, kRunning, kWriting, kDone, kFault };
+enum class Stage : std::uint8_t { kRest, kQueued, kRunning, kWriting, kDone, kFault };
 
 // The env word: which action (epoch), for which life of its worker (incarnation), and how far it is.
 struct EnvWord {
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;  // 24 bits; it only must differ from the lives before
-  Stage stage = Stage::kIdle;
+  Stage stage = Stage::kRest;
 
   static EnvWord unpack(std::uint64_t word) {
     return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word >> 8 & 0xffffff),
@@ -63,7 +66,12 @@ struct Report {
   std::uint32_t last_good;         // which of the two copies of the last observation is whole
 };
 
-enum class Activity : std::uint8_t { kStep, kReset, kCall };
+enum class Activity : std::uint8_t {
+  kStep,
+  kReset,
+  kCall,
+  kResetAfterEnd,  // `same_step`: the ending step is good and kept, see ProcessTables::ending
+};
 
 // Since when an env's code runs, and what for: nanoseconds of the monotonic clock and an Activity in one
 // word, so that a reader never mixes two. Stored before the env word turns to RUNNING.
@@ -113,7 +121,7 @@ inline std::int32_t first_env_of(std::int32_t worker, std::int32_t num_workers, 
 // Where all of this lies: a pure function of the pool's options, the same in every process.
 class ProcessTables {
  public:
-  ProcessTables(const EnvSpec& spec, std::int32_t num_envs, std::int32_t batch_size,
+  ProcessTables(const EnvSpec& spec, const TableOptions& table, std::int32_t batch_size,
                 const ProcessOptions& options);
 
   std::size_t bytes() const { return bytes_; }
@@ -131,6 +139,11 @@ class ProcessTables {
     return base_ + last_ + (static_cast<std::size_t>(env) * 2 + (copy & 1)) * last_bytes_;
   }
   bool keeps_last() const { return last_bytes_ != 0; }
+  // `same_step`: the row of a step that ended an episode, kept while the reset that belongs to it runs; in
+  // the layout of a batch of one. Null in other modes.
+  std::byte* ending(std::int32_t env) const {
+    return ending_bytes_ ? base_ + ending_ + static_cast<std::size_t>(env) * ending_bytes_ : nullptr;
+  }
 
  private:
   template <class T>
@@ -141,7 +154,7 @@ class ProcessTables {
 
   std::byte* base_ = nullptr;
   std::size_t bytes_ = 0;
-  std::size_t words_, orders_, reports_, begun_, times_, workers_, ring_, last_ = 0, last_bytes_ = 0;
+  std::size_t words_, orders_, reports_, begun_, times_, workers_, ring_, last_ = 0, last_bytes_ = 0, ending_ = 0, ending_bytes_ = 0;
 };
 
 // Nanoseconds of the clock that all processes of the machine share.

@@ -202,7 +202,8 @@ void ProcessPool::give_up(std::int32_t env, std::uint32_t incarnation, const Fau
       continue;  // it went on meanwhile: look again
     Fault fault = reason;
     const auto activity = static_cast<Activity>(tables_.begun(env).load(std::memory_order_relaxed) & 3);
-    if (fault.phase == SM_IN_STEP && now.stage == Stage::kRunning && activity == Activity::kReset)
+    if (fault.phase == SM_IN_STEP && now.stage == Stage::kRunning &&
+        (activity == Activity::kReset || activity == Activity::kResetAfterEnd))
       fault.phase = SM_IN_RESET;
     answer(env, now, fault, std::nullopt);
     return;
@@ -234,7 +235,7 @@ void ProcessPool::doubt(std::int32_t env) {
     if (!slot) return;
     buffer = ring_buffer(slot->number);
   }
-  buffer->header->suspect.store(1, std::memory_order_seq_cst);
+  buffer->header->done.fetch_or(BatchHeader::kSuspect, std::memory_order_seq_cst);
   futex_wake(buffer->header->done, 1, true);
 }
 
@@ -243,7 +244,7 @@ void ProcessPool::save_notes(const Crew& crew, std::uint32_t incarnation) {
   for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
     const auto e = static_cast<std::size_t>(env);
     const EnvWord now = word(env);
-    if (now.incarnation != incarnation || now.stage != Stage::kDone) continue;
+    if (now.incarnation != incarnation || (now.stage != Stage::kDone && now.stage != Stage::kRest)) continue;
     const Report& report = tables_.report(env);
     const auto keep = [&](auto& saved, std::uint64_t offset, std::uint64_t bytes) {
       if (saved[e]) return;
@@ -274,7 +275,7 @@ void ProcessPool::answer(std::int32_t env, EnvWord from, const Fault& reason, st
     call_faults_[e] = reason;
     call_faults_[e]->env = env;
     call_faults_[e]->phase = SM_IN_CALL;
-    tables_.word(env).store(from.at(Stage::kDone).pack(), std::memory_order_seq_cst);
+    tables_.word(env).store(from.at(Stage::kRest).pack(), std::memory_order_seq_cst);
   }
   announce_rest(tables_.worker(worker_of(env)));
 }
@@ -290,7 +291,8 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
     buffer = ring_buffer(slot->number);
     row = slot->row;
   }
-  fill_row(env, buffer->columns, row);
+  const bool ended = keep_end(env, from, *buffer, row);
+  if (!ended) fill_row(env, buffer->columns, row);
   sm_env_state& state = table_.state(env);
   state.phase = SM_ENDED;
   state.command = SM_STEP;
@@ -309,9 +311,32 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   faults_.push_back(std::move(fault));
   answered_here_[e] = 1;
   saved_notes_[e].reset();
-  // No life: the env is not lost once more.
-  tables_.word(env).store(EnvWord{from.epoch, 0, Stage::kDone}.pack(), std::memory_order_seq_cst);
-  commit(*buffer->header, 1, false, true);
+  // At rest only when it is counted: a suspect batch goes by the words. No life: not lost once more.
+  commit(*buffer->header, 1, ended, true);
+  tables_.word(env).store(EnvWord{from.epoch, 0, Stage::kRest}.pack(), std::memory_order_seq_cst);
+}
+
+// `same_step`, and the env failed in the reset after a good end: reward and end stand, the observation is
+// the final one.
+bool ProcessPool::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row) {
+  const std::uint64_t begun = tables_.begun(env).load(std::memory_order_acquire);
+  const bool ran = from.stage == Stage::kRunning || from.stage == Stage::kWriting;
+  if (!ran || static_cast<Activity>(begun & 3) != Activity::kResetAfterEnd) return false;
+  const BatchLayout single(spec_, 1, true, options_.table.reward_is_float32);
+  const BatchLayout& layout = (seats_[static_cast<std::size_t>(env)].buffer ? gather_store_ : store_)->layout();
+  single.copy_row(tables_.ending(env), 0, layout, arena_->at(buffer.offset), row);
+  const Columns& columns = buffer.columns;
+  for (std::size_t i = 0; i < spec_.observation.size(); ++i) {
+    const auto bytes = static_cast<std::size_t>(spec_.observation[i].row_bytes()) *
+                       static_cast<std::size_t>(spec_.max_num_players);
+    const std::size_t at = static_cast<std::size_t>(row) * bytes;
+    std::memcpy(static_cast<std::byte*>(columns.observation[i]) + at,
+                static_cast<std::byte*>(columns.final_observation[i]) + at, bytes);
+  }
+  columns.c.env_id[row] = env;
+  columns.c.ended[row] = 1;
+  table_.state(env).elapsed = columns.c.elapsed_step[row];
+  return true;
 }
 
 // A failure fills its row like any result: the last good observation, where it is kept.
@@ -369,7 +394,8 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
     const std::uint64_t begun = tables_.begun(env).load(std::memory_order_relaxed);
     if (now.stage != Stage::kRunning || now.incarnation != crew_of(env).life.number) continue;
     const auto activity = static_cast<Activity>(begun & 3);
-    const std::uint64_t limit = activity == Activity::kReset ? deadlines_.reset : deadlines_.step;
+    const bool resets = activity == Activity::kReset || activity == Activity::kResetAfterEnd;
+    const std::uint64_t limit = resets ? deadlines_.reset : deadlines_.step;
     if (limit == 0) continue;
     const std::uint64_t spent = monotonic_ns() - (begun >> 2);
     if (spent >= limit)
@@ -377,6 +403,8 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
     else
       look_in(limit - spent);
   }
+  for (std::size_t w = 0; w < crews_.size(); ++w)
+    look_in(check_standstill(lock, w, std::max(deadlines_.step, deadlines_.reset)));
   // What begins after this look cannot be late before then.
   for (const std::uint64_t limit : {deadlines_.step, deadlines_.reset})
     if (limit != 0) look_in(limit);
@@ -388,7 +416,7 @@ void ProcessPool::miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity
   if (!tables_.word(env).compare_exchange_strong(expected, seen.at(Stage::kFault).pack(), std::memory_order_seq_cst))
     return;  // it was done in the last instant
   Crew& crew = crew_of(env);
-  const bool reset = activity == Activity::kReset;
+  const bool reset = activity == Activity::kReset || activity == Activity::kResetAfterEnd;
   const std::string stack = read_stack(lock, crew.life);
   send_signal(crew.life.pidfd, SIGKILL);
   Fault fault;
@@ -403,6 +431,37 @@ void ProcessPool::miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity
   others.message = "its worker process (pid " + std::to_string(crew.life.pid) + ") was ended because env " +
                    std::to_string(env) + ", which it also ran, missed its deadline";
   retire(crew, others);
+}
+
+// A worker that has something to do, runs no env's code and does not go on is stuck itself: stopped, as a
+// rule. Returns when to look again.
+std::uint64_t ProcessPool::check_standstill(Lock& lock, std::size_t worker, std::uint64_t limit) {
+  Crew& crew = crews_[worker];
+  const std::uint64_t now = monotonic_ns();
+  std::uint64_t sight = 0;
+  bool waits = false, runs = false;
+  for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
+    const EnvWord its = word(env);
+    sight = sight * 31 + its.pack();
+    if (crew.life.number == 0 || its.incarnation != crew.life.number) continue;
+    runs |= its.stage == Stage::kRunning;
+    waits |= its.stage == Stage::kQueued || its.stage == Stage::kWriting || its.stage == Stage::kDone;
+  }
+  if (!waits || runs || sight != crew.seen || !has_started(crew, crew.life)) {
+    crew.seen = sight;
+    crew.seen_at = now;
+    return limit;
+  }
+  if (now - crew.seen_at < limit) return limit - (now - crew.seen_at);
+  const std::string stack = read_stack(lock, crew.life);
+  send_signal(crew.life.pidfd, SIGKILL);
+  Fault fault;
+  fault.kind = Fault::kLate;
+  fault.phase = SM_IN_STEP;
+  fault.message = "its worker process (pid " + std::to_string(crew.life.pid) + ") has done nothing for " +
+                  seconds(limit) + " s, though it had something to do" + stack;
+  retire(crew, fault);
+  return limit;
 }
 
 void ProcessPool::miss_start(Lock& lock, std::size_t worker) {

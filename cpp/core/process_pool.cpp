@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -31,7 +32,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
            BatchRing::places_for(options.table.num_envs, options.batch_size)),
       process_(process),
       deadlines_(deadlines),
-      tables_(spec_, num_envs(), options.batch_size, process),
+      tables_(spec_, options.table, options.batch_size, process),
       tables_offset_(arena_->grow(tables_.bytes(), 2 * kCacheLine)),
       ring_((tables_.attach(arena_->at(tables_offset_)), tables_.slot_ring()), num_envs(), options.batch_size),
       seeds_(std::move(seeds)),
@@ -106,6 +107,7 @@ void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid,
     crew.next = incarnation + 1;
     crew.wanted = false;
     if (incarnation > 1) crew.restarts += 1;
+    if (stopping_) tables_.worker(worker).stop.store(crew.life.number, std::memory_order_seq_cst);
     look_whom_to_start();
   }
   wake_monitor();
@@ -154,11 +156,11 @@ void ProcessPool::set_mail(std::int32_t env, std::span<const std::byte> mail) {
 
 void ProcessPool::put_mail(Mailbox& box, std::span<const std::byte> mail) {
   if (mail.size() > box.capacity) {
-    const std::size_t capacity = align_up(mail.size(), 256);
+    const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(mail.size(), 256));
     box.offset = arena_->grow(capacity, kCacheLine);
     box.capacity = capacity;
   }
-  std::memcpy(arena_->at(box.offset), mail.data(), mail.size());
+  if (!mail.empty()) std::memcpy(arena_->at(box.offset), mail.data(), mail.size());
   box.bytes = mail.size();
 }
 
@@ -180,7 +182,7 @@ std::uint32_t ProcessPool::queue(std::int32_t env, Mailbox& box) {
 
 // Whether the env lives no more: it was built by a life of its worker that is gone. What was answered
 // here instead has no life, and is told only once.
-bool ProcessPool::is_lost(std::int32_t env, EnvWord now) {
+bool ProcessPool::is_lost(std::int32_t env, EnvWord now) const {
   return now.incarnation != 0 && now.incarnation != crew_of(env).life.number;
 }
 
@@ -218,17 +220,26 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
 
 // ---- receiving ---------------------------------------------------------------------------------
 
-// Whether the row of that action is whole. A later action or call comes only after it.
+// Whether nobody will touch the env's row any more: it is counted, or who should count it is gone.
+bool ProcessPool::is_over(std::int32_t env, EnvWord now) const {
+  if (now.stage != Stage::kDone) return now.stage == Stage::kRest;
+  const Crew& crew = crew_of(env);
+  return now.incarnation != crew.life.number &&
+         std::none_of(crew.leaving.begin(), crew.leaving.end(),
+                      [&](const Life& life) { return life.number == now.incarnation; });
+}
+
+// Whether that action is over. A later action or call comes only after it.
 bool ProcessPool::answered(std::int32_t env, std::uint32_t epoch) const {
   const EnvWord now = word(env);
-  return now.epoch != epoch || now.stage == Stage::kDone;
+  return now.epoch != epoch || is_over(env, now);
 }
 
 bool ProcessPool::ready() const {
   if (Pool::ready()) return true;
-  const BatchHeader& header = *awaited()->header;
-  if (header.suspect.load(std::memory_order_seq_cst) == 0) return false;
+  if ((awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) == 0) return false;
   // A worker died and may not have counted its last row: the words know.
+  const Lock lock(mutex_);
   std::int32_t done = 0;
   if (assigned_ != 0) {
     for (const std::int32_t env : assigned_envs_)
@@ -257,7 +268,7 @@ void ProcessPool::work_or_wait(nanoseconds most) {
 }
 
 // Which env each row belongs to is known here: what the workers wrote is replaced by it.
-void ProcessPool::inspect(const Batch& batch, bool assigned) {
+void ProcessPool::inspect(Batch& batch, bool assigned) {
   const sm_columns& c = batch.buffer->columns.c;
   const Lock lock(mutex_);
   for (std::int32_t row = 0; row < batch.rows; ++row) {
@@ -265,6 +276,7 @@ void ProcessPool::inspect(const Batch& batch, bool assigned) {
                                 : static_cast<std::int32_t>(ring_.owner(head_, static_cast<std::uint32_t>(row)).env);
     if (env < 0 || env >= num_envs()) throw std::runtime_error("a worker broke the pool's memory: a slot has no owner");
     c.env_id[row] = env;
+    batch.any_ended |= c.ended[row] != 0;  // who died before it counted its row did not say so
     const auto e = static_cast<std::size_t>(env);
     flying_[e] = 0;
     const std::int32_t phase = tables_.report(env).fault_phase;
@@ -285,13 +297,13 @@ void ProcessPool::take_faults(std::vector<Fault>& into) {
   faults_.erase(back, faults_.end());
 }
 
-std::span<const std::byte> ProcessPool::note(std::int32_t env) {
+void ProcessPool::read_note(std::int32_t env, const std::function<void(std::span<const std::byte>)>& use) {
   const auto e = static_cast<std::size_t>(env);
-  const Lock lock(mutex_);
-  if (saved_notes_[e]) return *saved_notes_[e];
-  if (answered_here_[e]) return {};
+  const Lock lock(mutex_);  // the monitor unmaps what is gone
+  if (saved_notes_[e]) return use(*saved_notes_[e]);
+  if (answered_here_[e]) return;
   const Report& report = tables_.report(env);
-  return read_outbox(env, report.note, report.note_bytes);
+  use(read_outbox(env, report.note, report.note_bytes));
 }
 
 // In the outbox of the life that the env's word names.
@@ -307,8 +319,10 @@ std::span<const std::byte> ProcessPool::read_outbox(std::int32_t env, std::uint6
 // ---- calls -------------------------------------------------------------------------------------
 
 bool ProcessPool::at_rest(std::int32_t env) const {
-  const Stage stage = word(env).stage;
-  return stage == Stage::kIdle || stage == Stage::kDone;
+  const EnvWord now = word(env);
+  if (now.stage != Stage::kDone) return now.stage == Stage::kRest;
+  const Lock lock(mutex_);
+  return is_over(env, now);
 }
 
 void ProcessPool::wait_at_rest(std::int32_t env, nanoseconds most) {

@@ -52,8 +52,8 @@ class ProcessPool final : public Pool {
 
   // What goes with the next action of an idle env. Throws where there is no memory.
   void set_mail(std::int32_t env, std::span<const std::byte> mail);
-  // What came with the row of an env that was just received. Valid until its next action.
-  std::span<const std::byte> note(std::int32_t env);
+  // Calls `use` with what came with the row of an env that was just received; the bytes are valid inside.
+  void read_note(std::int32_t env, const std::function<void(std::span<const std::byte>)>& use);
 
   // ---- calls ----
 
@@ -108,6 +108,8 @@ class ProcessPool final : public Pool {
     bool wanted = false;        // it should be started
     std::uint32_t restarts = 0;
     Fault loss;  // what its last life ended of, for envs that were lost with it
+    // What the monitor saw last, and since when: a worker with work that does not go on is stuck.
+    std::uint64_t seen = 0, seen_at = 0;
   };
   // Where the row of an env in flight goes.
   struct Seat {
@@ -122,19 +124,21 @@ class ProcessPool final : public Pool {
   void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
   void seal_batch(std::uint32_t number) override { ring_.seal(number); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
-  void inspect(const Batch& batch, bool assigned) override;
+  void inspect(Batch& batch, bool assigned) override;
   void take_faults(std::vector<Fault>& into) override;
 
   std::int32_t worker_of(std::int32_t env) const { return worker_of_[static_cast<std::size_t>(env)]; }
   Crew& crew_of(std::int32_t env) { return crews_[static_cast<std::size_t>(worker_of(env))]; }
+  const Crew& crew_of(std::int32_t env) const { return crews_[static_cast<std::size_t>(worker_of(env))]; }
   EnvWord word(std::int32_t env) const;
-  bool answered(std::int32_t env, std::uint32_t epoch) const;
   void ring_bell(std::int32_t worker);
   void put_mail(Mailbox& box, std::span<const std::byte> mail);
   // These are called with the lock held.
   using Lock = std::unique_lock<std::mutex>;
   std::uint32_t queue(std::int32_t env, Mailbox& box);
-  bool is_lost(std::int32_t env, EnvWord now);
+  bool is_lost(std::int32_t env, EnvWord now) const;
+  bool is_over(std::int32_t env, EnvWord now) const;
+  bool answered(std::int32_t env, std::uint32_t epoch) const;
   std::span<const std::byte> read_outbox(std::int32_t env, std::uint64_t offset, std::uint64_t bytes);
   void look_whom_to_start();
   bool all_ended() const;
@@ -147,6 +151,7 @@ class ProcessPool final : public Pool {
   std::uint64_t check_deadlines(Lock& lock);
   void miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity activity, std::uint64_t limit);
   void miss_start(Lock& lock, std::size_t worker);
+  std::uint64_t check_standstill(Lock& lock, std::size_t worker, std::uint64_t limit);
   std::string read_stack(Lock& lock, const Life& life);
   // Gives a worker's life up: its envs are answered as far as nobody may be writing their rows.
   void retire(Crew& crew, const Fault& reason);
@@ -157,6 +162,7 @@ class ProcessPool final : public Pool {
   void answer(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
   void answer_row(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
   void fill_row(std::int32_t env, const Columns& columns, std::int64_t row);
+  bool keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row);
   void doubt(std::int32_t env);
   std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
   bool has_started(const Crew& crew, const Life& life) const;

@@ -32,7 +32,7 @@ ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const P
       spec_(spec),
       plan_(plan),
       table_(*arena_, plan.table_offset, spec_, plan.table),
-      tables_(attached({spec_, plan.table.num_envs, plan.batch_size, plan.process},
+      tables_(attached({spec_, plan.table, plan.batch_size, plan.process},
                        arena_->at(plan.process_offset))),
       ring_(tables_.slot_ring(), plan.table.num_envs, plan.batch_size),
       worker_(worker),
@@ -159,8 +159,12 @@ void ProcessWorker::advance(EnvSet& envs, std::int32_t env) {
   ended_ = envs.advance(job);
 }
 
-void ProcessWorker::reset_begins(std::int32_t env) {
-  tables_.begun(env).store(pack_begun(monotonic_ns(), Activity::kReset), std::memory_order_relaxed);
+// Nobody reads the row before the activity says that it is there.
+void ProcessWorker::reset_after_end(std::int32_t env) {
+  columns_.c.env_id[0] = env;
+  std::memcpy(tables_.ending(env), row_at_, row_layout_.bytes());
+  STEPMILL_KILL_POINT("end kept");
+  tables_.begun(env).store(pack_begun(monotonic_ns(), Activity::kResetAfterEnd), std::memory_order_release);
 }
 
 // ---- writing -----------------------------------------------------------------------------------
@@ -219,6 +223,10 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   STEPMILL_KILL_POINT("done");
   commit(*BatchLayout::header(to), 1, ended_, true);
   STEPMILL_KILL_POINT("committed");
+  // Where the caller was faster, the env has its next action already.
+  seen = its.word.at(Stage::kDone).pack();
+  tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kRest).pack(), std::memory_order_seq_cst);
+  STEPMILL_KILL_POINT("rest");
   announce_rest(block_);
   return true;
 }
@@ -226,15 +234,15 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
 bool ProcessWorker::publish_call(std::int32_t env, std::span<const std::byte> answer) {
   end_turn(env);
   Turn& its = turn(env);
-  std::memcpy(outbox_.reserve(its.call, answer.size()), answer.data(), answer.size());
+  if (!answer.empty()) std::memcpy(outbox_.reserve(its.call, answer.size()), answer.data(), answer.size());
   if (!enter_writing(env)) return false;
   Report& report = tables_.report(env);
   report.call = its.call.offset;
   report.call_bytes = answer.size();
   std::uint64_t seen = its.word.at(Stage::kWriting).pack();
-  if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kDone).pack(), std::memory_order_seq_cst))
+  if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kRest).pack(), std::memory_order_seq_cst))
     return false;
-  STEPMILL_KILL_POINT("call done");
+  STEPMILL_KILL_POINT("call at rest");
   announce_rest(block_);
   return true;
 }

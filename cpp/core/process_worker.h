@@ -55,8 +55,8 @@ class ProcessWorker {
   void advance(EnvSet& envs, std::int32_t env);
   // What went wrong in `advance`; empty where nothing did.
   const std::string& fault() const { return fault_; }
-  // From now on it is a reset that runs.
-  void reset_begins(std::int32_t env);
+  // Inside `advance`, in `same_step`: the step was good and ended the episode, and now its reset runs.
+  void reset_after_end(std::int32_t env);
 
   // Copies the row into its slot with `note` beside it. False where the pool has given the env up: then
   // nothing was written.

@@ -81,6 +81,7 @@ class SlotRing {
             seen, pack(epoch, env), std::memory_order_acq_rel, std::memory_order_acquire);
         if (seen != pack(number, kSealed)) next = pack(number, row + 1);
         if (taken) {
+          STEPMILL_KILL_POINT("taken");
           // Only a hint: who finds it behind moves it on.
           next_.compare_exchange_strong(hint, next, std::memory_order_acq_rel, std::memory_order_relaxed);
           return {number, row, offsets_[number & mask_].load(std::memory_order_relaxed)};

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/pool.h"
+#include "core/local_pool.h"
 #include "tests/obedient_env.h"
 #include "tests/rows.h"
 
@@ -42,7 +43,9 @@ struct DriverOptions {
 class Driver {
  public:
   explicit Driver(const DriverOptions& o)
-      : options(o), pool(&obedient_table(), obedient_configs(o.num_envs, o.work), obedient_spec(), o.pool()) {
+      : options(o),
+        pool(std::make_unique<EnvSet>(obedient_table(), obedient_configs(o.num_envs, o.work)), obedient_spec(),
+             o.pool()) {
     for (std::int32_t env = 0; env < o.num_envs; ++env) seed(env, static_cast<std::uint64_t>(env));
   }
 
@@ -83,7 +86,7 @@ class Driver {
   }
 
   const DriverOptions options;
-  Pool pool;
+  LocalPool pool;
   std::vector<Fault> faults;
 };
 

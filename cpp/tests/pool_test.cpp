@@ -1,4 +1,4 @@
-#include "core/pool.h"
+#include "core/local_pool.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -36,6 +36,11 @@ Ids all(std::int32_t count) {
   Ids out(static_cast<std::size_t>(count));
   std::iota(out.begin(), out.end(), 0);
   return out;
+}
+
+template <class E>
+std::unique_ptr<EnvSet> envs_of(const char* name, std::int32_t count) {
+  return std::make_unique<EnvSet>(*table_of<E>(name), std::vector<Config>(static_cast<std::size_t>(count)));
 }
 
 double steps_of(const Batch& batch, std::int32_t row) {
@@ -175,37 +180,10 @@ TEST(an_env_that_cannot_be_built_is_an_error) {
     void observe(const Row&) const {}
   };
   try {
-    Pool pool(table_of<Broken>("Broken"), std::vector<Config>(2), test::obedient_spec(), sync_of(2).pool());
+    LocalPool pool(envs_of<Broken>("Broken", 2), test::obedient_spec(), sync_of(2).pool());
     CHECK(false);
   } catch (const std::runtime_error& error) {
     CHECK(std::string(error.what()) == "the constructor of env 0 failed: no such game");
-  }
-}
-
-// ---- stepping by the caller's own means ----
-
-TEST(the_caller_can_step_envs_itself) {
-  for (const std::int32_t batch_size : {2, 4}) {
-    Pool pool(nullptr, {}, test::obedient_spec(), async_of(4, batch_size, 0).pool());
-    const Ids envs{2, 0, 3, 1};
-    pool.send(envs, false, false);
-    for (const std::int32_t env : envs) {
-      CHECK(pool.next_env() == env);
-      const sm_place place = pool.take_place(env);
-      place.columns->env_id[place.row] = env;
-      pool.finish_row(env, false);
-    }
-    CHECK(pool.next_env() == -1);
-    std::vector<Fault> faults;
-    for (int i = 0; i < 4 / batch_size; ++i) {
-      CHECK(pool.ready() == true);
-      const Batch batch = pool.take_batch(faults);
-      CHECK(batch.rows == batch_size);
-      for (std::int32_t row = 0; row < batch_size; ++row)
-        CHECK(batch.buffer->columns.c.env_id[row] == envs[static_cast<std::size_t>(i * batch_size + row)]);
-      batch.store->release(batch.buffer);
-    }
-    CHECK(pool.in_flight_count() == 0);
   }
 }
 
@@ -229,7 +207,7 @@ class Huge {
 // A send that finds no memory changes nothing: what is in flight comes back, and no more is awaited.
 TEST(a_send_without_memory_changes_nothing) {
   for (const std::int32_t batch_size : {1, 2}) {
-    Pool pool(table_of<Huge>("Huge"), std::vector<Config>(2), Huge::spec({}), async_of(2, batch_size, 0).pool());
+    LocalPool pool(envs_of<Huge>("Huge", 2), Huge::spec({}), async_of(2, batch_size, 0).pool());
     std::vector<Batch> held;
     std::vector<Fault> faults;
     bool refused = false;
@@ -277,7 +255,7 @@ class Busy {
 // because it meant to step them itself, must not leave them lying.
 TEST(envs_that_turn_slow_are_stepped_all_the_same) {
   constexpr std::int32_t kEnvs = 16;
-  Pool pool(table_of<Busy>("Busy"), std::vector<Config>(kEnvs), Busy::spec({}), sync_of(kEnvs, 1).pool());
+  LocalPool pool(envs_of<Busy>("Busy", kEnvs), Busy::spec({}), sync_of(kEnvs, 1).pool());
   std::vector<Fault> faults;
   for (const std::int64_t microseconds : {0, 20, 20, 20, 20, 20, 20, 5000}) {
     for (std::int32_t env = 0; env < kEnvs; ++env)
@@ -321,8 +299,8 @@ class Gated {
 
 struct GatedPool {
   GatedPool(std::int32_t envs, std::int32_t batch, std::int32_t threads)
-      : pool(std::make_unique<Pool>(table_of<Gated>("Gated"), std::vector<Config>(static_cast<std::size_t>(envs)),
-                                    Gated::spec({}), async_of(envs, batch, threads).pool())) {
+      : pool(std::make_unique<LocalPool>(envs_of<Gated>("Gated", envs), Gated::spec({}),
+                                         async_of(envs, batch, threads).pool())) {
     Gated::close_gate();
     // A reset, and steps that show the pool how slow they are: it leaves them to its threads then.
     do {
@@ -341,7 +319,7 @@ struct GatedPool {
   }
   static void drop(const Batch& batch) { batch.store->release(batch.buffer); }
 
-  std::unique_ptr<Pool> pool;
+  std::unique_ptr<LocalPool> pool;
 };
 
 // While slow envs wait for a free thread the caller sleeps: it neither steps nor spins on them.
@@ -398,7 +376,7 @@ TEST(a_pool_without_threads_to_start_goes_on_alone) {
   pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
   pthread_setattr_default_np(&huge);
   for (const std::int64_t microseconds : {20, 500}) {
-    Pool pool(table_of<Busy>("Busy"), std::vector<Config>(8), Busy::spec({}), sync_of(8, 2).pool());
+    LocalPool pool(envs_of<Busy>("Busy", 8), Busy::spec({}), sync_of(8, 2).pool());
     std::vector<Fault> faults;
     for (int i = 0; i < 4; ++i) {
       for (std::int32_t env = 0; env < 8; ++env)

@@ -20,6 +20,7 @@
     │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
+    ├── RemoteEnvError                               a cause: what an env raised in a worker, and cannot be pickled
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
         ├── ObservationError    (ValueError)         an env gave what its space does not hold
         ├── EnvTimeoutError     (TimeoutError)       an env, or its construction, took longer than allowed
@@ -49,6 +50,7 @@ __all__ = [
     "NothingInFlightError",
     "ObservationError",
     "RecvTimeoutError",
+    "RemoteEnvError",
     "ResetOptionError",
     "StepmillError",
     "UnknownConfigError",
@@ -57,6 +59,18 @@ __all__ = [
     "UsageError",
     "WorkerDiedError",
 ]
+
+
+def summary(error: BaseException) -> str:
+    """``ValueError: what it says``, whatever its ``__str__`` does. Text for our messages, not part of the interface."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"<its __str__ raised {type(broken).__name__}>"
+    if isinstance(error, RemoteEnvError):  # has the name of what it stands for
+        return text
+    return f"{name}: {text}" if text else name
 
 
 class StepmillError(Exception):
@@ -133,6 +147,21 @@ class UnsupportedError(UsageError, NotImplementedError):
 
 class RecvTimeoutError(StepmillError, TimeoutError):
     """``recv(timeout=...)`` found no complete batch in time. Everything stays in flight."""
+
+
+class RemoteEnvError(StepmillError):
+    """Stands for an exception of a worker process that cannot be pickled: its name, its message, its traceback.
+
+    Never raised by itself: it is the ``__cause__`` of an ``EnvError``.
+    """
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(type_name, message)
+        self.type_name = type_name
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
 class EnvError(StepmillError, RuntimeError):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
 from stepmill.pool.python_pool import python_spaces
-from stepmill.pool.settings import Settings, check_settings, one_of, refuse_timeouts
+from stepmill.pool.settings import Settings, check_settings, one_of, refuse_processes
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.spec import PoolSpec
 
@@ -123,14 +123,18 @@ def make(
 
 def _core(source: NativeSource | PythonSource, settings: Settings) -> Any:
     """The engine, where the backend asked for has it run."""
-    if settings.backend == "process":
+    if settings.backend == "process" or (isinstance(source, PythonSource) and settings.only_processes):
         from stepmill.pool.process.pool import ProcessPool
 
         return ProcessPool(source, settings)
     if isinstance(source, NativeSource):
-        refuse_timeouts({"step_timeout": settings.step_timeout, "reset_timeout": settings.reset_timeout})
+        refuse_processes(settings.only_processes)
         return native_pool(source, settings)
-    return InlinePool(source, settings)
+    if settings.backend == "inline":
+        return InlinePool(source, settings)
+    from stepmill.pool.auto import AutoPool
+
+    return AutoPool(source, settings)
 
 
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:

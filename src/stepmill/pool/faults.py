@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError
+from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, summary
 
 __all__ = ["Fault", "FaultPolicy"]
 
@@ -39,8 +39,7 @@ class Fault:
         """The same with the env's own exception, where it is known."""
         if cause is None:
             return self
-        message = f"{type(cause).__name__}: {cause}"
-        return replace(self, cause=cause, message=message, phase=phase or self.phase)
+        return replace(self, cause=cause, message=summary(cause), phase=phase or self.phase)
 
     def error(self) -> EnvError:
         text = f"env {self.env_id} failed in {self.phase} (episode {self.episode}, step {self.step}): {self.message}"

@@ -61,6 +61,10 @@ class InlinePool(PythonPool):
             raise
         return envs
 
+    def go_on_from(self, states: bytes, observations: list[Any]) -> None:
+        """Takes envs over that were stepped elsewhere: where each stands, and what it showed last."""
+        self._core.import_states(states, observations)
+
     # ---- the envs themselves -----------------------------------------------------------------
 
     @guarded

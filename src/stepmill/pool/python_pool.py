@@ -49,12 +49,8 @@ class PythonPool:
         self._settings = settings
         self.observation = observation
         self.action = action
-        if not action.object_spaces:  # nothing to be done here: calls go straight to the engine
-            self.send = core.send  # type: ignore[assignment, method-assign]
-            self.recv = core.recv  # type: ignore[method-assign]
-            self.step = core.step  # type: ignore[assignment, method-assign]
 
-    # ---- actions with parts that no array holds ------------------------------------------------
+    # ---- send and recv -----------------------------------------------------------------------
 
     def send(self, action: Any, env_id: Any = None) -> None:
         self._core.send(action, env_id, self._read_objects(action, env_id))
@@ -65,9 +61,11 @@ class PythonPool:
     def step(self, actions: Any, env_id: Any = None) -> Any:
         return self._core.step(actions, env_id, self._read_objects(actions, env_id))
 
-    def _read_objects(self, action: Any, env_id: Any) -> dict[int, Any]:
+    def _read_objects(self, action: Any, env_id: Any) -> dict[int, Any] | None:
         """The parts of an action that arrays cannot carry, checked, by env id."""
         tree, spaces_ = self.action.tree, self.action.object_spaces
+        if not spaces_:
+            return None
         try:
             ids = self._sent_ids(action, env_id)
         except (TypeError, ValueError):
@@ -133,6 +131,8 @@ class PythonPool:
 
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
+
+    engine_stats = stats  # what costs no look at other processes
 
 
 def engine_arguments(observation: FlatSpace, action: FlatSpace, settings: Settings) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ class Settings:
     step_timeout: float | None
     reset_timeout: float | None
     start_timeout: float
+    only_processes: str | None  # what was asked for that only worker processes have
     on_error: str
     max_restarts: int
     action_bounds: str
@@ -50,11 +51,6 @@ class Settings:
     @property
     def is_async(self) -> bool:
         return self.batch_size < self.num_envs
-
-    @property
-    def needs_processes(self) -> bool:
-        """Whether something was asked for that only worker processes can do."""
-        return self.step_timeout is not None or self.reset_timeout is not None
 
 
 def check_settings(
@@ -87,11 +83,10 @@ def check_settings(
         threads = min(whole_number("num_threads", num_threads, 0, 4096), envs)
         threads = threads or min(batch, _native.available_cores())
     one_of("backend", backend, BACKENDS)
-    timeouts = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
+    asked = {"num_workers": num_workers, "step_timeout": step_timeout, "reset_timeout": reset_timeout}
+    only_processes = next((name for name, value in asked.items() if value is not None), None)
     if backend in ("thread", "inline"):
-        if num_workers is not None:
-            raise UnsupportedError("num_workers is for worker processes; this backend has none")
-        refuse_timeouts(timeouts)
+        refuse_processes(only_processes)
     one_of("autoreset", autoreset, AUTORESET_MODES)
     one_of("on_error", on_error, ("raise", "restart"))
     one_of("action_bounds", action_bounds, ACTION_BOUNDS)
@@ -114,6 +109,7 @@ def check_settings(
         step_timeout=None if step_timeout is None else seconds("step_timeout", step_timeout),
         reset_timeout=None if reset_timeout is None else seconds("reset_timeout", reset_timeout),
         start_timeout=seconds("start_timeout", start_timeout),
+        only_processes=only_processes,
         on_error=on_error,
         max_restarts=whole_number("max_restarts", max_restarts, 0, 255),
         action_bounds=action_bounds,
@@ -121,14 +117,15 @@ def check_settings(
     )
 
 
-def refuse_timeouts(timeouts: Mapping[str, Any]) -> None:
-    """For backends that cannot interrupt an env."""
-    for name, value in timeouts.items():
-        if value is not None:
-            raise UnsupportedError(
-                f"{name}={value!r}: a deadline needs an env that can be interrupted, and neither the inline nor "
-                "the thread backend can do that: use backend='process'. recv(timeout=...) limits the wait of the caller"
-            )
+def refuse_processes(name: str | None) -> None:
+    """For backends without worker processes, where something was asked for that only these have."""
+    if name == "num_workers":
+        raise UnsupportedError("num_workers is for worker processes, and there are none here: use backend='process'")
+    if name is not None:
+        raise UnsupportedError(
+            f"{name}: a deadline needs an env that can be interrupted, and neither the inline nor the thread backend "
+            "can do that: use backend='process'. recv(timeout=...) limits the wait of the caller"
+        )
 
 
 def seconds(name: str, value: Any) -> float:

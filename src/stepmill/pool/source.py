@@ -12,7 +12,7 @@ from typing import Any
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError
+from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.spaces import Tree, native_tree, space_of
 
@@ -81,7 +81,7 @@ class PythonSource:
             env = recipe.factory(**_with_ids(recipe, env_id, worker_id))
         except Exception as error:
             raise EnvError(
-                f"the constructor of env {env_id} ({self.id}) failed: {type(error).__name__}: {error}",
+                f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
                 env_id=env_id,
                 phase="constructor",
             ) from error
@@ -116,7 +116,8 @@ def find_source(
             return _native_source(record, configs, max_episode_steps, max_num_players)
     if backend == "thread":
         raise UnsupportedError(
-            f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or 'auto'"
+            f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or "
+            "'auto'"
         )
     if max_num_players != 1:
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")

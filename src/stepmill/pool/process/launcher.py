@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from functools import partial
 
-from stepmill.errors import EnvError, EnvTimeoutError
+from stepmill.errors import ClosedError, EnvError, EnvTimeoutError
 from stepmill.pool.process.construction import (
     Started,
     build_error,
@@ -73,6 +74,8 @@ class Launcher:
         Takes milliseconds; longer only if the template has died, and has to load everything again. After an
         exception no worker is left of it, but an obituary may come: try again with another incarnation.
         """
+        if self._is_closed or os.getpid() != self._pid:
+            raise ClosedError("the worker processes of this pool are closed, or belong to the parent of this process")
         try:
             return uninterrupted(partial(self._fork_again, worker_id, incarnation))
         except BaseException:
@@ -106,20 +109,11 @@ class Launcher:
 
     def _start(self, cancel_fd: int | None) -> list[Started]:
         patience = Patience(self._start_timeout, cancel_fd)
-        try:
+        with self._explained():
             template = self._loaded_template(patience)
             for worker_id in range(len(self._ranges)):
                 self._fork(template, worker_id, 1)
-            wait_until_built(self._started, self._source_id, self.obituary_fd, patience)
-        except WireClosed:
-            raise self._template_death() from None
-        except EnvTimeoutError:
-            raise
-        except TimeoutError:
-            raise EnvTimeoutError(
-                f"start_timeout={patience.seconds}: the process that starts the workers did not answer in time",
-                phase="constructor",
-            ) from None
+        wait_until_built(self._started, self._source_id, self.obituary_fd, patience)
         return list(self._started)
 
     def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> Started:
@@ -127,11 +121,9 @@ class Launcher:
             with contextlib.suppress(WireClosed, TimeoutError):  # it is dying, or a signal has stopped it
                 return self._fork(self._template, worker_id, incarnation)
         self._kill_all()
-        try:
+        with self._explained():
             template = self._loaded_template(Patience(self._start_timeout, cancel_fd))
             return self._fork(template, worker_id, incarnation)
-        except WireClosed:
-            raise self._template_death() from None
 
     def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int) -> Started:
         """Not to be cancelled halfway: there would be a worker that nobody knows."""
@@ -179,14 +171,26 @@ class Launcher:
                 phase="constructor",
             ) from None
 
-    def _template_death(self) -> EnvError:
-        status = None
-        if self._template is not None:
-            status = find_exit(self.obituary_fd, -1, self._template.pid, self._template.pid)
-        return EnvError(
-            f"the process that loads {self._source_id} and starts its workers died: {describe_exit(status)}",
-            phase="constructor",
-        )
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Says what a broken wire or a missed deadline means."""
+        try:
+            yield
+        except WireClosed:
+            status = None
+            if self._template is not None:
+                status = find_exit(self.obituary_fd, -1, self._template.pid, self._template.pid)
+            raise EnvError(
+                f"the process that loads {self._source_id} and starts its workers died: {describe_exit(status)}",
+                phase="constructor",
+            ) from None
+        except TimeoutError as error:
+            if isinstance(error, EnvTimeoutError):
+                raise
+            raise EnvTimeoutError(
+                f"start_timeout={self._start_timeout}: the process that starts the workers did not answer in time",
+                phase="constructor",
+            ) from None
 
     def _kill_all(self) -> None:
         if self._template is not None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -79,7 +80,7 @@ def uninterrupted(work: Callable[[int | None], R]) -> R:
     """
     task = _Task(work)
     raised: BaseException | None = None
-    if threading.get_ident() != threading.main_thread().ident:
+    if threading.get_ident() != threading.main_thread().ident or sys.is_finalizing():
         task.run()
         return task.outcome()
     try:

@@ -10,6 +10,7 @@ import functools
 import os
 import pickle
 import time
+import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +19,10 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, StepmillError
+from stepmill.errors import ConfigError, EnvError, StepmillError, summary
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.process.launcher import Launcher, Started, build_error
+from stepmill.pool.process.pickling import dumps
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.wire import WireClosed
 from stepmill.pool.python_pool import PythonPool, engine_arguments, guarded
@@ -48,6 +50,7 @@ class ProcessPool(PythonPool):
         ranges = [(w * envs // count, (w + 1) * envs // count) for w in range(count)]
         self._launcher = Launcher(source, count, ranges, settings.start_timeout)
         self._workers: dict[int, Started] = {}
+        self._build_failures: dict[int, StepmillError] = {}  # of the lives that are current
         try:
             started = self._launcher.start()
             observation, action = self._read_spaces(source, started)
@@ -65,7 +68,7 @@ class ProcessPool(PythonPool):
             super().__init__(core, observation, action, settings)
             self._finisher = RowFinisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
             self._attachment = {
-                **{key: arguments[key] for key in ("env_class", "configs", "spec", "observation_tree", "action_tree")},
+                **{key: arguments[key] for key in ("env_class", "spec", "observation_tree", "action_tree")},
                 **core.plan(),
                 "has_objects": bool(observation.object_spaces),
             }
@@ -92,7 +95,9 @@ class ProcessPool(PythonPool):
             if worker.ready_payload == first:
                 continue
             others = cloudpickle.loads(worker.ready_payload or b"")
-            for name, expected, got in zip(("observation_space", "action_space"), (observation, action), others[:2]):
+            for name, expected, got in zip(
+                ("observation_space", "action_space"), (observation, action), others[:2], strict=True
+            ):
                 if expected != got:
                     raise ConfigError(
                         f"env {worker.envs[0]}: expected the {name} of env 0, {expected}, got {got}. The envs of one "
@@ -136,6 +141,7 @@ class ProcessPool(PythonPool):
             os.close(outbox)
         old = self._workers.get(worker.worker_id)
         self._workers[worker.worker_id] = worker
+        self._build_failures.pop(worker.worker_id, None)
         if old is not None:
             old.close()
 
@@ -160,7 +166,8 @@ class ProcessPool(PythonPool):
             if isinstance(note, str):  # what a native env threw
                 messages[env_id] = note
                 continue
-            info, final_info, objects, final_objects, described, phase = note
+            parts, described, phase = note
+            info, final_info, objects, final_objects = (part and _read_part(part, env_id) for part in parts)
             error = None if described is None else rebuild(described)
             read.append(Note(row, env_id, info, final_info, objects, final_objects, error, phase))
         known = []
@@ -172,24 +179,23 @@ class ProcessPool(PythonPool):
     def _build_failure(self, env_id: int) -> BaseException | None:
         """Why the process that should run an env could not build its envs, where it said so."""
         worker = next((one for one in self._workers.values() if one.envs[0] <= env_id < one.envs[1]), None)
-        while worker is not None and not worker.is_closed:
-            try:
+        if worker is None:
+            return None
+        with contextlib.suppress(WireClosed, TimeoutError):
+            while not worker.is_closed:
                 (kind, *content), _ = worker.wire.recv(0.0)
-            except (WireClosed, TimeoutError):
-                break
-            if kind == "failed":
-                self._failures[worker.worker_id] = build_error(self._source.id, *content)
-        return None if worker is None else self._failures.get(worker.worker_id)
-
-    @functools.cached_property
-    def _failures(self) -> dict[int, StepmillError]:
-        return {}
+                if kind == "failed":
+                    self._build_failures[worker.worker_id] = build_error(self._source.id, *content)
+        failure = self._build_failures.get(worker.worker_id)
+        # Of the env itself its own exception, of its neighbours what happened to it.
+        own = isinstance(failure, EnvError) and failure.env_id == env_id
+        return failure.__cause__ if failure is not None and own else failure
 
     def _pack_objects(self, objects: list[Any]) -> bytes:
-        return _pack((None, objects))
+        return dumps((None, objects))
 
     def _pack_options(self, options: dict[str, Any] | None) -> Any:
-        return options if self.is_native or options is None else _pack((options, None))
+        return options if self.is_native or options is None else dumps((options, None))
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -203,21 +209,34 @@ class ProcessPool(PythonPool):
 
     @guarded
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
-        questions = [_pack(("set", name, (value,), {})) for value in values]
-        _raise_first([one for one in self._answers(env_ids, questions)], env_ids)
+        questions = [dumps(("set", name, (value,), {})) for value in values]
+        _raise_first(self._answers(env_ids, questions))
 
     @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
-        frames = self._answers(env_ids, [_pack(("render", "", (), {}))] * len(env_ids))
+        frames = self._answers(env_ids, [dumps(("render", "", (), {}))] * len(env_ids))
         for env_id, frame in zip(env_ids, frames, strict=True):
             if isinstance(frame, _Failed):
                 raise Fault(env_id, "render", 0, 0, 1, "").caused_by(frame.error).error() from frame.error
         return tuple(frames)
 
+    def move_out(self) -> tuple[list[Any], list[Any], bytes]:
+        """All envs as they stand: themselves, what each showed last, and the engine's memory of them.
+
+        Raises where an env cannot be pickled; then nothing has changed. Else only ``abandon`` is left to do.
+        """
+        moved = [cloudpickle.loads(one) for one in self._move()]
+        return [env for env, _ in moved], [last for _, last in moved], self._core.export_states()
+
     @guarded
-    def move_out(self) -> list[Any]:
-        """All envs, as they stand, into this process. Raises where one cannot be pickled."""
-        return [cloudpickle.loads(one) for one in self._ask("pickle", range(self._settings.num_envs))]
+    def _move(self) -> list[bytes]:
+        return self._ask("move", range(self._settings.num_envs))
+
+    def abandon(self) -> None:
+        """Ends the workers without closing their envs, which are somewhere else by now."""
+        self._core.kill()
+        self._core.close()
+        self._launcher.close()
 
     def _ask(
         self,
@@ -227,8 +246,8 @@ class ProcessPool(PythonPool):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
-        question = _pack((kind, name, args, kwargs or {}))
-        return _raise_first(self._answers(env_ids, [question] * len(env_ids)), env_ids)
+        question = dumps((kind, name, args, kwargs or {}))
+        return _raise_first(self._answers(env_ids, [question] * len(env_ids)))
 
     def _answers(self, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
         """The envs' answers, those that failed as ``_Failed``."""
@@ -297,19 +316,23 @@ class _Failed:
         self.error = error
 
 
-def _raise_first(answers: list[Any], env_ids: Sequence[int]) -> list[Any]:
+def _raise_first(answers: list[Any]) -> list[Any]:
     for answer in answers:
         if isinstance(answer, _Failed):
             raise answer.error
     return answers
 
 
-def _pack(value: Any) -> bytes:
+def _read_part(part: bytes, env_id: int) -> Any:
+    """A part of what came with a row. One that cannot be read here is left out, and the user is told."""
     try:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        packed: bytes = cloudpickle.dumps(value)
-        return packed
+        return pickle.loads(part)
+    except Exception as error:
+        warnings.warn(
+            f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(error)}",
+            stacklevel=2,
+        )
+        return None
 
 
 def _attend(pool: weakref.ref[ProcessPool]) -> None:

@@ -9,19 +9,9 @@ from typing import Any
 
 import cloudpickle
 
+from stepmill.errors import RemoteEnvError
+
 __all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
-
-
-class RemoteEnvError(Exception):
-    """Stands for an exception of a worker that cannot be pickled: its name, its message and its traceback."""
-
-    def __init__(self, type_name: str, message: str) -> None:
-        super().__init__(type_name, message)
-        self.type_name = type_name
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
 def describe(error: BaseException) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, summary
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
@@ -38,19 +38,23 @@ def serve(
 ) -> list[tuple[int, bytes]]:
     """Runs until the pool stops this worker, then closes the envs: (env id, what failed) of each that raised."""
     arena, outbox = fds
+
+    def answer(env_id: int, question: bytes) -> bytes:
+        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
+
     common = {
+        "answer": answer,
         "arena": arena,
         "outbox": outbox,
         "worker": worker_id,
         "first_env": first_env,
-        "read_mail": pickle.loads,
-        "answer": functools.partial(_answer, envs, first_env),
+        "read_mail": _read_mail,
         **attachment,
     }
     if isinstance(source, NativeSource):
         last_env = first_env + attachment["env_count"]
         worker = _native.Worker.make(
-            **{**common, "configs": source.configs[first_env:last_env]}, write_note=pickle.dumps
+            **{**common, "configs": source.configs[first_env:last_env]}, write_note=_write_text
         )
     else:
         tree = attachment["observation_tree"]
@@ -76,40 +80,67 @@ def serve(
     return failed
 
 
+# ---- in ------------------------------------------------------------------------------------------
+
+
+def _read_mail(mail: bytes) -> tuple[Any, Any, Exception | None]:
+    """Reset options and objects of an action, or why they cannot be read: the env's failure, not the worker's."""
+    try:
+        options, objects = pickle.loads(mail)
+        return options, objects, None
+    except Exception as error:
+        return None, None, error
+
+
 # ---- out -----------------------------------------------------------------------------------------
 
 
 def _write_note(
-    info: Any, final_info: Any, objects: Any, final_objects: Any, error: BaseException | None, phase: str
+    env_id: int,
+    info: Any,
+    final_info: Any,
+    objects: Any,
+    final_objects: Any,
+    error: BaseException | None,
+    phase: str,
 ) -> bytes:
-    described = None if error is None else describe(error)
-    note = (info, final_info, objects, final_objects, described, phase)
+    """Every part apart: one that the caller cannot read must not cost it the others."""
+    parts = [None if part is None else _dumps(env_id, part) for part in (info, final_info, objects, final_objects)]
+    return pickle.dumps((parts, None if error is None else describe(error), phase))
+
+
+def _write_text(env_id: int, text: str) -> bytes:
+    """What a native env threw."""
+    return pickle.dumps(text)
+
+
+def _dumps(env_id: int, part: Any) -> bytes:
     try:
-        return pickle.dumps(note, protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
         pass
     try:  # lambdas, and classes that only this process knows
-        by_value: bytes = cloudpickle.dumps(note)
+        by_value: bytes = cloudpickle.dumps(part)
         return by_value
     except Exception:
-        kept = (_travelling(info), _travelling(final_info), objects, final_objects, described, phase)
-        pruned: bytes = cloudpickle.dumps(kept)
-        return pruned
+        kept: bytes = cloudpickle.dumps(_travelling(env_id, part))
+        return kept
 
 
-def _travelling(info: Any) -> Any:
+def _travelling(env_id: int, info: Any) -> Any:
     """The parts of an info that can be pickled. The others cannot leave this process, and the user is told."""
-    if not isinstance(info, dict):
-        return info
     kept = {}
     for key, value in info.items():
         try:
             cloudpickle.dumps(value)
         except Exception as error:
-            warnings.warn(
-                f"info[{key!r}] cannot be pickled, so it stays in the worker process: {type(error).__name__}: {error}",
-                stacklevel=2,
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")  # where warnings are errors, too: the row is good
+                warnings.warn(
+                    f"info[{key!r}] of env {env_id} cannot be pickled, so it stays in the worker process: "
+                    f"{summary(error)}",
+                    stacklevel=2,
+                )
         else:
             kept[key] = value
     return kept
@@ -118,11 +149,14 @@ def _travelling(info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(envs: list[Any], first_env: int, env_id: int, question: bytes) -> bytes:
+def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
-        value = _do(envs[env_id - first_env], kind, name, args, kwargs)
+        if kind == "move":
+            value = cloudpickle.dumps((env, worker.last_observation(env_id)))
+        else:
+            value = _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:
@@ -145,6 +179,4 @@ def _do(env: Any, kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str,
     if kind == "set":
         set_attribute(env, name, *args)
         return None
-    if kind == "render":
-        return env.render()
-    return cloudpickle.dumps(env)  # "pickle": an env on its way to another process
+    return env.render()

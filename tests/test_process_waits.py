@@ -1,0 +1,631 @@
+"""Envs that do not come back: deadlines, calls, Ctrl-C. Gates hold the envs; nothing sleeps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from probes import ProbeTwin, in_thread, wait_until_inside
+from process_envs import (
+    STUCK,
+    FaultyEnv,
+    Gate,
+    Row,
+    act,
+    belongings,
+    collect,
+    ends,
+    no_hang,
+    nothing_left_since,
+    send,
+    worker_pids,
+)
+from subprocesses import start
+
+import stepmill
+from stepmill import EnvError, errors
+
+# Seconds: long enough for every healthy step on a busy machine, short enough to wait for.
+SHORT = 0.4
+LONGER = 0.8
+# Four envs on two workers: 0 and 1, 2 and 3.
+N = 4
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    with no_hang():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    """Pools start faster while another one is open."""
+    with stepmill.make(ProbeTwin, backend="process"):
+        yield
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    opened = Gate(tmp_path, N)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def make(gate: Gate) -> Iterator[Any]:
+    """Makes pools in which some envs suffer a mishap; closes them when the gate is open for good."""
+    pools = contextlib.ExitStack()
+
+    def build(mishaps: dict[int, str], num_envs: int = N, **arguments: Any) -> Any:
+        config = {key: arguments.pop(key) for key in ("where", "at") if key in arguments}
+        length = {"length": arguments.pop("length", 1000)}
+        configs = [
+            {"mishap": mishaps[i], "folder": gate.folder, **config, **length} if i in mishaps else length
+            for i in range(num_envs)
+        ]
+        settings = {"num_workers": max(num_envs // 2, 1), "backend": "process", **arguments}
+        return pools.enter_context(stepmill.make(FaultyEnv, num_envs=num_envs, env_config=configs, **settings))
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pools)
+        stack.callback(lambda: [gate.open(env_id) for env_id in range(N) for _ in range(9)])
+        yield build
+
+
+def elapsed(rows: dict[int, Row]) -> list[int]:
+    return [row.elapsed for _, row in sorted(rows.items())]
+
+
+def abnormal(rows: dict[int, Row]) -> list[int]:
+    return [env_id for env_id, row in sorted(rows.items()) if row.abnormal]
+
+
+class Struck(Exception):
+    """What a signal handler raised."""
+
+
+@contextlib.contextmanager
+def struck_inside(pool: Any) -> Iterator[None]:
+    """The block has to wait inside the pool, until a signal handler raises there: as Ctrl-C does."""
+
+    def strike() -> None:
+        wait_until_inside(pool)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def handle(*_: object) -> None:
+        raise Struck
+
+    old = signal.signal(signal.SIGUSR1, handle)
+    thread = in_thread(strike)
+    try:
+        with pytest.raises(Struck):
+            yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, old)
+
+
+# ---- step_timeout --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mishap", "on_error"), [*((mishap, "raise") for mishap in STUCK), ("loop", "restart")])
+def test_a_stuck_step_is_ended_at_its_deadline(make: Any, mishap: str, on_error: str) -> None:
+    pool = make({2: mishap}, at=[2], step_timeout=SHORT, on_error=on_error)
+    with stepmill.make(FaultyEnv, num_envs=N, backend="inline") as well:
+        pool.reset()
+        well.reset()
+        before, expected = act(pool), act(well)
+        assert before == expected
+        pid = worker_pids(pool)[1]
+        rows, expected = act(pool, 0, 1, 2), act(well)
+        row = rows[2]
+        assert (row.abnormal, row.truncated, row.terminated, row.reward) == (True, True, False, 0.0)
+        assert row.obs == (before[2].obs if on_error == "restart" else [0.0, 0.0])
+        assert (row.error is None) == (on_error == "restart")
+        assert [rows[i] for i in (0, 1)] == [expected[i] for i in (0, 1)]
+        assert ends(pid)
+        if error := row.error:
+            assert isinstance(error, errors.EnvTimeoutError)
+            assert isinstance(error, TimeoutError)
+            assert (error.env_id, error.phase, error.episode, error.step) == (2, "step", 1, 1)
+            assert f"step_timeout={SHORT}" in str(error)
+            assert f"in {STUCK[mishap]}" in str(error), "the stack of the worker"
+            assert "in step" in str(error)
+        rows = act(pool, 3)
+        assert rows[3].abnormal
+        if error := rows[3].error:
+            assert isinstance(error, errors.WorkerDiedError)
+            assert "env 2, which it also ran, missed its deadline" in str(error)
+        assert elapsed(act(pool)) == [3, 3, 0, 0]
+        assert elapsed(act(pool)) == [4, 4, 1, 1]
+
+
+@pytest.mark.parametrize("batch_size", [N, 2], ids=["sync", "async"])
+def test_neighbours_of_a_stuck_env_that_were_in_flight_come_back_abnormal(
+    make: Any, gate: Gate, batch_size: int
+) -> None:
+    pool = make({2: "gate"}, step_timeout=SHORT, batch_size=batch_size)
+    pool.reset()
+    send(pool, 2)
+    assert gate.wait() == 2
+    send(pool, 0, 1, 3)
+    rows = collect(pool)
+    assert abnormal(rows) == [2, 3]
+    assert isinstance(rows[2].error, errors.EnvTimeoutError)
+    assert isinstance(rows[3].error, errors.WorkerDiedError)
+
+
+def test_two_workers_stuck_at_once_are_told_apart(make: Any) -> None:
+    pool = make({0: "loop", 3: "C without the lock"}, num_workers=N, step_timeout=SHORT)
+    pool.reset()
+    rows = act(pool)
+    assert abnormal(rows) == [0, 3]
+    assert "spin_forever" in str(rows[0].error)
+    assert "hash_forever" in str(rows[3].error)
+
+
+@pytest.mark.parametrize("from_outside", [False, True])
+def test_a_stopped_worker_misses_its_deadline_and_says_so(make: Any, gate: Gate, from_outside: bool) -> None:
+    pool = make({2: "gate" if from_outside else "stopped"}, step_timeout=SHORT)
+    pool.reset()
+    send(pool, 0, 1, 2)
+    pid = worker_pids(pool)[1]
+    if from_outside:
+        assert gate.wait() == 2
+        os.kill(pid, signal.SIGSTOP)
+    rows = collect(pool)
+    assert abnormal(rows) == [2]
+    assert isinstance(rows[2].error, errors.EnvTimeoutError)
+    assert "stopped" in str(rows[2].error)
+    assert ends(pid)
+    assert act(pool, 2)[2].elapsed == 0
+
+
+def test_a_worker_that_is_stopped_and_goes_on_in_time_is_not_harmed(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"})
+    pool.reset()
+    send(pool)
+    assert gate.wait() == 2
+    pid = worker_pids(pool)[1]
+    os.kill(pid, signal.SIGSTOP)
+    gate.open(2)
+    with pytest.raises(errors.RecvTimeoutError):
+        pool.recv(timeout=0.05)
+    os.kill(pid, signal.SIGCONT)
+    assert not any(row.abnormal for row in collect(pool).values())
+    assert worker_pids(pool)[1] == pid
+
+
+# ---- which deadline ------------------------------------------------------------------------------
+
+
+def test_a_stuck_reset_is_ended_at_its_deadline(make: Any) -> None:
+    pool = make({2: "gate"}, where="reset", reset_timeout=SHORT, num_workers=N)
+    with pytest.raises(errors.EnvTimeoutError, match=rf"env 2 failed in reset .*reset_timeout={SHORT}") as caught:
+        pool.reset()
+    assert "in wait_at_gate" in str(caught.value)
+    assert (caught.value.env_id, caught.value.phase) == (2, "reset")
+    assert caught.value.batch[1]["abnormal"].tolist() == [False, False, True, False]
+
+
+def test_a_reset_that_autoreset_runs_has_the_deadline_of_resets(make: Any) -> None:
+    pool = make({2: "loop"}, where="reset", at=[2], length=1, reset_timeout=SHORT, num_workers=N)
+    pool.reset()
+    assert act(pool)[2].terminated
+    error = act(pool)[2].error
+    assert isinstance(error, errors.EnvTimeoutError)
+    assert error.phase == "reset"
+
+
+def test_a_step_is_not_bound_by_reset_timeout(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"}, reset_timeout=SHORT)
+    pool.reset()
+    send(pool, 2)
+    assert gate.wait() == 2
+    with pytest.raises(errors.RecvTimeoutError):
+        pool.recv(timeout=LONGER)
+    gate.open(2)
+    assert not collect(pool)[2].abnormal
+
+
+def test_neither_a_reset_nor_waiting_for_ones_turn_is_bound_by_step_timeout(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"}, where="reset", at=[2], length=1, step_timeout=SHORT)
+    pool.reset()
+    assert act(pool, 2)[2].terminated
+    send(pool, 2)  # resets, without a deadline
+    assert gate.wait() == 2
+    send(pool, 3)
+    with pytest.raises(errors.RecvTimeoutError):
+        pool.recv(timeout=LONGER)
+    gate.open(2)
+    rows = collect(pool)
+    assert (rows[2].abnormal, rows[3].abnormal, rows[3].elapsed) == (False, False, 1)
+
+
+def test_the_reset_inside_an_ending_step_is_not_bound_by_step_timeout(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"}, where="reset", at=[2], length=1, step_timeout=SHORT, autoreset="same_step")
+    pool.reset()
+    send(pool, 2)
+    assert gate.wait() == 2
+    with pytest.raises(errors.RecvTimeoutError):
+        pool.recv(timeout=LONGER)
+    gate.open(2)
+    rows = collect(pool)
+    assert (rows[2].abnormal, rows[2].terminated, rows[2].elapsed) == (False, True, 0)
+
+
+def test_the_reset_inside_an_ending_step_is_bound_by_reset_timeout(make: Any) -> None:
+    pool = make({2: "loop"}, where="reset", at=[2], length=1, reset_timeout=SHORT, autoreset="same_step")
+    pool.reset()
+    send(pool, 2)
+    with pytest.raises(errors.EnvTimeoutError, match=f"env 2 failed in reset .*reset_timeout={SHORT}") as caught:
+        pool.recv()
+    _, reward, terminated, truncated, info = caught.value.batch
+    assert info["abnormal"].tolist() == [True]
+    assert (reward.tolist(), terminated.tolist(), truncated.tolist()) == ([3 / 8], [True], [False]), "the end stands"
+    assert act(pool, 2)[2].elapsed == 0
+
+
+# ---- start_timeout -------------------------------------------------------------------------------
+
+
+def test_an_endless_constructor_is_ended_at_the_start_timeout(make: Any) -> None:
+    before = belongings()
+    with pytest.raises(errors.EnvTimeoutError, match=rf"start_timeout={LONGER}.* env 3 is still being built") as caught:
+        make({3: "C with the lock"}, where="constructor", start_timeout=LONGER)
+    assert "in count_forever" in str(caught.value)
+    assert (caught.value.env_id, caught.value.phase) == (3, "constructor")
+    assert isinstance(caught.value, TimeoutError)
+    assert nothing_left_since(before)
+
+
+def test_every_env_that_is_still_being_built_is_named(make: Any) -> None:
+    with pytest.raises(errors.EnvTimeoutError, match=r"envs 0, 2 are still being built") as caught:
+        make({0: "loop", 2: "C without the lock"}, where="constructor", start_timeout=LONGER)
+    assert "spin_forever" in str(caught.value)
+    assert "hash_forever" in str(caught.value)
+
+
+def test_an_endless_constructor_at_a_restart_is_ended_at_the_start_timeout(make: Any, gate: Gate) -> None:
+    told = gate.folder / "mishap"
+    told.write_text("")
+    pool = make({2: ""}, where="constructor", start_timeout=2.0)
+    pool.reset()
+    told.write_text("loop")
+    os.kill(worker_pids(pool)[1], signal.SIGKILL)
+    assert abnormal(act(pool, 2, 3)) == [2, 3]
+    rows = act(pool)
+    assert abnormal(rows) == [2, 3]
+    for env_id in (2, 3):
+        error = rows[env_id].error
+        assert isinstance(error, errors.EnvTimeoutError)
+        assert error.phase == "constructor"
+        assert "start_timeout" in str(error)
+        assert "in spin_forever" in str(error)
+    told.write_text("")
+    assert elapsed(act(pool)) == [2, 2, 0, 0]
+
+
+# ---- recv that does not wait for ever ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [N, 3], ids=["sync", "async"])
+def test_a_timeout_of_recv_loses_nothing_and_can_be_repeated(make: Any, gate: Gate, batch_size: int) -> None:
+    pool = make({1: "gate", 2: "gate"}, num_workers=N, batch_size=batch_size)
+    pool.reset()
+    send(pool)
+    assert {gate.wait(), gate.wait()} == {1, 2}
+    for timeout in (0.0, 0.01, 0.01):
+        with pytest.raises(errors.RecvTimeoutError, match="stay in flight"):
+            pool.recv(timeout=timeout)
+        assert pool.stats()["in_flight"] == N
+    gate.open(1)
+    gate.open(2)
+    rows = collect(pool)
+    assert sorted(rows) == list(range(N))
+    assert not any(row.abnormal for row in rows.values())
+
+
+def test_async_recv_does_not_wait_for_a_stuck_env(make: Any, gate: Gate) -> None:
+    pool = make({0: "gate"}, batch_size=2, num_workers=N)
+    pool.reset()
+    send(pool)
+    assert gate.wait() == 0
+    for _ in range(10):  # it is at the gate all the while
+        ids = pool.recv()[4]["env_id"]
+        assert 0 not in ids
+        pool.send(np.zeros(2), ids)
+    gate.open(0)
+    assert sorted(collect(pool)) == list(range(N))
+
+
+@pytest.mark.parametrize("batch_size", [N, 2], ids=["sync", "async"])
+def test_an_interrupted_recv_leaves_the_actions_in_flight(make: Any, gate: Gate, batch_size: int) -> None:
+    stuck = range(N) if batch_size == 2 else [2]
+    pool = make(dict.fromkeys(stuck, "gate"), num_workers=N, batch_size=batch_size)
+    pool.reset()
+    send(pool)
+    assert {gate.wait() for _ in stuck} == set(stuck)
+    for _ in range(2):
+        with struck_inside(pool):
+            pool.recv()
+        assert pool.stats()["in_flight"] == N
+    for env_id in stuck:
+        gate.open(env_id)
+    rows = collect(pool)
+    assert elapsed(rows) == [1] * N
+    assert not any(row.abnormal for row in rows.values())
+
+
+def test_an_interrupted_step_is_drained_by_reset(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"})
+    pool.reset()
+    with struck_inside(pool):
+        pool.step(np.zeros(N))
+    assert gate.wait() == 2
+    with struck_inside(pool):
+        pool.reset()  # waits for the steps that it drains
+    gate.open(2)
+    obs, info = pool.reset()
+    assert (obs[:, 1].tolist(), info["elapsed_step"].tolist()) == ([0.0] * N, [0] * N)
+    assert pool.stats()["in_flight"] == 0
+    assert elapsed(act(pool)) == [1] * N
+
+
+def test_an_interrupted_recv_sees_a_death_later(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate, then exit"})
+    pool.reset()
+    send(pool, 0, 1, 2)
+    with struck_inside(pool):
+        pool.recv()
+    gate.open(2)
+    rows = collect(pool)
+    assert abnormal(rows) == [2]
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_caller_and_no_worker(tmp_path: Path) -> None:
+    with start(
+        f"""
+        from pathlib import Path
+        from process_envs import *
+        import stepmill
+        gate = Gate(Path({str(tmp_path)!r}), 2)
+        pool = stepmill.make(FaultyEnv, num_envs=2, num_workers=2, backend="process", mishap="gate", folder=gate.folder)
+        pool.reset()
+        pids = worker_pids(pool)
+        send(pool)
+        at_gate = sorted([gate.wait(), gate.wait()])
+        try:
+            print(at_gate, flush=True)
+            pool.recv()
+        except KeyboardInterrupt:
+            print("interrupted", pool.stats()["in_flight"])
+        gate.open(0), gate.open(1)
+        print([row.elapsed for row in collect(pool).values()], worker_pids(pool) == pids)
+        pool.close()
+        """
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "[0, 1]\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate()
+    assert (out.splitlines(), err) == (["interrupted 2", "[1, 1] True"], "")
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+# Each way to reach into an env: the place where its mishap strikes, and the call.
+REACHES: dict[str, Any] = {
+    "visit": lambda pool, ids: pool.call("visit", env_ids=ids),
+    "get": lambda pool, ids: pool.get_attr("trap", ids),
+    "set": lambda pool, ids: pool.set_attr("trap", 1, ids),
+    "render": lambda pool, ids: pool.render(ids),
+}
+REACHED = pytest.mark.parametrize("where", REACHES)
+
+
+def test_calls_reach_the_envs_that_were_asked_for(make: Any) -> None:
+    pool = make({})
+    pool.reset()
+    act(pool, 1, 2)
+    act(pool, 2)
+    assert pool.call("visit", {"any": [1, None]}) == tuple((steps, {"any": [1, None]}) for steps in (0, 1, 2, 0))
+    assert pool.get_attr("trap", [2, 0]) == (2, 0)
+    pool.set_attr("noted", [5, 6], [3, 1])
+    assert pool.get_attr("noted", [1, 3]) == (6, 5)
+    assert [int(frame.max()) for frame in pool.render([2, 1])] == [2, 1]
+    assert len(set(pool.call("process"))) == 2
+    assert os.getpid() not in pool.call("process")
+
+
+def test_an_env_that_is_asked_twice_answers_twice(make: Any) -> None:
+    class Counting(FaultyEnv):
+        asked = 0
+
+        def count(self) -> int:
+            self.asked += 1
+            return self.asked
+
+    with stepmill.make(Counting, num_envs=2, backend="process") as pool:
+        assert pool.call("count", env_ids=[0, 0, 1]) == (1, 2, 1)
+
+
+@REACHED
+@pytest.mark.parametrize(
+    ("mishap", "error"), [("raise", KeyError), ("unpicklable", Exception), ("broken text", Exception)]
+)
+def test_an_exception_in_a_call_is_the_callers_and_harms_nothing(
+    make: Any, where: str, mishap: str, error: type[Exception]
+) -> None:
+    pool = make({2: mishap}, where=where)
+    pool.reset()
+    act(pool)
+    if where == "render":
+        with pytest.raises(EnvError, match="env 2 failed in render") as failed:
+            pool.render()
+        assert (failed.value.env_id, failed.value.phase) == (2, "render")
+        raised = failed.value.__cause__
+    else:
+        with pytest.raises(error) as caught:
+            REACHES[where](pool, None)
+        raised = caught.value
+    assert isinstance(raised, error)
+    assert "in _suffer" in "".join(raised.__notes__)
+    REACHES[where](pool, None)  # once was enough
+    rows = act(pool)
+    assert elapsed(rows) == [2] * N
+    assert not any(row.abnormal for row in rows.values())
+
+
+def test_sys_exit_in_a_call_ends_nobody(make: Any) -> None:
+    pool = make({2: "sys.exit"}, where="visit")
+    pids = worker_pids(pool)
+    with pytest.raises(BaseException, match="broken") as caught:
+        pool.call("visit")
+    assert isinstance(caught.value, EnvError | SystemExit)
+    assert pool.call("process", env_ids=[0, 2]) == tuple(pids)
+
+
+def test_a_missing_attribute_is_an_attribute_error(make: Any) -> None:
+    pool = make({})
+    for reach in (lambda: pool.get_attr("no_such_thing"), lambda: pool.call("no_such_thing")):
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            reach()
+
+
+@REACHED
+def test_a_worker_that_dies_in_a_call_is_told_and_replaced(make: Any, where: str) -> None:
+    pool = make({2: "exit"}, where=where)
+    pool.reset()
+    act(pool)
+    with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed in .*exited with code 7") as caught:
+        REACHES[where](pool, [0, 2])
+    assert (caught.value.env_id, caught.value.phase) == (2, "render" if where == "render" else "call")
+    rows = act(pool)
+    assert abnormal(rows) == [2, 3], "they were lost: their episodes end"
+    assert elapsed(act(pool)) == [3, 3, 0, 0]
+
+
+def test_a_result_stands_though_the_worker_dies_in_a_call_before_it_is_received(make: Any) -> None:
+    pool = make({2: "exit"}, where="visit")
+    with stepmill.make(FaultyEnv, num_envs=N, backend="inline") as well:
+        pool.reset()
+        well.reset()
+        expected = act(well)
+        send(pool)
+        with pytest.raises(errors.WorkerDiedError):
+            pool.call("visit", env_ids=[3, 2])
+        rows = collect(pool)
+        assert [rows[i] for i in (0, 1, 2)] == [expected[i] for i in (0, 1, 2)]
+        assert rows[3] == expected[3]
+        rows = act(pool)
+        assert abnormal(rows) == [2, 3]
+
+
+def test_an_env_whose_worker_is_gone_cannot_be_called_until_it_is_reset(make: Any) -> None:
+    pool = make({})
+    pool.reset()
+    pid = worker_pids(pool)[1]
+    os.kill(pid, signal.SIGKILL)
+    assert ends(pid)
+    with pytest.raises(errors.WorkerDiedError, match="env 2"):
+        pool.call("visit", env_ids=[2])
+    assert pool.call("visit", env_ids=[0]) == ((0, None),)
+    assert act(pool, 2)[2].abnormal
+    assert act(pool, 2)[2].elapsed == 0
+    assert pool.call("visit", env_ids=[2]) == ((0, None),)
+
+
+@pytest.mark.parametrize("where", ["visit", "render"])
+def test_a_call_that_hangs_is_ended_at_step_timeout(make: Any, where: str) -> None:
+    pool = make({2: "loop"}, where=where, step_timeout=SHORT)
+    pool.reset()
+    act(pool)
+    with pytest.raises(errors.EnvTimeoutError, match="env 2 failed in ") as caught:
+        REACHES[where](pool, [0, 2])
+    assert "in spin_forever" in str(caught.value)
+    assert caught.value.phase == ("render" if where == "render" else "call")
+    rows = act(pool)
+    assert abnormal(rows) == [2, 3]
+    assert elapsed(act(pool)) == [3, 3, 0, 0]
+
+
+@pytest.mark.parametrize("batch_size", [N, 2], ids=["sync", "async"])
+def test_a_call_waits_for_the_step_that_runs(make: Any, gate: Gate, batch_size: int) -> None:
+    pool = make({2: "gate"}, batch_size=batch_size)
+    pool.reset()
+    send(pool)
+    assert gate.wait() == 2
+    answers: list[Any] = []
+    thread = in_thread(lambda: answers.append(pool.call("visit", "word", env_ids=[2])))
+    wait_until_inside(pool)
+    assert not answers
+    gate.open(2)
+    thread.join()
+    assert answers == [((1, "word"),)], "the step was done"
+    rows = collect(pool)
+    assert elapsed(rows) == [1] * N
+
+
+def test_other_envs_can_be_called_while_one_is_stuck(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"})
+    pool.reset()
+    send(pool, 2)
+    assert gate.wait() == 2
+    assert pool.call("visit", env_ids=[0, 1]) == ((0, None), (0, None))
+    assert pool.stats()["in_flight"] == 1
+    gate.open(2)
+    assert collect(pool)[2].elapsed == 1
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error_that_says_so(make: Any) -> None:
+    class Holding(FaultyEnv):
+        def lock(self) -> Any:
+            import threading
+
+            return threading.Lock()
+
+    with stepmill.make(Holding, num_envs=2, backend="process") as pool:
+        with pytest.raises(errors.StepmillError, match=r"'lock' of env 0.*cannot be pickled"):
+            pool.call("lock")
+        assert pool.call("visit", lambda: 4)[1][1]() == 4, "code can travel"
+
+
+def test_an_argument_that_cannot_be_pickled_changes_nothing(make: Any, gate: Gate) -> None:
+    pool = make({})
+    with open(gate.folder / "file", "w") as file, pytest.raises(Exception, match="pickle"):
+        pool.call("visit", file)
+    assert pool.call("visit", 1, env_ids=[0]) == ((0, 1),)
+
+
+def test_ctrl_c_in_a_call_leaves_a_usable_pool(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate"}, where="visit")
+    pool.reset()
+    with struck_inside(pool):
+        pool.call("visit")
+    assert gate.wait() == 2
+    gate.open(2)
+    assert pool.call("visit", "again") == ((0, "again"),) * N
+    rows = act(pool)
+    assert elapsed(rows) == [1] * N
+    assert pool.call("visit", "later") == ((1, "later"),) * N
+
+
+def test_ctrl_c_in_a_call_does_not_mix_up_the_results_that_follow(make: Any, gate: Gate) -> None:
+    pool = make({2: "gate, then exit"}, where="visit")
+    pool.reset()
+    with struck_inside(pool):
+        pool.call("visit", env_ids=[2])
+    assert gate.wait() == 2
+    gate.open(2)  # the worker dies in the call that nobody waits for
+    rows = act(pool)
+    assert abnormal(rows) == [2, 3]
+    assert elapsed(act(pool)) == [2, 2, 0, 0]
+    assert pool.call("process", env_ids=[2]) == (worker_pids(pool)[1],)
