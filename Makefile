@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-cpp bench lint sanitize wheel clean install
+.PHONY: run test test-cpp soak bench lint sanitize wheel clean install
 
 # A virtual environment with what builds: the same tools for every target.
 $(BIN)/python:
@@ -35,6 +35,10 @@ build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
 
 test-cpp: build/tests/.built
 	$(BIN)/ctest --test-dir build/tests --output-on-failure
+
+# Process pools under full load, five minutes of kills, stops, exceptions and stalls: is every action accounted for?
+soak: install
+	PYTHONPATH=tests $(BIN)/python -m soak
 
 bench: install
 	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"

@@ -1,18 +1,19 @@
 """What the suites over all backends share: the backends, envs that show much, and an equality that forgives nothing.
 
-The inline backend is the oracle: whatever it shows, every other backend shows too, bit for bit.
+The inline backend is the oracle: whatever it shows, every other backend shows too, bit for bit. Workers import
+this module for its envs, so it is quick to import.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from envs import CountingEnv
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
@@ -41,14 +42,6 @@ class Backend:
 INLINE, THREAD = Backend("inline"), Backend("thread")
 TWO = Backend("process", 2)
 PROCESSES = (Backend("process", 1), TWO, Backend("process", 7))
-on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def keep_server_warm() -> Iterator[None]:
-    """The server that starts workers lives as long as any pool: one that stays open spares the others its start."""
-    with stepmill.make(CountingEnv, backend="process"):
-        yield
 
 
 # ---- equal ---------------------------------------------------------------------------------------
@@ -91,16 +84,43 @@ def view_of(pool: Any) -> str:
     return {"GymnasiumPool": "gymnasium", "GymPool": "gym", "DmPool": "dm"}[type(pool).__name__]
 
 
+class _Samples:
+    """Samples of a space, drawn once: drawing them costs more than most steps."""
+
+    def __init__(self, space: spaces.Space[Any], seed: int) -> None:
+        self._space = copy.deepcopy(space)
+        self._space.seed(seed)
+        self._drawn: list[Any] = []
+
+    def __getitem__(self, index: int) -> Any:
+        while len(self._drawn) <= index:
+            self._drawn.append(self._space.sample())
+        return self._drawn[index]
+
+
+_samples: dict[tuple[str, int], _Samples] = {}
+
+
 class Actor:
     """Random actions, the same for the same seed, for any number of envs at a time."""
 
     def __init__(self, pool: Any, seed: int = 0) -> None:
-        self._space = copy.deepcopy(pool.spec.action_space)
-        self._space.seed(seed)
+        self._space = pool.spec.action_space
+        key = (repr(self._space), seed)
+        self._samples = _samples.setdefault(key, _Samples(self._space, seed))
+        self._used = 0
+
+    def one(self) -> Any:
+        self._used += 1
+        return self._samples[self._used - 1]
 
     def __call__(self, count: int) -> Any:
-        actions = [self._space.sample() for _ in range(count)]
-        return concatenate(self._space, actions, create_empty_array(self._space, count))
+        return stack(self._space, [self.one() for _ in range(count)])
+
+
+def stack(space: spaces.Space[Any], values: list[Any]) -> Any:
+    """Values of single envs as one of a batch."""
+    return concatenate(space, values, create_empty_array(space, len(values)))
 
 
 def play(pool: Any, steps: int, seed: int = 0) -> list[Any]:
@@ -119,29 +139,27 @@ def play(pool: Any, steps: int, seed: int = 0) -> list[Any]:
 def play_async(pool: Any, count: int, seed: int = 0) -> list[list[Any]]:
     """The first ``count`` results of every env. What an env does depends on nothing but its own results so far."""
     view, space = view_of(pool), pool.spec.action_space
-    tapes = [copy.deepcopy(space) for _ in range(pool.num_envs)]
-    for env_id, tape in enumerate(tapes):
-        tape.seed(seed + env_id)
+    batched = functools.cache(functools.partial(batch_space, pool.spec.observation_space))
+    actors = [Actor(pool, seed + env_id) for env_id in range(pool.num_envs)]
     rows: list[list[Any]] = [[] for _ in range(pool.num_envs)]
     pool.async_reset()
     in_flight = pool.num_envs
     while in_flight:
-        ids = add_rows(rows, view, pool.spec.observation_space, pool.recv())
+        ids = add_rows(rows, view, batched, pool.recv())
         going = [one for one in ids if len(rows[one]) < count]
         ended = [one for one in going if pool.config["autoreset"] == "disabled" and rows[one][-1]["done"]]
         if ended:
             pool.reset(ended)  # what it shows is seen by the sync suites
         in_flight += len(going) - len(ids)
         if going:
-            actions = [tapes[one].sample() for one in going]
-            pool.send(concatenate(space, actions, create_empty_array(space, len(going))), going)
+            pool.send(stack(space, [actors[one].one() for one in going]), going)
     return rows
 
 
-def add_rows(rows: list[list[Any]], view: str, space: spaces.Space[Any], batch: Any) -> list[int]:
+def add_rows(rows: list[list[Any]], view: str, batched: Callable[[int], spaces.Space[Any]], batch: Any) -> list[int]:
     """Adds each row of a batch to those of its env, and returns whose rows they were."""
     result = seen(view, batch)
-    observations = list(iterate(batch_space(space, len(result.ids)), result.obs))
+    observations = list(iterate(batched(len(result.ids)), result.obs))
     for i, env_id in enumerate(result.ids):
         row = {"obs": observations[i], "reward": result.reward[i], "done": result.done[i]}
         if view == "gymnasium":

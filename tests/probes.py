@@ -78,7 +78,7 @@ def make_probe(kind: str, view: str = "gymnasium", **arguments: Any) -> Any:
     if kind == "native":
         return stepmill.make("Probe-v0", view, **arguments)
     arguments.pop("num_threads", None)
-    return stepmill.make(ProbeTwin, view, **arguments)
+    return stepmill.make(ProbeTwin, view, **{"backend": "inline", **arguments})
 
 
 # ---- the three views, seen alike -----------------------------------------------------------------

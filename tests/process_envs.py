@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import gc
 import hashlib
 import itertools
 import os
+import re
 import resource
 import select
 import signal
@@ -20,12 +22,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from probes import ProbeTwin, descriptor_count, thread_count
+from probes import ProbeTwin
 
 from stepmill import EnvError
 from stepmill.pool.process.remote_error import RemoteEnvError
 
-DEADLINE = 60.0  # seconds; for a machine under load, not for the code
+DEADLINE = 30.0  # seconds; for a machine under load, not for the code
 
 
 # ---- waiting -------------------------------------------------------------------------------------
@@ -36,10 +38,10 @@ def no_hang() -> Iterator[None]:
     """Raises in the main thread what would otherwise wait forever: every wait of a pool looks for signals."""
 
     def too_late(*_: object) -> NoReturn:
-        raise AssertionError(f"the test still waits after {DEADLINE} s")
+        raise AssertionError(f"the test still waits after {2 * DEADLINE} s")
 
     old = signal.signal(signal.SIGALRM, too_late)
-    signal.setitimer(signal.ITIMER_REAL, DEADLINE)
+    signal.setitimer(signal.ITIMER_REAL, 2 * DEADLINE)
     try:
         yield
     finally:
@@ -70,7 +72,7 @@ def ends(pid: int, seconds: float = DEADLINE) -> bool:
 
 
 class Gate:
-    """Holds envs back: one that comes to it says so and waits until the test opens it. Named pipes in a folder."""
+    """Tells when envs meet their mishaps, and holds them back where that is the mishap. Named pipes in a folder."""
 
     def __init__(self, folder: Path, num_envs: int) -> None:
         self.folder = folder
@@ -81,7 +83,7 @@ class Gate:
         self._arrived, *self._opened = (os.open(path, os.O_RDWR) for path in self._paths)
 
     def wait(self) -> int:
-        """The next env that comes to the gate."""
+        """The next env that meets its mishap."""
         assert select.select([self._arrived], [], [], DEADLINE)[0], "no env came to the gate"
         return os.read(self._arrived, 1)[0]
 
@@ -97,15 +99,20 @@ class Gate:
             os.close(fd)
 
 
-def wait_at_gate(folder: str, env_id: int) -> None:
-    """In an env: tells the test, and blocks in a system call until it says so."""
-    with contextlib.suppress(FileNotFoundError):  # the gate was closed for good
+def tell_gate(folder: str, env_id: int) -> None:
+    """In an env: says that it is there. Nothing happens where there is no gate, or none any more."""
+    with contextlib.suppress(FileNotFoundError):
         arrived = os.open(f"{folder}/arrived", os.O_RDWR)
+        os.write(arrived, bytes([env_id]))
+        os.close(arrived)
+
+
+def wait_at_gate(folder: str, env_id: int) -> None:
+    """In an env: blocks in a system call until the test opens the gate."""
+    with contextlib.suppress(FileNotFoundError):
         opened = os.open(f"{folder}/open-{env_id}", os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(opened, True)
-        os.write(arrived, bytes([env_id]))
         os.read(opened, 1)
-        os.close(arrived)
         os.close(opened)
 
 
@@ -169,8 +176,8 @@ MISHAPS: dict[str, Callable[[FaultyEnv], Any]] = {
     "exit": lambda env: os._exit(7),
     "segfault": lambda env: crash(lambda: ctypes.string_at(0)),
     "abort": lambda env: crash(os.abort),
-    "killed": lambda env: os.kill(os.getpid(), signal.SIGKILL),
-    "stopped": lambda env: os.kill(os.getpid(), signal.SIGSTOP),
+    "killed": lambda env: signal.raise_signal(signal.SIGKILL),
+    "stopped": lambda env: signal.raise_signal(signal.SIGSTOP),
     "loop": lambda env: spin_forever(),
     "C without the lock": lambda env: hash_forever(),
     "C with the lock": lambda env: count_forever(),
@@ -274,6 +281,7 @@ class FaultyEnv(ProbeTwin):
         if self.folder and (file := Path(self.folder, "mishap")).exists():
             mishap = file.read_text()
         if self._count in self._at and mishap:
+            tell_gate(self.folder, self.env_id)
             MISHAPS[mishap](self)
 
 
@@ -340,14 +348,23 @@ def outcome(call: Callable[[], Any]) -> tuple[Any, EnvError | None]:
 # ---- what a process holds ------------------------------------------------------------------------
 
 
-def belongings() -> tuple[int, int, set[int]]:
-    """Threads, descriptors and living descendants of this process."""
-    return thread_count(), descriptor_count(), descendants()
+def belongings() -> collections.Counter[str]:
+    """Threads, open descriptors by their kind, and living descendants of this process."""
+    found = [f"process {pid}" for pid in descendants()]
+    for path in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(f"thread {(path / 'comm').read_text().strip()}")
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one through which we look
+            found.append(f"descriptor {re.sub('[0-9]+', '', os.readlink(path))}")
+    return collections.Counter(found)
 
 
-def nothing_left_since(before: tuple[int, int, set[int]]) -> bool:
-    """Whether nothing is left that was not there before. Threads and processes end a little after who ended them."""
-    return eventually(lambda: belongings() == before)
+def left_since(before: collections.Counter[str]) -> list[str]:
+    """What is there that was not before. Threads and processes end a little after who ended them."""
+    gc.collect()  # errors and their tracebacks, which hold batches, are in cycles
+    eventually(lambda: belongings() <= before)
+    return sorted((belongings() - before).elements())
 
 
 def descendants(root: int | None = None) -> set[int]:
@@ -379,4 +396,25 @@ def _parent_of(pid: int) -> int | None:
 
 
 def worker_pids(pool: Any) -> list[int]:
-    return [worker["pid"] for worker in pool.stats()["workers"]]
+    """Of living workers only: -1, in place of a dead one's, is everybody to ``os.kill``."""
+    workers = pool.stats()["workers"]
+    assert all(worker["alive"] and worker["pid"] > 1 for worker in workers), workers
+    return [worker["pid"] for worker in workers]
+
+
+def signal_to(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signals a process below this one, and never any other."""
+    assert pid > 1, pid
+    pidfd = os.pidfd_open(pid)  # from here on the number cannot become another's
+    try:
+        assert pid in descendants(), f"{pid} is not ours"
+        signal.pidfd_send_signal(pidfd, number)
+    finally:
+        os.close(pidfd)
+
+
+def kill_worker(pool: Any, index: int) -> int:
+    """SIGKILL to a living worker; its pid."""
+    pid = worker_pids(pool)[index]
+    signal_to(pid)
+    return pid

@@ -6,7 +6,7 @@ Inline is the oracle for worker processes, and for native envs on processes the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -21,8 +21,6 @@ from backend_envs import (
     Backend,
     WildEnv,
     assert_same,
-    keep_server_warm,  # noqa: F401
-    on_processes,
     play,
     play_async,
 )
@@ -32,7 +30,20 @@ from probes import MODES, VIEWS
 import stepmill
 from stepmill.errors import ConfigError
 
+on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
+in_every_mode_and_view = pytest.mark.parametrize(
+    ("backend", "mode", "view"),
+    [(b, mode, view) for b in PROCESSES for mode in MODES for view in VIEWS if b is TWO or view == "gymnasium"],
+    ids=str,
+)
 N = 9  # on 2 and 7 workers: not the same number of envs for each
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm_server() -> Iterator[None]:
+    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
+    with stepmill.make(CountingEnv, backend="process"):
+        yield
 
 
 # ---- whole episodes ------------------------------------------------------------------------------
@@ -72,9 +83,7 @@ def wild_episodes(mode: str, view: str) -> list[Any]:
         return play(pool, 120)
 
 
-@on_processes
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("mode", MODES)
+@in_every_mode_and_view
 def test_episodes_with_everything_in_them(backend: Backend, mode: str, view: str) -> None:
     """Nested observations with text, hybrid actions, infos of every kind, ends of every kind, a time limit."""
     with backend.make(WildEnv, view, num_envs=N, autoreset=mode, max_episode_steps=17) as pool:
@@ -99,9 +108,7 @@ def test_a_discount_of_the_envs_own(backend: Backend, view: str) -> None:
         assert_same(play(pool, 30), expected)
 
 
-@on_processes
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("mode", MODES)
+@in_every_mode_and_view
 def test_async_every_env_lives_the_same_life(backend: Backend, mode: str, view: str) -> None:
     """Who comes first may differ; what each env shows, in its own order, does not."""
     with backend.make(WildEnv, view, num_envs=N, batch_size=4, autoreset=mode) as pool:
@@ -147,9 +154,7 @@ def test_native_episodes_are_those_of_threads(backend: Backend, id: str) -> None
         assert_same(play(pool, 200), native_episodes(id, mode))
 
 
-@on_processes
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("view", VIEWS)
+@in_every_mode_and_view
 def test_async_native_envs_live_as_on_threads(backend: Backend, mode: str, view: str) -> None:
     arguments = {"num_envs": N, "batch_size": 4, "autoreset": mode, "max_episode_steps": 20}
     with THREAD.make("CartPole-v1", view, num_threads=2, **arguments) as oracle:
@@ -225,18 +230,18 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 @functools.cache
 def wild_episodes_of(name: str) -> list[Any]:
     with make_of(INLINE, name) as pool:
-        return play(pool, 40)
+        return play(pool, 25)
 
 
 def make_of(backend: Backend, name: str) -> Any:
     return backend.make(**{"task": WildEnv, "num_envs": N, **ARGUMENTS[name]})
 
 
-@on_processes
+@pytest.mark.parametrize("backend", PROCESSES[1:], ids=str)
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_every_argument_means_the_same(backend: Backend, name: str) -> None:
     with make_of(backend, name) as pool, make_of(INLINE, name) as oracle:
-        assert_same(play(pool, 40), wild_episodes_of(name))
+        assert_same(play(pool, 25), wild_episodes_of(name))
         ours, theirs = pool.config, oracle.config
         assert ours.pop("num_workers") == backend.workers
         assert theirs.pop("num_workers") is not None
@@ -340,8 +345,7 @@ def run(backend: Backend, script: Callable[[Any, Actor], list[Any]], mode: str) 
         return [*script(pool, act), *(pool.step(act(N)) for _ in range(3))]
 
 
-@on_processes
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("backend", "mode"), [*((TWO, mode) for mode in MODES), (PROCESSES[2], MODES[0])], ids=str)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_reset_and_step_take_the_same(backend: Backend, script: Any, mode: str) -> None:
     assert_same(run(backend, script, mode), run(INLINE, script, mode))

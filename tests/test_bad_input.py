@@ -21,6 +21,7 @@ import stepmill
 from stepmill import StepmillError, errors
 
 TASKS = {"native": "CartPole-v1", "python": "gymnasium:CartPole-v1"}
+BACKENDS = {"native": "thread", "python": "inline"}
 N = 3
 GOOD = np.array([0, 1, 0])
 
@@ -29,7 +30,7 @@ GOOD = np.array([0, 1, 0])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
     """A pool and its twin, both reset, each on its way."""
     kind, view = request.param
-    pools = [stepmill.make(TASKS[kind], view, num_envs=N, seed=7) for _ in range(2)]
+    pools = [stepmill.make(TASKS[kind], view, num_envs=N, seed=7, backend=BACKENDS[kind]) for _ in range(2)]
     for pool in pools:
         pool.reset()
         pool.step(GOOD)
@@ -413,7 +414,7 @@ BAD_PARTS = {
 @pytest.mark.parametrize("name", BAD_PARTS)
 def test_a_bad_part_is_named_and_refused(view: str, name: str) -> None:
     parts, *words = BAD_PARTS[name]
-    with stepmill.make(Mixed, view, num_envs=2) as pool:
+    with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
         pool.reset()
         assert_refused(pool, lambda: pool.send(mixed_action(2, **parts)), errors.ActionError, ValueError, *words)
         assert_equal(seen(view, pool.step(mixed_action(2))).obs, mixed_action(2))
@@ -421,7 +422,7 @@ def test_a_bad_part_is_named_and_refused(view: str, name: str) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_missing_part_is_named_and_refused(view: str) -> None:
-    with stepmill.make(Mixed, view, num_envs=2) as pool:
+    with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
         pool.reset()
         action = mixed_action(2)
         del action["choice"]
@@ -430,7 +431,7 @@ def test_a_missing_part_is_named_and_refused(view: str) -> None:
 
 
 def test_the_env_named_is_the_env_that_was_sent_to() -> None:
-    with stepmill.make(Mixed, num_envs=3) as pool:
+    with stepmill.make(Mixed, num_envs=3, backend="inline") as pool:
         pool.reset()
         for parts in ({"choice": [5, 0]}, {"half": [1e5, 0]}, {"box": [[np.nan, 0], [0, 0]]}):
             action = mixed_action(2, **parts)
@@ -438,7 +439,7 @@ def test_the_env_named_is_the_env_that_was_sent_to() -> None:
 
 
 def test_clipping_reaches_the_bound_itself_for_whole_numbers_too() -> None:
-    with stepmill.make(Mixed, num_envs=2, action_bounds="clip") as pool:
+    with stepmill.make(Mixed, num_envs=2, backend="inline", action_bounds="clip") as pool:
         pool.reset()
         obs = pool.step(mixed_action(2, box=np.array([[-9, 9], [0, -1]])))[0]
         assert obs["box"].tolist() == [[-1.5, 0.5], [0.0, -1.0]]
@@ -460,7 +461,7 @@ class Talking(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize("batch_size", [2, 1], ids=["sync", "async"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_actions_that_are_python_objects_are_checked_before_they_are_queued(view: str, batch_size: int) -> None:
-    with stepmill.make(Talking, view, num_envs=2, batch_size=batch_size) as pool:
+    with stepmill.make(Talking, view, num_envs=2, batch_size=batch_size, backend="inline") as pool:
         pool.async_reset()
         while pool.stats()["in_flight"]:
             batch = seen(view, pool.recv())
@@ -564,7 +565,7 @@ def test_ten_sends_without_recv(kind: str, view: str) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_pool_refuses_everything_but_close(kind: str, view: str, in_flight: bool) -> None:
-    pool = stepmill.make(TASKS[kind], view, num_envs=N)
+    pool = stepmill.make(TASKS[kind], view, num_envs=N, backend=BACKENDS[kind])
     pool.reset()
     if in_flight:
         pool.send(GOOD)
@@ -825,7 +826,7 @@ def test_what_crashes_or_hangs_others_is_an_error_here(kind: str, view: str, fla
 
         task, view = {TASKS[kind]!r}, {view!r}
         for case in {cases!r}:
-            pool = stepmill.make(task, view, num_envs=3)
+            pool = stepmill.make(task, view, num_envs=3, backend={BACKENDS[kind]!r})
             pool.reset()
             try:
                 exec(case)

@@ -65,7 +65,7 @@ def test_an_observation_that_cannot_be_read_leaks_no_row(error: str) -> None:
         def step(self, action):
             return Lazy(), 0.0, False, False, {{}}
 
-    pool = stepmill.make(Env, num_envs=4, batch_size=2, on_error="restart", max_restarts=255)
+    pool = stepmill.make(Env, num_envs=4, batch_size=2, backend="inline", on_error="restart", max_restarts=255)
     pool.async_reset()
     done = 0
     while done < 40:

@@ -367,7 +367,7 @@ def test_envs_built_before_a_failing_constructor_are_closed() -> None:
         return built[-1]
 
     with pytest.raises(EnvError, match="no licence left"):
-        stepmill.make(factory, num_envs=N)
+        stepmill.make(factory, num_envs=N, backend="inline")
     assert [env.closed for env in built] == [True, True]
 
 
@@ -490,7 +490,7 @@ def test_a_python_env_that_returns_nonsense_fails_its_row(view: str, returned: A
         def step(self, action: Any) -> Any:
             return returned if self.place == 1 else super().step(action)
 
-    with stepmill.make(Nonsense, view, num_envs=N) as pool:
+    with stepmill.make(Nonsense, view, num_envs=N, backend="inline") as pool:
         pool.reset()
         with pytest.raises(EnvError) as caught:
             pool.step(ACTION)
@@ -520,7 +520,7 @@ def test_no_info_of_an_env_can_break_the_batch(view: str, info: dict[Any, Any]) 
         def step(self, action: Any) -> Any:
             return (*super().step(action)[:4], info)
 
-    with stepmill.make(Informing, view, num_envs=N) as pool:
+    with stepmill.make(Informing, view, num_envs=N, backend="inline") as pool:
         pool.reset()
         for turn in (1, 2):
             batch = seen(view, pool.step(ACTION))
@@ -544,7 +544,7 @@ def test_infos_of_different_types_are_kept_as_they_are() -> None:
         def step(self, action: Any) -> Any:
             return (*super().step(action)[:4], {"value": self.value})
 
-    with stepmill.make(Differing, num_envs=N) as pool:
+    with stepmill.make(Differing, num_envs=N, backend="inline") as pool:
         pool.reset()
         got = pool.step(ACTION)[4]["value"]
         assert list(got[:3]) == values[:3]
@@ -555,7 +555,7 @@ def test_system_exit_in_a_python_env_is_a_failure_and_no_exit() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    with stepmill.make(ProbeTwin, num_envs=2, on_step=leave) as pool:
+    with stepmill.make(ProbeTwin, num_envs=2, backend="inline", on_step=leave) as pool:
         pool.reset()
         with pytest.raises(EnvError, match="SystemExit") as caught:
             pool.step([0.0, 0.0])

@@ -30,7 +30,7 @@ def make() -> Any:
     pools = []
 
     def build(*args: Any, **arguments: Any) -> Any:
-        pools.append(stepmill.make(*args, **arguments))
+        pools.append(stepmill.make(*args, **{"backend": "inline", **arguments}))
         assert not pools[-1].is_native
         assert pools[-1].backend == "inline"
         return pools[-1]
@@ -178,7 +178,7 @@ def test_an_unknown_id_names_near_ones() -> None:
 
 
 def test_threads_are_for_native_envs() -> None:
-    with pytest.raises(UnsupportedError, match="backend='inline'"):
+    with pytest.raises(UnsupportedError, match="'process', 'inline' or 'auto'"):
         stepmill.make(CountingEnv, backend="thread")
 
 
@@ -193,12 +193,12 @@ def test_envs_of_one_pool_share_their_spaces() -> None:
     with pytest.raises(
         ConfigError, match=r"env 1: expected the action_space of env 0, Discrete\(2\), got Discrete\(3\)"
     ):
-        stepmill.make(build, num_envs=3)
+        stepmill.make(build, num_envs=3, backend="inline")
     assert [env.closed for env in built] == [True, True], "those that were built are closed again"
 
 
 def test_close_closes_the_envs() -> None:
-    pool = stepmill.make(CountingEnv, num_envs=2)
+    pool = stepmill.make(CountingEnv, num_envs=2, backend="inline")
     envs = pool.get_attr("unwrapped")
     pool.close()
     assert [env.closed for env in envs] == [True, True]
@@ -594,7 +594,7 @@ def test_a_constructor_that_raises(make: Any) -> None:
         return built[-1]
 
     with pytest.raises(EnvError, match=r"the constructor of env 2 .*KeyError.*broken constructor") as caught:
-        stepmill.make(build, num_envs=4)
+        stepmill.make(build, num_envs=4, backend="inline")
     assert (caught.value.env_id, caught.value.phase) == (2, "constructor")
     assert isinstance(caught.value.__cause__, KeyError)
     assert [env.closed for env in built] == [True, True]
@@ -729,7 +729,7 @@ def test_a_render_that_raises(make: Any) -> None:
 
 def test_a_close_that_raises_leaves_no_env_open() -> None:
     configs = [{"fail_in": "close", "fail_at": {1}}, {}, {"fail_in": "close", "fail_at": {1}}]
-    pool = stepmill.make(FailingEnv, num_envs=3, env_config=configs)
+    pool = stepmill.make(FailingEnv, num_envs=3, env_config=configs, backend="inline")
     envs = pool.get_attr("unwrapped")
     with pytest.raises(EnvError, match="env 0 failed in close") as caught:
         pool.close()

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import signal
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -212,7 +213,7 @@ class Struck(ProbeTwin):
         return super().step(action)
 
 view = {view!r}
-pool = stepmill.make(Struck, view, num_envs=3)
+pool = stepmill.make(Struck, view, num_envs=3, backend="inline")
 for turn in range(3):
     pool.send([0.5] * 3)
     try:
@@ -333,7 +334,7 @@ def test_a_second_thread_is_refused_while_a_python_env_steps(view: str) -> None:
         inside.set()
         go_on.wait()
 
-    with stepmill.make(ProbeTwin, view, num_envs=2, on_step=on_step) as pool:
+    with stepmill.make(ProbeTwin, view, num_envs=2, backend="inline", on_step=on_step) as pool:
         pool.reset()
         results: list[Any] = []
         thread = in_thread(lambda: results.append(pool.step([0.25, 0.5])))
@@ -366,7 +367,7 @@ def test_a_second_thread_is_refused_while_an_env_is_called(name: str) -> None:
         "set_attr": lambda: pool.set_attr("slow", 1),
         "render": lambda: pool.render(),
     }
-    with stepmill.make(Slow, num_envs=2) as pool:
+    with stepmill.make(Slow, num_envs=2, backend="inline") as pool:
         pool.reset()
         thread = in_thread(calls[name])
         inside.wait()
@@ -388,7 +389,7 @@ def test_an_env_cannot_use_the_pool_that_steps_it(use: str) -> None:
         if uses:
             eval(f"pool.{uses.pop()}", {"pool": pool})
 
-    with stepmill.make(ProbeTwin, num_envs=2, on_step=on_step) as pool:
+    with stepmill.make(ProbeTwin, num_envs=2, backend="inline", on_step=on_step) as pool:
         pool.reset()
         with pytest.raises(stepmill.EnvError, match="this thread is inside this pool already") as caught:
             pool.step([0.25, 0.5])
@@ -408,7 +409,8 @@ def test_a_signal_handler_cannot_use_the_pool_that_it_interrupts() -> None:
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with stepmill.make(ProbeTwin, num_envs=2, on_step=lambda: signal.raise_signal(signal.SIGUSR1)) as pool:
+        raising = partial(signal.raise_signal, signal.SIGUSR1)
+        with stepmill.make(ProbeTwin, num_envs=2, backend="inline", on_step=raising) as pool:
             pool.reset()
             assert pool.step([0.25, 0.5])[1].tolist() == [0.25, 0.5]
     finally:
@@ -529,7 +531,7 @@ def test_python_envs_are_closed_with_their_pool(view: str, end: str) -> None:
         envs.append(ProbeTwin())
         return envs[-1]
 
-    pool = stepmill.make(factory, view, num_envs=3)
+    pool = stepmill.make(factory, view, num_envs=3, backend="inline")
     pool.send([0.0] * 3)
     if end == "with":
         with pool:
@@ -561,7 +563,7 @@ def test_python_envs_are_closed_once_with_the_last_user_of_their_pool() -> None:
             closed.append(1)
             raise RuntimeError("nobody hears of it")
 
-    step = stepmill.make(Counting, num_envs=2).step
+    step = stepmill.make(Counting, num_envs=2, backend="inline").step
     gc.collect()
     assert not closed
     step([0.0, 0.0])
@@ -614,7 +616,7 @@ def test_an_error_in_an_envs_close_is_told_and_the_others_are_closed() -> None:
             if self.place < 2:
                 raise RuntimeError("will not go")
 
-    pool = stepmill.make(Clinging, num_envs=3)
+    pool = stepmill.make(Clinging, num_envs=3, backend="inline")
     with pytest.raises(stepmill.EnvError, match="will not go") as caught:
         pool.close()
     assert [error.env_id for error in caught.value.errors] == [0, 1]

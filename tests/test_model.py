@@ -167,9 +167,9 @@ CARTPOLE = {"reference": _cartpole, "action": lambda number: number % 2, "bad_ac
 
 SUBJECTS = {
     "native probe": Subject(lambda **k: stepmill.make("Probe-v0", length=2, **k), **PROBE),
-    "python probe": Subject(lambda **k: stepmill.make(ProbeTwin, length=2, **k), **PROBE),
+    "python probe": Subject(lambda **k: stepmill.make(ProbeTwin, backend="inline", length=2, **k), **PROBE),
     "native cartpole": Subject(lambda **k: stepmill.make("CartPole-v1", **k), **CARTPOLE),
-    "python cartpole": Subject(lambda **k: stepmill.make(_cartpole, **k), **CARTPOLE),
+    "python cartpole": Subject(lambda **k: stepmill.make(_cartpole, backend="inline", **k), **CARTPOLE),
 }
 
 # Mostly good ids, in any order, and now and then one that is out of range or given twice.

@@ -142,7 +142,7 @@ class Nested(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize("mode", MODES[:2])
 @pytest.mark.parametrize("task", [Nested, "Blackjack-v1", "Taxi-v4"], ids=["nested", "native-tuple", "native-info"])
 def test_observations_of_many_parts_and_infos_are_kept(task: Any, mode: str) -> None:
-    with stepmill.make(task, num_envs=N, autoreset=mode) as pool:
+    with stepmill.make(task, num_envs=N, autoreset=mode, backend="inline") as pool:
         kept, copies = [pool.reset()], []
         kept += [pool.step(np.zeros(N, int)) for _ in range(300)]
         copies = copy.deepcopy(kept)
@@ -166,7 +166,7 @@ def test_an_env_that_reuses_its_arrays_does_not_change_what_was_handed_out() -> 
             self.numbers += 1
             return self.obs, 0.0, False, False, {"numbers": self.numbers}
 
-    with stepmill.make(Reusing, num_envs=2) as pool:
+    with stepmill.make(Reusing, num_envs=2, backend="inline") as pool:
         pool.reset()
         kept = [pool.step(np.zeros(2)) for _ in range(10)]
         for turn, result in enumerate(kept, 1):

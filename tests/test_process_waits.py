@@ -21,9 +21,11 @@ from process_envs import (
     belongings,
     collect,
     ends,
+    kill_worker,
+    left_since,
     no_hang,
-    nothing_left_since,
     send,
+    signal_to,
     worker_pids,
 )
 from subprocesses import start
@@ -179,7 +181,7 @@ def test_a_stopped_worker_misses_its_deadline_and_says_so(make: Any, gate: Gate,
     pid = worker_pids(pool)[1]
     if from_outside:
         assert gate.wait() == 2
-        os.kill(pid, signal.SIGSTOP)
+        signal_to(pid, signal.SIGSTOP)
     rows = collect(pool)
     assert abnormal(rows) == [2]
     assert isinstance(rows[2].error, errors.EnvTimeoutError)
@@ -194,11 +196,11 @@ def test_a_worker_that_is_stopped_and_goes_on_in_time_is_not_harmed(make: Any, g
     send(pool)
     assert gate.wait() == 2
     pid = worker_pids(pool)[1]
-    os.kill(pid, signal.SIGSTOP)
+    signal_to(pid, signal.SIGSTOP)
     gate.open(2)
     with pytest.raises(errors.RecvTimeoutError):
         pool.recv(timeout=0.05)
-    os.kill(pid, signal.SIGCONT)
+    signal_to(pid, signal.SIGCONT)
     assert not any(row.abnormal for row in collect(pool).values())
     assert worker_pids(pool)[1] == pid
 
@@ -283,7 +285,7 @@ def test_an_endless_constructor_is_ended_at_the_start_timeout(make: Any) -> None
     assert "in count_forever" in str(caught.value)
     assert (caught.value.env_id, caught.value.phase) == (3, "constructor")
     assert isinstance(caught.value, TimeoutError)
-    assert nothing_left_since(before)
+    assert left_since(before) == []
 
 
 def test_every_env_that_is_still_being_built_is_named(make: Any) -> None:
@@ -299,7 +301,7 @@ def test_an_endless_constructor_at_a_restart_is_ended_at_the_start_timeout(make:
     pool = make({2: ""}, where="constructor", start_timeout=2.0)
     pool.reset()
     told.write_text("loop")
-    os.kill(worker_pids(pool)[1], signal.SIGKILL)
+    kill_worker(pool, 1)
     assert abnormal(act(pool, 2, 3)) == [2, 3]
     rows = act(pool)
     assert abnormal(rows) == [2, 3]
@@ -457,9 +459,12 @@ def test_an_env_that_is_asked_twice_answers_twice(make: Any) -> None:
         assert pool.call("count", env_ids=[0, 0, 1]) == (1, 2, 1)
 
 
-@REACHED
 @pytest.mark.parametrize(
-    ("mishap", "error"), [("raise", KeyError), ("unpicklable", Exception), ("broken text", Exception)]
+    ("where", "mishap", "error"),
+    [
+        *((where, "raise", KeyError) for where in REACHES),
+        *((where, mishap, Exception) for where in ("visit", "render") for mishap in ("unpicklable", "broken text")),
+    ],
 )
 def test_an_exception_in_a_call_is_the_callers_and_harms_nothing(
     make: Any, where: str, mishap: str, error: type[Exception]
@@ -532,8 +537,7 @@ def test_a_result_stands_though_the_worker_dies_in_a_call_before_it_is_received(
 def test_an_env_whose_worker_is_gone_cannot_be_called_until_it_is_reset(make: Any) -> None:
     pool = make({})
     pool.reset()
-    pid = worker_pids(pool)[1]
-    os.kill(pid, signal.SIGKILL)
+    pid = kill_worker(pool, 1)
     assert ends(pid)
     with pytest.raises(errors.WorkerDiedError, match="env 2"):
         pool.call("visit", env_ids=[2])

@@ -418,7 +418,8 @@ nb::object PoolObject::stats() const {
     std::uint32_t restarts = 0;
     for (const ProcessPool::WorkerStats& w : processes_->worker_stats()) {
       nb::dict one;
-      one["pid"] = w.pid;
+      // None, not a number that kill() takes for everybody.
+      one["pid"] = w.pid > 0 ? nb::object(nb::int_(w.pid)) : nb::none();
       one["alive"] = w.alive;
       one["use"] = age > 0.0 ? std::min(1.0, w.busy_s / age) : 0.0;
       one["busy_seconds"] = w.busy_s;
@@ -520,19 +521,27 @@ nb::object PoolObject::ask(nb::handle env_ids, nb::handle questions) {
   std::vector<std::int32_t> envs;
   for (nb::handle env : env_ids) envs.push_back(nb::cast<std::int32_t>(env));
   settle_calls(envs);
+  std::vector<nb::object> answers(envs.size());
+  const auto take = [&](std::size_t i) {
+    wait_for(envs[i]);
+    std::erase(abandoned_, envs[i]);
+    std::vector<std::byte> answer;
+    const auto fault = processes_->take_call(envs[i], answer);
+    answers[i] = fault ? fault_tuple(*fault) : to_bytes(answer);
+  };
   for (std::size_t i = 0; i < envs.size(); ++i) {
+    // An env that is asked twice answers the first question first.
+    for (std::size_t before = 0; before < i; ++before)
+      if (envs[before] == envs[i] && !answers[before].is_valid()) take(before);
     wait_for(envs[i]);
     processes_->queue_call(envs[i], bytes_of(questions[i]));
     abandoned_.push_back(envs[i]);  // should we leave before the answer is there
   }
   if (processes_->wants_attention()) attend();
   nb::list out;
-  for (const std::int32_t env : envs) {
-    wait_for(env);
-    std::vector<std::byte> answer;
-    std::erase(abandoned_, env);
-    if (const auto fault = processes_->take_call(env, answer)) out.append(fault_tuple(*fault));
-    else out.append(to_bytes(answer));
+  for (std::size_t i = 0; i < envs.size(); ++i) {
+    if (!answers[i].is_valid()) take(i);
+    out.append(answers[i]);
   }
   return out;
 }

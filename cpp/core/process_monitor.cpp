@@ -109,7 +109,15 @@ void ProcessPool::read_obituaries() {
   pollfd more{obituaries_, POLLIN, 0};
   while (poll(&more, 1, 0) == 1 && (more.revents & POLLIN)) {
     if (read(obituaries_, one.data(), sizeof one) != static_cast<ssize_t>(sizeof one)) return;
-    if (one[0] < 0 || one[0] >= process_.num_workers) continue;
+    if (one[0] < 0) {  // who starts the workers is gone, and took those along that there are: no more will come
+      for (Crew& crew : crews_) {
+        if (crew.life.number != 0 && !crew.life.code) crew.life.code = -SIGKILL;
+        for (Life& life : crew.leaving)
+          if (!life.code) life.code = -SIGKILL;
+      }
+      continue;
+    }
+    if (one[0] >= process_.num_workers) continue;
     Crew& crew = crews_[static_cast<std::size_t>(one[0])];
     const auto number = static_cast<std::uint32_t>(one[1]) & 0xffffff;
     if (crew.life.number == number) crew.life.code = one[2];
@@ -297,12 +305,7 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   state.phase = SM_ENDED;
   state.command = SM_STEP;
   if (state.failures < 255) state.failures += 1;
-  sm_reset_request& request = table_.reset_request(env);
-  if (!request.has_seed) {
-    request = {};
-    request.seed = next_seed(seeds_[e], crew_of(env).next);
-    request.has_seed = 1;
-  }
+  reseed(env);
   Fault fault = reason;
   fault.env = env;
   fault.episode = state.episode;
@@ -314,6 +317,14 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   // At rest only when it is counted: a suspect batch goes by the words. No life: not lost once more.
   commit(*buffer->header, 1, ended, true);
   tables_.word(env).store(EnvWord{from.epoch, 0, Stage::kRest}.pack(), std::memory_order_seq_cst);
+}
+
+// An env that is built anew is seeded anew, unless a seed waits for its next reset.
+void ProcessPool::reseed(std::int32_t env) {
+  sm_reset_request& request = table_.reset_request(env);
+  if (request.has_seed) return;
+  request.seed = next_seed(seeds_[static_cast<std::size_t>(env)], crew_of(env).next);
+  request.has_seed = 1;
 }
 
 // `same_step`, and the env failed in the reset after a good end: reward and end stand, the observation is

@@ -23,6 +23,7 @@ PoolOptions shared_options(PoolOptions options) {
 }
 
 constexpr auto kCallerSpin = std::chrono::microseconds(20);
+constexpr nanoseconds kDoubt = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -204,11 +205,13 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       order.buffer = assigned ? assigned_buffer_->offset : 0;
       order.row = seats_[e].row;
       if (const sm_reset_request& request = table_.reset_request(env); request.has_seed) seeds_[e] = request.seed;
-      // A reset begins anew, whatever was lost.
-      if (is_lost(env, now) && table_.state(env).command != SM_RESET) {
-        mail_[e].bytes = 0;
-        answer_row(env, {now.epoch + 1, 0, Stage::kFault}, crew_of(env).loss, std::nullopt);
-        continue;
+      if (is_lost(env, now)) {
+        reseed(env);
+        if (table_.state(env).command != SM_RESET) {  // which begins anew, whatever was lost
+          mail_[e].bytes = 0;
+          answer_row(env, {now.epoch + 1, 0, Stage::kFault}, crew_of(env).loss, std::nullopt);
+          continue;
+        }
       }
       queue(env, mail_[e]);
       to_ring_[static_cast<std::size_t>(worker_of(env))] = 1;
@@ -263,6 +266,8 @@ void ProcessPool::work_or_wait(nanoseconds most) {
   }
   header.want.store(want, std::memory_order_seq_cst);
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
+  // In a suspect batch it is the words that count, and their changes wake nobody here.
+  if ((done & BatchHeader::kSuspect) != 0) most = std::min(most, kDoubt);
   if (!ready()) futex_wait(header.done, done, most, true);
   header.want.store(0, std::memory_order_relaxed);
 }

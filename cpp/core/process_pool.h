@@ -164,6 +164,7 @@ class ProcessPool final : public Pool {
   void fill_row(std::int32_t env, const Columns& columns, std::int64_t row);
   bool keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row);
   void doubt(std::int32_t env);
+  void reseed(std::int32_t env);
   std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
   bool has_started(const Crew& crew, const Life& life) const;
   Fault why_ended(const Crew& crew, const Life& life) const;

@@ -215,7 +215,8 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   report.note = note.empty() ? 0 : its.note.offset;
   report.note_bytes = note.size();
   report.fault_phase = fault_phase_;
-  if (tables_.keeps_last() && fault_phase_ < 0) keep_last(env);
+  // A row with a good end whose reset failed shows a good observation too.
+  if (tables_.keeps_last() && (fault_phase_ < 0 || columns_.c.ended[0] != 0)) keep_last(env);
   STEPMILL_KILL_POINT("reported");
   std::uint64_t seen = its.word.at(Stage::kWriting).pack();
   if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kDone).pack(), std::memory_order_seq_cst))

@@ -192,7 +192,7 @@ TEST(with_few_addresses_it_maps_less) {
   rlimit usual{};
   getrlimit(RLIMIT_AS, &usual);
   rlimit tight = usual;
-  tight.rlim_cur = pages * 4096 + (std::size_t{1} << 30);
+  tight.rlim_cur = pages * 4096 + (std::size_t{7} << 28);  // for one of 1 GiB and one of a half
   setrlimit(RLIMIT_AS, &tight);
   {
     Pair p;

@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "core/batch_layout.h"
 #include "core/slot_ring.h"
 #include "tests/check.h"
 #include "tests/obedient_env.h"
@@ -21,7 +22,7 @@ TEST(an_env_word_keeps_its_parts_apart) {
   for (const std::uint32_t epoch : {0u, 1u, 0x12345678u, 0xffffffffu})
     for (const std::uint32_t incarnation : {0u, 1u, 0xabcdefu, 0xffffffu})
       for (const Stage stage :
-           {Stage::kIdle, Stage::kQueued, Stage::kRunning, Stage::kWriting, Stage::kDone, Stage::kFault}) {
+           {Stage::kRest, Stage::kQueued, Stage::kRunning, Stage::kWriting, Stage::kDone, Stage::kFault}) {
         const EnvWord word = EnvWord::unpack(EnvWord{epoch, incarnation, stage}.pack());
         CHECK(word.epoch == epoch);
         CHECK(word.incarnation == incarnation);
@@ -29,8 +30,8 @@ TEST(an_env_word_keeps_its_parts_apart) {
       }
 }
 
-TEST(zeroed_memory_is_an_idle_env) {
-  CHECK(EnvWord::unpack(0).stage == Stage::kIdle);
+TEST(zeroed_memory_is_an_env_at_rest) {
+  CHECK(EnvWord::unpack(0).stage == Stage::kRest);
   CHECK(EnvWord{}.pack() == 0u);
 }
 
@@ -49,7 +50,8 @@ TEST(an_incarnation_beyond_its_bits_spills_into_nothing) {
 }
 
 TEST(begun_holds_a_time_and_what_for) {
-  for (const Activity activity : {Activity::kStep, Activity::kReset, Activity::kCall}) {
+  for (const Activity activity :
+       {Activity::kStep, Activity::kReset, Activity::kCall, Activity::kResetAfterEnd}) {
     const std::uint64_t now = monotonic_ns(), word = pack_begun(now, activity);
     CHECK((word >> 2) == now);
     CHECK(static_cast<Activity>(word & 3) == activity);
@@ -120,9 +122,16 @@ TEST(times_beyond_the_buckets_count_in_the_last_ones) {
 
 constexpr std::int32_t kEnvs = 11, kBatch = 4, kWorkers = 3;
 
+TableOptions options_for(bool same_step) {
+  TableOptions table;
+  table.num_envs = kEnvs;
+  table.autoreset = same_step ? SM_SAME_STEP : SM_NEXT_STEP;
+  return table;
+}
+
 struct Tables {
-  explicit Tables(bool keep_last)
-      : options{kWorkers, keep_last}, tables(test::obedient_spec(), kEnvs, kBatch, options) {
+  explicit Tables(bool keep_last, bool same_step = false)
+      : options{kWorkers, keep_last}, tables(test::obedient_spec(), options_for(same_step), kBatch, options) {
     memory = new (std::align_val_t{2 * kCacheLine}) std::byte[tables.bytes()]{};
     tables.attach(memory);
   }
@@ -139,6 +148,8 @@ struct Tables {
       one(tables.report(env));
       one(tables.begun(env));
       one(tables.times(env));
+      if (std::byte* ending = tables.ending(env))
+        visit(ending, BatchLayout(test::obedient_spec(), 1, true, false).bytes());
       if (!tables.keeps_last()) continue;
       std::size_t row = 0;
       for (const Leaf& leaf : test::obedient_spec().observation) row += static_cast<std::size_t>(leaf.row_bytes());
@@ -154,22 +165,23 @@ struct Tables {
 };
 
 TEST(no_two_parts_share_a_byte) {
-  for (const bool keep_last : {false, true}) {
-    const Tables t(keep_last);
-    std::vector<int> owner(t.tables.bytes());
-    int part = 0;
-    t.each([&](std::byte* from, std::size_t bytes) {
-      ++part;
-      const auto at = static_cast<std::size_t>(from - t.memory);
-      CHECK(at + bytes <= t.tables.bytes());
-      if (at + bytes > t.tables.bytes()) return;
-      for (std::size_t i = at; i < at + bytes; ++i) {
-        CHECK(owner[i] == 0);
-        owner[i] = part;
-      }
-    });
-    CHECK(part == kEnvs * (keep_last ? 7 : 5) + kWorkers + 1);
-  }
+  for (const bool keep_last : {false, true})
+    for (const bool same_step : {false, true}) {
+      const Tables t(keep_last, same_step);
+      std::vector<int> owner(t.tables.bytes());
+      int part = 0;
+      t.each([&](std::byte* from, std::size_t bytes) {
+        ++part;
+        const auto at = static_cast<std::size_t>(from - t.memory);
+        CHECK(at + bytes <= t.tables.bytes());
+        if (at + bytes > t.tables.bytes()) return;
+        for (std::size_t i = at; i < at + bytes; ++i) {
+          CHECK(owner[i] == 0);
+          owner[i] = part;
+        }
+      });
+      CHECK(part == kEnvs * (5 + 2 * keep_last + same_step) + kWorkers + 1);
+    }
 }
 
 TEST(every_process_finds_the_same_parts) {
@@ -203,6 +215,11 @@ TEST(last_observations_take_room_only_where_they_are_kept) {
   CHECK(with.tables.keeps_last() == true);
   CHECK(without.tables.keeps_last() == false);
   CHECK(with.tables.bytes() > without.tables.bytes());
+}
+
+TEST(an_ending_row_is_kept_only_where_a_reset_follows_in_the_same_step) {
+  CHECK(Tables(false, true).tables.ending(0) != nullptr);
+  CHECK(Tables(false, false).tables.ending(0) == nullptr);
 }
 
 TEST(the_copies_of_a_last_observation_alternate) {

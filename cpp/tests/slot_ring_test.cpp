@@ -240,6 +240,7 @@ class Mill {
 
   void receive(bool early) {
     if (count_ == 0) return;
+    open(count_);
     Place& place = places_[head_ % places_.size()];
     std::uint32_t rows = static_cast<std::uint32_t>(std::min(batch_, count_));
     const auto wait = [&] {

@@ -71,10 +71,11 @@ def make(
         batch_size: How many results make a batch; fewer than ``num_envs`` is async mode.
         num_threads: Threads that step native envs, the calling one counted where it helps;
             ``min(batch_size, cores)`` by default.
-        num_workers: For worker processes.
+        num_workers: Processes that step envs; ``min(num_envs, cores)`` by default.
         seed: Env i is seeded with ``seed + i``; or a list, one an env.
-        backend: ``"thread"`` (native envs on threads), ``"inline"`` (all in the calling thread) or
-            ``"auto"``: threads for native envs, inline for Python ones.
+        backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
+            (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
+            or in the calling thread where the first batches show that to be faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``.
         max_episode_steps: The time limit of an episode; the env's own by default.
         max_num_players: Rows that an env of many players may fill.

@@ -237,8 +237,9 @@ class Ledger:
         stepped = sent.order is not None and seat.phase == _LIVE
         if shown is not None and shown != (0.0, False, True):
             # A good step that ended its episode, and then the reset failed: reward and end stand.
+            ended = stepped and sent.order in (Order.END, Order.END_BADLY) and self._autoreset == "same_step"
             self._check(
-                stepped and self._autoreset == "same_step" and shown == (float(sent.serial), True, False),
+                ended and shown == (float(sent.serial), True, False),
                 env_id,
                 seat,
                 f"an abnormal row with (reward, terminated, truncated) {shown}",

@@ -103,7 +103,7 @@ class InlinePool(PythonPool):
         for env_id, env in enumerate(self._envs):
             try:
                 env.close()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 errors.append(_failure(env_id, "close", error))
         if errors:
             raise EnvError.gather(errors)
@@ -118,5 +118,5 @@ def _finish(finish: RowFinisher, result: Any, notes: Sequence[Any], faults: Sequ
     return finish(result, [Note(*note) for note in notes], [Fault.read(fault) for fault in faults])
 
 
-def _failure(env_id: int, phase: str, error: Exception) -> EnvError:
+def _failure(env_id: int, phase: str, error: BaseException) -> EnvError:
     return Fault(env_id, phase, 0, 0, 1, "").caused_by(error).error()

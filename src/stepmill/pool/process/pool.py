@@ -265,7 +265,7 @@ class ProcessPool(PythonPool):
     def stats(self) -> dict[str, Any]:
         out = self._core.stats()
         for worker in out["workers"]:
-            worker["memory_bytes"] = _memory(worker["pid"])
+            worker["memory_bytes"] = 0 if worker["pid"] is None else _memory(worker["pid"])
         return out
 
     # ---- ending ------------------------------------------------------------------------------

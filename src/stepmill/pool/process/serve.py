@@ -75,7 +75,7 @@ def serve(
         set_current_env(functools.partial(int, env_id))
         try:
             env.close()
-        except Exception as error:
+        except BaseException as error:  # whatever it is, the other envs are to be closed too
             failed.append((env_id, describe(error)))
     return failed
 

@@ -98,9 +98,9 @@ def _work(context: Context) -> int:
         _close_quietly(envs)
         return 0
     except _Failed as failure:
+        _close_quietly(envs)  # first: the caller kills us when it is told
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
-        _close_quietly(envs)
         return 1
     failed = serve(wire, context.worker_id, source, envs, context.first_env, attachment, fds, set_current_env)
     with contextlib.suppress(WireClosed):

@@ -1,0 +1,527 @@
+// A worker is killed, stopped or held at every point of the protocol in turn, and everything else must go on
+// as if nothing had happened: every action has one row, the rows of others are right, and those of the victim
+// are right or say that they are not.
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+
+#include "tests/check.h"
+#include "tests/process_driver.h"
+
+namespace stepmill {
+namespace {
+
+using test::Board;
+using test::Ids;
+using test::Ledger;
+using test::ProcessDriverOptions;
+using test::Processes;
+using test::Trap;
+
+// ---- the points ----------------------------------------------------------------------------------
+
+struct Point {
+  const char* name;
+  bool in_sync, in_async, in_same_step, in_call;  // where it is passed
+  bool stands;  // the row, or the answer, is whole by then: it counts
+};
+
+constexpr Point kPoints[] = {
+    {"before running", true, true, true, true, false},
+    {"running", true, true, true, true, false},
+    {"end kept", false, false, true, false, false},
+    {"before writing", true, true, true, true, false},
+    {"writing", true, true, true, true, false},
+    {"taken", false, true, false, false, false},
+    {"claimed", false, true, false, false, false},
+    {"copied", true, true, true, false, false},
+    {"reported", true, true, true, false, false},
+    {"done", true, true, true, false, true},
+    {"counted", true, true, true, false, true},
+    {"committed", true, true, true, false, true},
+    {"rest", true, true, true, false, true},
+    {"call at rest", false, false, false, true, true},
+};
+
+std::set<std::string> known_points() {
+  std::set<std::string> out;
+  for (const Point& point : kPoints) out.insert(point.name);
+  return out;
+}
+
+TEST(the_list_has_every_point_in_the_sources) {
+  std::set<std::string> found;
+  const std::regex use("STEPMILL_KILL_POINT\\(\"([^\"]*)\"\\)");
+  for (const auto& entry : std::filesystem::directory_iterator(STEPMILL_CORE_FOLDER)) {
+    std::ifstream file(entry.path());
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (std::sregex_iterator at(text.begin(), text.end(), use), end; at != end; ++at) found.insert((*at)[1]);
+  }
+  for (const std::string& name : found) {
+    if (known_points().contains(name)) continue;
+    test::fail_check(__FILE__, __LINE__, "a kill point that no test kills at: " + name);
+  }
+  CHECK((found == known_points()) == true);
+}
+
+// ---- modes ---------------------------------------------------------------------------------------
+
+constexpr std::int32_t kEnvs = 7, kWorkers = 3, kVictim = 1;
+
+struct Mode {
+  const char* name;
+  std::int32_t batch_size;
+  sm_autoreset autoreset;
+  bool gathers;  // now and then chosen envs are reset
+  bool Point::*passes;
+};
+
+constexpr Mode kModes[] = {
+    {"sync", kEnvs, SM_NEXT_STEP, false, &Point::in_sync},
+    {"async", 3, SM_NEXT_STEP, false, &Point::in_async},
+    {"async with gathers", 3, SM_NEXT_STEP, true, &Point::in_async},
+    {"sync, same step", kEnvs, SM_SAME_STEP, false, &Point::in_same_step},
+};
+
+ProcessDriverOptions options_for(const Mode& mode, bool keep_last = false) {
+  ProcessDriverOptions options;
+  options.num_envs = kEnvs;
+  options.batch_size = mode.batch_size;
+  options.num_workers = kWorkers;
+  options.work = 20;
+  options.autoreset = mode.autoreset;
+  options.keep_last_observation = keep_last;
+  return options;
+}
+
+void play_a_batch(Ledger& ledger, const Mode& mode) {
+  if (mode.gathers && ledger.random() % 4 == 0 && !ledger.idle().empty()) {
+    Ids some = ledger.idle();
+    std::shuffle(some.begin(), some.end(), ledger.random);
+    some.resize(1 + ledger.random() % some.size());
+    ledger.send_reset(some, true);
+    ledger.receive();
+  }
+  ledger.send_any(false, true);
+  ledger.receive();
+}
+
+// Says in which case a hang happened.
+class Case {
+ public:
+  explicit Case(std::string what) : what_(std::move(what)), before_(test::failed_checks), test_(test::running_test) {
+    test::running_test = what_.c_str();
+  }
+  ~Case() {
+    test::running_test = test_;
+    if (test::failed_checks != before_) std::cerr << "  in: " << what_ << "\n";
+  }
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+ private:
+  const std::string what_;
+  const int before_;
+  const char* const test_;
+};
+
+std::string what(const Point& point, const Mode& mode, int pass) {
+  return std::string(mode.name) + ", pass " + std::to_string(pass) + " of '" + point.name + "'";
+}
+
+TEST(a_good_run_passes_every_point) {
+  std::set<std::string> passed;
+  for (const Mode& mode : kModes) {
+    Processes p(options_for(mode));
+    Ledger ledger(p);
+    for (int i = 0; i < 30; ++i) play_a_batch(ledger, mode);
+    ledger.drain();
+    for (std::int32_t env = 0; env < kEnvs; ++env) p.call(env, "hello");
+    for (std::uint32_t i = 0; i < p.board().name_count; ++i) passed.insert(p.board().names[i]);
+  }
+  CHECK((passed == known_points()) == true);
+}
+
+// ---- killed at a point ---------------------------------------------------------------------------
+
+void kill_while_acting(const Point& point, const Mode& mode, int pass) {
+  const Case here(what(point, mode, pass));
+  Processes p(options_for(mode, pass == 2));
+  Ledger ledger(p, static_cast<std::uint32_t>(pass));
+  ledger.excuse(kVictim);
+  Trap& trap = p.board().arm(Trap::kKill, kVictim, point.name, pass);
+  for (int i = 0; i < 300 && trap.reached == 0; ++i) play_a_batch(ledger, mode);
+  CHECK(trap.reached == 1u);
+  for (int i = 0; i < 50; ++i) play_a_batch(ledger, mode);
+  ledger.drain();
+  for (std::int32_t env = 0; env < kEnvs; ++env) {
+    if (p.worker_of(env) != kVictim)
+      CHECK(ledger.lost(env) == 0);
+    else if (mode.gathers)
+      CHECK(ledger.lost(env) <= 1);  // a reset finds a new env, and loses nothing
+    else
+      CHECK(ledger.lost(env) == 1);
+  }
+  if (trap.env >= 0) CHECK(ledger.rows_before(trap.env) == trap.row + point.stands);
+  CHECK(p.restarts(kVictim) == 1u);
+  CHECK(p.codes() == std::vector<int>{-SIGKILL});
+}
+
+TEST(a_worker_killed_at_any_point_loses_no_action_and_harms_no_other) {
+  for (const Mode& mode : kModes)
+    for (const Point& point : kPoints)
+      for (int pass = 1; pass <= 3; ++pass)
+        if (point.*mode.passes) kill_while_acting(point, mode, pass);
+}
+
+// A call is answered, or says why not; rows that wait to be received meanwhile stand.
+void kill_in_a_call(const Point& point, int pass, bool rows_wait) {
+  const Mode& mode = kModes[rows_wait];
+  const Case here(what(point, mode, pass) + " of a call" + (rows_wait ? " while rows wait" : ""));
+  Processes p(options_for(mode));
+  Ledger ledger(p);
+  ledger.excuse(kVictim);
+  for (int i = 0; i < 3; ++i) play_a_batch(ledger, mode);
+  ledger.drain();
+  if (rows_wait) {
+    ledger.send_any(false, false);
+    for (std::int32_t env = 0; env < kEnvs; ++env) p.await_rest(env);
+  }
+  Trap& trap = p.board().arm(Trap::kKill, kVictim, point.name, pass);
+  const Ids envs = p.envs_of(kVictim);
+  int calls = 0;
+  while (calls < 10) {
+    const std::int32_t env = envs[static_cast<std::size_t>(calls) % envs.size()];
+    const auto [answer, fault] = p.call(env, "how are you");
+    calls += 1;
+    if (fault) {
+      CHECK(fault->env == env);
+      CHECK(fault->phase == SM_IN_CALL);
+      CHECK(fault->kind == Fault::kDied);
+      CHECK(answer == "");
+      break;
+    }
+    CHECK(answer == test::answer_to("how are you", env, 1));
+  }
+  CHECK(trap.reached == 1u);
+  // Where the answer was whole it stands, and the call after it is the first to fail.
+  CHECK(calls == pass + point.stands);
+  for (std::int32_t env = 0; env < kEnvs; ++env)
+    if (p.worker_of(env) != kVictim) CHECK(p.call(env, "and you").first == test::answer_to("and you", env, 1));
+  if (rows_wait) {
+    int rows = 0;
+    while (p.pool->in_flight_count() != 0)
+      for (const auto& result : ledger.receive()) {
+        CHECK(!result.fault);
+        ++rows;
+      }
+    CHECK(rows == kEnvs);
+  }
+  for (int i = 0; i < 20; ++i) play_a_batch(ledger, mode);
+  ledger.drain();
+  for (std::int32_t env = 0; env < kEnvs; ++env) {
+    CHECK(ledger.lost(env) == (p.worker_of(env) == kVictim ? 1 : 0));
+    const std::uint32_t life = p.worker_of(env) == kVictim ? 2 : 1;
+    CHECK(p.call(env, "still there").first == test::answer_to("still there", env, life));
+  }
+}
+
+TEST(a_worker_killed_in_a_call_leaves_the_caller_an_answer) {
+  for (const bool rows_wait : {false, true})
+    for (const Point& point : kPoints)
+      for (int pass = 1; pass <= 3; ++pass)
+        if (point.in_call) kill_in_a_call(point, pass, rows_wait);
+}
+
+// ---- rows that are whole and perhaps not counted -------------------------------------------------
+
+// One env a worker, so that the n-th pass of a point is that of the n-th action.
+ProcessDriverOptions one_env_each(std::int32_t workers, std::int32_t batch_size) {
+  ProcessDriverOptions options;
+  options.num_envs = options.num_workers = workers;
+  options.batch_size = batch_size;
+  return options;
+}
+
+TEST(rows_that_nobody_counted_are_received) {
+  for (const std::int32_t batch_size : {3, 2})
+    for (const char* point : {"done", "counted", "committed"}) {
+      const Case here(std::string(point) + ", batches of " + std::to_string(batch_size));
+      Processes p(one_env_each(3, batch_size));
+      Ledger ledger(p);
+      ledger.send(test::all_of(3), test::kGoOn);
+      ledger.drain();
+      for (std::int32_t worker = 0; worker < 3; ++worker) {
+        ledger.excuse(worker);
+        p.board().arm(Trap::kKill, worker, point);
+      }
+      ledger.send(test::all_of(3), test::kTerminate);  // a batch also says that an episode ended
+      while (p.pool->in_flight_count() != 0)
+        for (const auto& result : ledger.receive()) CHECK(!result.fault);
+      for (int i = 0; i < 3; ++i) {
+        ledger.send(test::all_of(3), test::kGoOn);
+        ledger.drain();
+      }
+      for (std::int32_t env = 0; env < 3; ++env) CHECK(ledger.lost(env) == 1);
+    }
+}
+
+TEST(a_batch_in_doubt_waits_for_who_is_alive) {
+  for (const std::int32_t batch_size : {3, 2})
+    for (const char* point : {"done", "counted", "committed"}) {
+      const Case here(std::string(point) + ", batches of " + std::to_string(batch_size));
+      Processes p(one_env_each(3, batch_size));
+      Ledger ledger(p);
+      ledger.send(test::all_of(3), test::kGoOn);
+      ledger.drain();
+      ledger.excuse(0);
+      p.board().arm(Trap::kKill, 0, point);
+      ledger.send({0, 1}, test::kBlock);
+      test::await_word("both stand at the gate", p.board().entered, 2);
+      Trap& other = p.board().arm(Trap::kHold, 1, "copied");
+      p.open_gate();
+      test::await_word("the other writes", other.reached);
+      p.await_loss(0);
+      CHECK(p.pool->ready() == false);
+      Processes::release(other);
+      for (const auto& result : ledger.receive()) CHECK(!result.fault);
+      ledger.send(test::all_of(3), test::kGoOn);
+      ledger.drain();
+    }
+}
+
+char state_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto end = text.rfind(')');
+  return end + 2 < text.size() ? text[end + 2] : '?';
+}
+
+// The last worker of a batch in doubt wakes the caller, wherever it is delayed.
+TEST(a_batch_in_doubt_wakes_the_caller) {
+  for (const char* point : {"reported", "done", "counted", "committed"}) {
+    const Case here(point);
+    Processes p(one_env_each(2, 2));
+    Ledger ledger(p);
+    ledger.send({0, 1}, test::kGoOn);
+    ledger.drain();
+    ledger.excuse(0);
+    p.board().arm(Trap::kKill, 0, "done");
+    Trap& other = p.board().arm(Trap::kHold, 1, point);
+    ledger.send({0, 1}, test::kGoOn);
+    test::await_word("the other is held", other.reached);
+    p.await_loss(0);
+    std::atomic<pid_t> thread{0};
+    std::string hang;
+    std::thread caller([&] {
+      thread = gettid();
+      try {
+        ledger.receive();
+      } catch (const test::Hang& error) {
+        hang = error.what();
+      }
+    });
+    test::until("the caller sleeps",
+                [&] { return thread != 0 && state_of("self/task/" + std::to_string(thread)) == 'S'; });
+    Processes::release(other);
+    caller.join();
+    CHECK(hang == "");
+  }
+}
+
+// A live worker is between the last word on its row and its count while the batch is received by the words: it
+// must not count in the batch that has the buffer next.
+TEST(a_late_count_never_falls_into_the_next_batch) {
+  for (const char* point : {"done", "counted", "committed"}) {
+    const Case here(point);
+    Processes p(one_env_each(2, 2));
+    Ledger ledger(p);
+    ledger.send({0, 1}, test::kGoOn);
+    ledger.drain();
+    ledger.excuse(0);
+    p.board().arm(Trap::kKill, 0, "done");
+    Trap& late = p.board().arm(Trap::kHold, 1, point);
+    ledger.send({0, 1}, test::kGoOn);
+    test::await_word("the other is held", late.reached);
+    p.await_loss(0);
+    Trap& writing = p.board().arm(Trap::kHold, 1, "before writing");
+    if (!p.pool->ready()) {
+      Processes::release(late);
+      ledger.receive();
+      ledger.send({0, 1}, test::kGoOn);
+    } else {
+      ledger.receive();
+      ledger.send({0, 1}, test::kGoOn);
+      Processes::release(late);
+    }
+    test::await_word("the other has not written", writing.reached);
+    CHECK(p.pool->ready() == false);
+    Processes::release(writing);
+    ledger.receive();
+  }
+}
+
+// ---- stopped at a point --------------------------------------------------------------------------
+
+constexpr std::uint64_t kDeadline = 100'000'000;
+
+// With deadlines: whatever a worker was about when it was stopped, nobody waits for it for ever.
+TEST(a_worker_stopped_at_any_point_misses_its_deadline) {
+  for (const std::int32_t batch_size : {2, 1})
+    for (const Point& point : kPoints) {
+      if (!(batch_size == 2 ? point.in_sync : point.in_async)) continue;
+      const Case here(std::string(point.name) + ", batches of " + std::to_string(batch_size));
+      ProcessDriverOptions options = one_env_each(2, batch_size);
+      options.deadlines = {kDeadline, kDeadline};
+      Processes p(options);
+      Ledger ledger(p);
+      for (const std::int32_t worker : {0, 1}) ledger.excuse(worker, 100);  // a busy machine makes anybody late
+      p.board().arm(Trap::kStop, 0, point.name);
+      ledger.send({0}, test::kGoOn);
+      p.await_stop(0);
+      const auto results = ledger.receive();
+      CHECK(results.size() == 1u);
+      CHECK(results[0].lost() == !point.stands);
+      if (results[0].fault) {
+        CHECK(results[0].fault->kind == Fault::kLate);
+        CHECK(results[0].fault->message.find("stopped") != std::string::npos);
+      }
+      for (int i = 0; i < 5; ++i) {
+        ledger.send({0, 1}, test::kGoOn);
+        ledger.drain();
+      }
+      CHECK(p.restarts(0) >= 1u);
+    }
+}
+
+// Everything that a pool and its workers share, but for the times and flags that are only hints.
+std::vector<std::byte> shared_memory(Processes& p) {
+  const std::size_t bytes = p.pool->memory();
+  const auto arena = Arena::attach(p.pool->arena_descriptor());
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{4096}); }
+  };
+  const std::unique_ptr<std::byte, Free> copy(new (std::align_val_t{4096}) std::byte[bytes]);
+  std::memcpy(copy.get(), arena->at(0), bytes);
+  const ProcessPlan plan = p.pool->plan();
+  ProcessTables tables(p.pool->spec(), plan.table, plan.batch_size, plan.process);
+  tables.attach(copy.get() + plan.process_offset);
+  const auto forget = [](auto& thing) { std::memset(static_cast<void*>(&thing), 0, sizeof thing); };
+  for (std::int32_t env = 0; env < p.options.num_envs; ++env) {
+    forget(tables.begun(env));
+    forget(tables.times(env));
+  }
+  for (std::int32_t worker = 0; worker < p.options.num_workers; ++worker) forget(tables.worker(worker));
+  return {copy.get(), copy.get() + bytes};
+}
+
+// The pool cannot kill these, and does not learn that they ended: as if a system call held them.
+TEST(a_worker_that_wakes_after_it_was_given_up_changes_nothing) {
+  for (const std::int32_t batch_size : {2, 1})
+    for (const char* point : {"before running", "running", "before writing"}) {
+      const Case here(std::string(point) + ", batches of " + std::to_string(batch_size));
+      ProcessDriverOptions options = one_env_each(2, batch_size);
+      options.deadlines = {kDeadline, kDeadline};
+      options.immortal = true;
+      Processes p(options);
+      Ledger ledger(p);
+      for (const std::int32_t worker : {0, 1}) ledger.excuse(worker, 100);
+      p.board().arm(Trap::kStop, 0, point);
+      ledger.send({0}, test::kGoOn);
+      p.await_stop(0);
+      const auto old = p.handle(0);
+      CHECK(ledger.receive()[0].lost() == true);
+      const auto play = [&](int rounds) {
+        for (int i = 0; i < rounds; ++i) {
+          ledger.send({0, 1}, test::kGoOn);
+          ledger.drain();
+        }
+      };
+      play(10);
+      const auto asleep = [](int pid) { return state_of(std::to_string(pid)) == 'S'; };
+      test::until("the others sleep", [&] { return asleep(p.pid_of(0)) && asleep(p.pid_of(1)); });
+      const auto before = shared_memory(p);
+      Processes::send(old, SIGCONT);
+      test::until("the old one found nothing to do", [&] { return asleep(old.pid); });
+      CHECK((shared_memory(p) == before) == true);
+      play(1);  // they sleep on one bell now: slow, but right
+      Processes::send(old, SIGKILL);
+      Processes::let_see_the_end(old);
+      play(10);
+    }
+}
+
+// While a row is being written it is its writer's: nobody answers for it before the writer is seen to end.
+TEST(a_row_that_is_being_written_is_left_alone_until_its_writer_ended) {
+  for (const std::int32_t batch_size : {2, 1})
+    for (const char* point : {"writing", "copied", "reported", "done"})
+      for (const bool dies : {false, true}) {
+        const Case here(std::string(point) + ", batches of " + std::to_string(batch_size) + (dies ? ", dies" : ""));
+        ProcessDriverOptions options = one_env_each(2, batch_size);
+        options.deadlines = {kDeadline, kDeadline};
+        options.immortal = true;
+        Processes p(options);
+        Ledger ledger(p);
+        for (const std::int32_t worker : {0, 1}) ledger.excuse(worker, 100);
+        p.board().arm(Trap::kStop, 0, point);
+        ledger.send({0}, test::kGoOn);
+        p.await_stop(0);
+        p.await_loss(0);  // given up by the pool, not ended
+        CHECK(p.pool->ready() == false);
+        const auto old = p.handle(0);
+        Processes::send(old, dies ? SIGKILL : SIGCONT);
+        if (dies) Processes::let_see_the_end(old);
+        const auto results = ledger.receive();
+        CHECK(results[0].lost() == (dies && std::string(point) != "done"));
+        if (!dies) {
+          Processes::send(old, SIGKILL);
+          Processes::let_see_the_end(old);
+        }
+        for (int i = 0; i < 5; ++i) {
+          ledger.send({0, 1}, test::kGoOn);
+          ledger.drain();
+        }
+      }
+}
+
+// ---- the reset after an end ----------------------------------------------------------------------
+
+TEST(an_end_stands_when_its_worker_dies_in_the_reset_after_it) {
+  for (const bool keep_last : {false, true}) {
+    ProcessDriverOptions options = one_env_each(2, 2);
+    options.autoreset = SM_SAME_STEP;
+    options.keep_last_observation = keep_last;
+    Processes p(options);
+    Ledger ledger(p);
+    for (int i = 0; i < 3; ++i) {
+      ledger.send({0, 1}, test::kGoOn);
+      ledger.receive();
+    }
+    ledger.excuse(0);
+    ledger.send({0, 1}, test::kEndThenBlockInReset);
+    test::await_word("both stand in their reset", p.board().entered, 2);
+    p.kill_and_await(0);
+    p.open_gate();
+    p.wait();
+    const Batch batch = p.recv();
+    const sm_columns& c = batch.buffer->columns.c;
+    CHECK(batch.any_ended == true);
+    for (const std::int32_t row : {0, 1}) {
+      CHECK(c.ended[row] == 1);
+      CHECK(c.terminated[row] == 1);
+      CHECK(c.truncated[row] == 0);
+      CHECK(c.episode_length[row] == 3);
+      CHECK(static_cast<double*>(c.reward)[row] != 0.0);
+    }
+    CHECK(p.faults.size() == 1u);
+    CHECK(p.faults[0].env == 0);
+    CHECK(p.faults[0].phase == SM_IN_RESET);
+    Processes::drop(batch);
+  }
+}
+
+}  // namespace
+}  // namespace stepmill
