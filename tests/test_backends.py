@@ -21,14 +21,15 @@ from backend_envs import (
     Backend,
     WildEnv,
     assert_same,
+    attempt,
     play,
     play_async,
 )
 from envs import CountingEnv, DiscountEnv
-from probes import MODES, VIEWS
+from probes import MODES, VIEWS, in_thread
 
 import stepmill
-from stepmill.errors import ConfigError
+from stepmill.errors import ConcurrentUseError, ConfigError
 
 on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
 in_every_mode_and_view = pytest.mark.parametrize(
@@ -368,6 +369,64 @@ def test_after_an_end_autoreset_goes_on_as_inline(backend: Backend) -> None:
 
     for mode in MODES[:2]:
         assert_same(run(backend, mode), run(INLINE, mode))
+
+
+# ---- what envs give that they should not ---------------------------------------------------------
+
+
+class OddEnv(CountingEnv):
+    """Ends a step with whatever ``spoil`` makes of it."""
+
+    def __init__(self, spoil: Callable[..., Any]) -> None:
+        super().__init__()
+        self._spoil = spoil
+
+    def step(self, action: int) -> Any:
+        return self._spoil(*super().step(action))
+
+
+ODD: dict[str, Callable[..., Any]] = {
+    "four values": lambda obs, reward, end, cut, info: (obs, reward, end, info),
+    "a list": lambda *values: [*values],
+    "nothing": lambda *values: None,
+    "a reward of nothing": lambda obs, reward, *rest: (obs, None, *rest),
+    "a reward in text": lambda obs, reward, *rest: (obs, "1", *rest),
+    "a reward in an array": lambda obs, reward, *rest: (obs, np.array([1.5]), *rest),
+    "a reward that is nan": lambda obs, reward, *rest: (obs, np.nan, *rest),
+    "an end in an array": lambda obs, reward, end, *rest: (obs, reward, np.array([True, False]), *rest),
+    "an end of nothing": lambda obs, reward, end, cut, info: (obs, reward, None, 1, info),
+    "an info of nothing": lambda obs, reward, end, cut, info: (obs, reward, end, cut, None),
+    "an info that is a list": lambda obs, reward, end, cut, info: (obs, reward, end, cut, [1]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_results_are_taken_or_refused_as_inline_does(name: str) -> None:
+    def run(where: Backend) -> list[Any]:
+        with where.make(OddEnv, num_envs=3, spoil=ODD[name]) as pool:
+            return [pool.reset(), *(attempt(lambda: pool.step([1] * 3)) for _ in range(3)), pool.reset()]
+
+    assert_same(run(TWO), run(INLINE))
+
+
+def test_two_threads_never_share_a_step() -> None:
+    """One of them is refused, and what the other gets is whole."""
+    done, refused = [], []
+    with TWO.make(CountingEnv, num_envs=4) as pool:
+        pool.reset()
+
+        def work() -> None:
+            for _ in range(100):
+                try:
+                    done.append(pool.step([0] * 4)[0].ravel().tolist())
+                except ConcurrentUseError as error:
+                    refused.append(error)
+
+        threads = [in_thread(work) for _ in range(3)]
+        for thread in threads:
+            thread.join()
+        assert len(done) + len(refused) == 300
+        assert sorted(done) == [[float(i)] * 4 for i in range(1, len(done) + 1)]
 
 
 # ---- how many ------------------------------------------------------------------------------------

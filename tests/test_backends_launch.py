@@ -361,6 +361,29 @@ with stepmill.make(Mine, num_envs=3, backend="process") as pool:
     assert out == ["begun", "True", "0", "0"]
 
 
+def test_an_env_may_make_a_pool_of_its_own(tmp_path: Path) -> None:
+    out = run_file(
+        tmp_path,
+        BEGIN
+        + """
+class Nested(Mine):
+    def __init__(self):
+        super().__init__()
+        self.inner = stepmill.make(CountingEnv, num_envs=2, backend="process", num_workers=2)
+        self.inner.reset()
+
+    def step(self, action):
+        return *super().step(action)[:4], {"inner": self.inner.step([0, 0])[0]}
+
+    def close(self):
+        self.inner.close()
+
+print(same_as_inline(Nested))
+""",
+    )
+    assert out == ["begun", "True"]
+
+
 def test_nothing_is_left_of_a_program_that_does_not_close_its_pools(tmp_path: Path) -> None:
     out = run_file(
         tmp_path,

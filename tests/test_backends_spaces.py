@@ -48,6 +48,8 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "Discrete": spaces.Discrete(5),
     "Discrete from -2": spaces.Discrete(5, start=-2),
     "Discrete of one": spaces.Discrete(1, start=7),
+    "Discrete int32": spaces.Discrete(3, dtype=np.int32),
+    "Discrete of many": spaces.Discrete(2**62),
     "MultiDiscrete": spaces.MultiDiscrete([3, 4, 5]),
     "MultiDiscrete 2-d from": spaces.MultiDiscrete([[3, 4], [5, 6]], start=[[1, -2], [0, 7]]),
     "MultiDiscrete int8": spaces.MultiDiscrete([3, 4], dtype=np.int8),
@@ -56,6 +58,9 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "Dict": spaces.Dict({"b": spaces.Discrete(3), "a": BOX2}),
     "Tuple": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(-1, 1, (2, 2), np.float64)]),
     "Tuple of one": spaces.Tuple([BOX2]),
+    "Tuple of none": spaces.Tuple(()),
+    "Dict of none": spaces.Dict({}),
+    "Dict with a Tuple of none": spaces.Dict({"a": spaces.Tuple(()), "b": spaces.Discrete(2)}),
     "hybrid Tuple": spaces.Tuple(HYBRID),
     "hybrid Dict": spaces.Dict({"kind": HYBRID[0], "amount": HYBRID[1]}),
     "Dict of hybrids": spaces.Dict({"one": spaces.Tuple(HYBRID), "two": spaces.Dict({"x": spaces.Tuple(HYBRID)})}),
@@ -66,6 +71,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "Graph": spaces.Graph(BOX2, spaces.Discrete(4)),
     "Graph without edges": spaces.Graph(BOX2, None),
     "OneOf": spaces.OneOf([spaces.Discrete(2), BOX2]),
+    "OneOf with a Dict": spaces.OneOf([spaces.Dict({"a": spaces.Discrete(2)}), spaces.Text(3)]),
     "arrays and objects": spaces.Dict(
         {
             "text": spaces.Text(4),

@@ -226,10 +226,10 @@ nb::object PoolObject::finish(bool is_reset) {
   Batch batch = pool_->take_batch(faults_);
   const sm_columns& c = batch.buffer->columns.c;
   if (pool_->is_async()) last_ids_.assign(c.env_id, c.env_id + batch.rows);
-  batches_ += 1;
-  steps_ += static_cast<std::uint64_t>(batch.rows);
+  counts_.batches += 1;
+  counts_.steps += static_cast<std::uint64_t>(batch.rows);
   if (batch.any_ended)
-    for (std::int32_t row = 0; row < batch.rows; ++row) episodes_ += c.ended[row];
+    for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += c.ended[row];
   nb::list notes = collect_notes(batch);
   nb::object result = is_reset ? output_->reset_result(std::move(batch), faults_)
                                : output_->step_result(std::move(batch), faults_);
@@ -408,11 +408,11 @@ void PoolObject::stop(bool interruptible) {
 
 nb::object PoolObject::stats() const {
   nb::dict out;
-  out["batches"] = batches_;
-  out["steps"] = steps_;
-  out["episodes"] = episodes_;
-  const double age = std::chrono::duration<double>(Clock::now() - made_).count();
-  out["steps_per_second"] = age > 0.0 ? static_cast<double>(steps_) / age : 0.0;
+  out["batches"] = counts_.batches;
+  out["steps"] = counts_.steps;
+  out["episodes"] = counts_.episodes;
+  const double age = std::chrono::duration<double>(Clock::now() - counts_.since).count();
+  out["steps_per_second"] = age > 0.0 ? static_cast<double>(counts_.steps) / age : 0.0;
   if (processes_) {
     nb::list workers;
     std::uint32_t restarts = 0;
@@ -458,21 +458,32 @@ nb::object PoolObject::stats() const {
 
 nb::object PoolObject::export_states() {
   const auto count = static_cast<std::size_t>(pool_->num_envs());
-  std::vector<std::byte> out(count * (sizeof(sm_env_state) + sizeof(sm_reset_request)));
-  std::memcpy(out.data(), &pool_->table().state(0), count * sizeof(sm_env_state));
-  std::memcpy(out.data() + count * sizeof(sm_env_state), &pool_->table().reset_request(0),
-              count * sizeof(sm_reset_request));
+  std::vector<std::byte> out(state_bytes());
+  std::byte* to = out.data();
+  const auto put = [&](const void* from, std::size_t bytes) { to = std::copy_n(static_cast<const std::byte*>(from), bytes, to); };
+  put(&counts_, sizeof counts_);
+  put(&pool_->table().state(0), count * sizeof(sm_env_state));
+  put(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
   return to_bytes(out);
+}
+
+std::size_t PoolObject::state_bytes() const {
+  return sizeof counts_ + static_cast<std::size_t>(pool_->num_envs()) * (sizeof(sm_env_state) + sizeof(sm_reset_request));
 }
 
 void PoolObject::import_states(nb::handle states, nb::handle observations) {
   const auto count = static_cast<std::size_t>(pool_->num_envs());
   const auto bytes = bytes_of(states);
-  if (bytes.size() != count * (sizeof(sm_env_state) + sizeof(sm_reset_request)))
+  if (bytes.size() != state_bytes())
     throw std::invalid_argument("import_states: these are the states of another pool");
-  std::memcpy(&pool_->table().state(0), bytes.data(), count * sizeof(sm_env_state));
-  std::memcpy(&pool_->table().reset_request(0), bytes.data() + count * sizeof(sm_env_state),
-              count * sizeof(sm_reset_request));
+  const std::byte* from = bytes.data();
+  const auto take = [&](void* to, std::size_t size) {
+    std::memcpy(to, from, size);
+    from += size;
+  };
+  take(&counts_, sizeof counts_);
+  take(&pool_->table().state(0), count * sizeof(sm_env_state));
+  take(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
   const sm_shared& shared = pool_->table().shared();
   for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
     nb::object observation = observations[env];

@@ -104,6 +104,7 @@ class PoolObject {
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   void attend();
+  std::size_t state_bytes() const;
   void wait_for(std::int32_t env);
   void settle_calls(std::span<const std::int32_t> envs);
   nanobind::object finish(bool is_reset);
@@ -125,8 +126,10 @@ class PoolObject {
   std::vector<std::int32_t> abandoned_;  // envs whose answer to a call nobody waited for: Ctrl-C
   std::vector<Fault> faults_;
   std::uint32_t generation_;
-  std::uint64_t batches_ = 0, steps_ = 0, episodes_ = 0;
-  Clock::time_point made_ = Clock::now();
+  struct {
+    std::uint64_t batches = 0, steps = 0, episodes = 0;
+    Clock::time_point since = Clock::now();
+  } counts_;
   bool closed_ = false;
   // The thread that is inside a method, 0 when none is: a second call is refused, also one from the same
   // thread (by an env or a signal handler that the pool runs).

@@ -103,6 +103,7 @@ auto PythonEnv::attempt(const char* phase, F body) {
 void PythonEnv::keep_failure() {
   nb::object error = take_exception();
   const std::string text = text_of_exception(error);
+  ending_ = false;
   note_ = Note{};
   note_.phase = phase_;
   if (last_objects_.is_valid()) note_.objects = last_objects_;

@@ -52,6 +52,7 @@ std::shared_ptr<Arena> Arena::create(Kind kind) {
   if (shared) {
     arena->descriptor_ = memfd_create("stepmill", MFD_CLOEXEC);
     if (arena->descriptor_ < 0) fail("memfd_create");
+    arena->shared_ = true;
   }
   // Addresses are cheap, but a limit on the address space (RLIMIT_AS, a sanitizer) may forbid the
   // most; then the caller's own memory, further pools and an attached copy need some too.
@@ -76,6 +77,7 @@ std::shared_ptr<Arena> Arena::attach(int descriptor) {
   if (fstat(descriptor, &status) != 0) fail("fstat");
   arena->descriptor_ = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (arena->descriptor_ < 0) fail("duplicating the arena's descriptor");
+  arena->shared_ = true;
   const auto size = static_cast<std::size_t>(status.st_size);
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                     arena->descriptor_, 0);
@@ -93,7 +95,12 @@ void Arena::shrink_to(std::size_t size) {
 
 Arena::~Arena() {
   if (base_) munmap(base_, reserved_);
+  seal();
+}
+
+void Arena::seal() {
   if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
 }
 
 std::size_t Arena::grow(std::size_t bytes, std::size_t alignment) {
@@ -117,7 +124,9 @@ void Arena::punch(std::size_t offset, std::size_t bytes) {
   const std::size_t to = (offset + bytes) / page_size() * page_size();
   if (to <= from) return;
   // Both only return memory early; a kernel that refuses loses nothing but that.
-  if (shared())
+  if (shared() && descriptor_ < 0)
+    (void)madvise(base_ + from, to - from, MADV_REMOVE);
+  else if (shared())
     (void)fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     static_cast<off_t>(from), static_cast<off_t>(to - from));
   else
@@ -139,7 +148,8 @@ bool Arena::make_private(std::size_t offset, std::size_t bytes) {
 }
 
 bool Arena::make_shared(std::size_t offset, std::size_t bytes) {
-  return mmap(base_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor_,
+  return descriptor_ >= 0 &&
+         mmap(base_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor_,
               static_cast<off_t>(offset)) != MAP_FAILED;
 }
 

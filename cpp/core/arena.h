@@ -37,9 +37,12 @@ class Arena {
   bool make_private(std::size_t offset, std::size_t bytes);
   bool make_shared(std::size_t offset, std::size_t bytes);
 
+  // Closes the descriptor of a shared arena that nobody else needs any more. What is mapped stays.
+  void seal();
+
   std::byte* at(std::size_t offset) const { return base_ + offset; }
   std::size_t used() const { return used_; }
-  bool shared() const { return descriptor_ >= 0; }
+  bool shared() const { return shared_; }
   int descriptor() const { return descriptor_; }
 
  private:
@@ -51,6 +54,7 @@ class Arena {
   std::size_t committed_ = 0;  // whole pages, usable
   std::size_t used_ = 0;
   int descriptor_ = -1;
+  bool shared_ = false;
 };
 
 }  // namespace stepmill

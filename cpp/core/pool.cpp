@@ -28,6 +28,7 @@ Pool::~Pool() {
   if (assigned_buffer_) gather_store_->release(assigned_buffer_);
   store_->close();
   gather_store_->close();
+  arena_->seal();
 }
 
 // ---- sending -----------------------------------------------------------------------------------

@@ -120,9 +120,11 @@ void ProcessPool::read_obituaries() {
     if (one[0] >= process_.num_workers) continue;
     Crew& crew = crews_[static_cast<std::size_t>(one[0])];
     const auto number = static_cast<std::uint32_t>(one[1]) & 0xffffff;
-    if (crew.life.number == number) crew.life.code = one[2];
+    bool known = crew.life.number == number;
+    if (known) crew.life.code = one[2];
     for (Life& life : crew.leaving)
-      if (life.number == number) life.code = one[2];
+      if (life.number == number) life.code = one[2], known = true;
+    if (!known && number >= (crew.next & 0xffffff)) early_[{one[0], number}] = one[2];
   }
 }
 

@@ -104,6 +104,8 @@ void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid,
   {
     const Lock lock(mutex_);
     Crew& crew = crews_[static_cast<std::size_t>(worker)];
+    if (const auto known = early_.find({worker, life.number}); known != early_.end()) life.code = known->second;
+    std::erase_if(early_, [&](const auto& one) { return one.first.first == worker; });
     crew.life = std::move(life);
     crew.next = incarnation + 1;
     crew.wanted = false;

@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -197,6 +198,7 @@ class ProcessPool final : public Pool {
   std::vector<Fault> faults_;
   bool stopping_ = false, quit_ = false;
   bool parent_writes_ = true;  // the obituaries
+  std::map<std::pair<std::int32_t, std::uint32_t>, int> early_;  // obituaries of lives not yet admitted
 
   std::atomic<bool> attention_{false};
   const int obituaries_, event_;

@@ -590,11 +590,11 @@ class Ledger {
 
   // ---- sending ----
 
-  void send(const Ids& envs, std::int64_t order) {
+  void send(Ids envs, std::int64_t order) {
     for (const std::int32_t env : envs) give(env, order);
     p_.pool->send(envs, false, false);
   }
-  void send_reset(const Ids& envs, bool gather, bool seeded = true) {
+  void send_reset(Ids envs, bool gather, bool seeded = true) {
     for (const std::int32_t env : envs) {
       if (seeded) {
         const std::uint64_t value = random();

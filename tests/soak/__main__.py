@@ -16,25 +16,42 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from soak.chaos import Chaos
+from soak.env import Order
 from soak.lane import Lane
 from soak.ledger import Counts
-from soak.memory import PARENT_MB, WORKERS_MB, Memory, growth
+from soak.memory import PARENT_MB, PROCESS_MB, Memory, growth
 from soak.processes import children, descendants, describe, descriptors, threads
 from soak.shapes import shapes
 
 # A lane that did not come back from one call for so long hangs. The longest that is allowed: a template was stopped,
 # which the pool bears for 10 s, kills it in 5 s more, and starts another, all on a machine under load.
 HANG_S = 60.0
-_ROUND_S = 60.0  # of the pools of all shapes, in a run of minutes
-_LEAST_ROUNDS = 3
+_ROUND_S = 60.0  # for pools of all shapes, in a run of minutes
+
+# What is told of the orders that the envs were given.
+ORDERS = {
+    Order.END_BADLY: "resets that raise",
+    Order.RAISE: "steps that raise",
+    Order.RAISE_ODDLY: "steps that raise what cannot be pickled",
+    Order.SYS_EXIT: "steps that call sys.exit",
+    Order.EXIT: "steps that call os._exit",
+    Order.SEGFAULT: "steps that segfault",
+    Order.ABORT: "steps that abort",
+    Order.STALL: "steps that wait for ever",
+    Order.SPIN: "steps that compute for ever",
+    Order.LINGER: "steps that take long",
+    Order.BULK: "infos of up to 300 kB",
+}
 
 
 @dataclass(frozen=True)
@@ -50,14 +67,29 @@ class Holdings:
         return cls(descriptors(), threads(), len(children(os.getpid())))
 
 
+def positive(kind: type) -> Callable[[str], Any]:
+    def number(text: str) -> Any:
+        value = kind(text)
+        if value <= 0:
+            raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+        return value
+
+    number.__name__ = kind.__name__  # for the message where ``text`` is no number at all
+    return number
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300.0, help="at least so long (default: %(default)g)")
-    parser.add_argument("--kills", type=int, default=500, help="at least so many SIGKILLs (default: %(default)d)")
+    parser.add_argument(
+        "--seconds", type=positive(float), default=300.0, help="at least so long (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--kills", type=positive(int), default=500, help="at least so many SIGKILLs (default: %(default)d)"
+    )
     parser.add_argument("--seed", type=int, help="of all choices (default: a new one; instants differ in any case)")
-    parser.add_argument("--envs", type=int, help="in every pool (default: 6 to 32)")
-    parser.add_argument("--workers", type=int, help="in every pool (default: 2 to 4)")
-    parser.add_argument("--batch", type=int, help="of the async pools (default: 1 to 16)")
+    parser.add_argument("--envs", type=positive(int), help="in every pool (default: 6 to 32)")
+    parser.add_argument("--workers", type=positive(int), help="in every pool (default: 2 to 4)")
+    parser.add_argument("--batch", type=positive(int), help="of the async pools (default: 1 to 16)")
     return parser.parse_args(arguments)
 
 
@@ -84,8 +116,7 @@ class Soak:
         self._console = console
         rng = random.Random(seed)
         sync, asynchronous = shapes(options.envs, options.workers, options.batch)
-        rounds = max(round(options.seconds / _ROUND_S), _LEAST_ROUNDS)
-        self._round_s = options.seconds / rounds
+        self._round_s = options.seconds / max(round(options.seconds / _ROUND_S), 1)
         kill_rate = 1.1 * options.kills / options.seconds
         self._lanes = [
             Lane(
@@ -131,7 +162,7 @@ class Soak:
             now = time.monotonic()
             self._look_for_hangs(now)
             if now >= sample_at:
-                self._memory.sample(int((now - self._began) / self._round_s))
+                self._memory.sample(min(lane.rounds for lane in self._lanes))
                 sample_at = now + min(self._round_s / 40, 1.0)
             if now >= progress_at:
                 self._show_progress(now)
@@ -180,10 +211,7 @@ class Soak:
     # ---- when it is over -----------------------------------------------------------------------------
 
     def _counts(self) -> Counts:
-        total = Counts()
-        for lane in self._lanes:
-            total.add(lane.counts)
-        return total
+        return sum((lane.counts for lane in self._lanes), Counts())
 
     def _restarts(self) -> int:
         return sum(lane.restarts for lane in self._lanes)
@@ -212,35 +240,37 @@ class Soak:
         ]
 
     def report(self) -> None:
+        """What was done, and what came of it."""
         counts = self._counts()
-        events = self._chaos.events + sum((lane.events for lane in self._lanes), Counter())
-        parent, workers = self._memory.parent, self._memory.workers
-        bad = {name: count for name, count in counts.orders.items() if name not in ("STEP", "END", "BULK", "LINGER")}
-        arenas = ", ".join(f"{lane.arena / 1e6:.1f} MB" for lane in self._lanes)
-        self._table("What was done to them", [*sorted(events.items()), *sorted(orders_in_words(bad).items())])
+        parent, processes = self._memory.parent, self._memory.processes
+        orders = sum((lane.orders for lane in self._lanes), Counter())
+        told = Counter({text: orders[order] for order, text in ORDERS.items()})
+        events = sum((lane.events for lane in self._lanes), told)
+        self._table("Done to the processes", sorted(self._chaos.events.items()))
+        self._table("Done by the envs and the caller", sorted(events.items()))
         self._table(
             "What came of it",
             [
                 ("seconds", f"{self._elapsed:.0f}"),
-                ("pools made", sum(lane.pools for lane in self._lanes)),
-                ("SIGKILLs sent", self._chaos.kills),
+                ("pools", sum(lane.pools for lane in self._lanes)),
+                ("SIGKILLs", self._chaos.kills),
                 ("worker processes restarted", self._restarts()),
                 ("actions", counts.actions),
                 ("results", counts.results),
-                ("made void by reset() of all, or close()", counts.dropped),
-                ("rows that are resets", counts.resets),
-                ("abnormal rows, each with a cause", counts.abnormal),
-                ("errors raised, each with its batch", counts.raised),
-                ("memory of this process, MB a round", rounds(parent)),
-                (f"growth, at most {PARENT_MB:g} MB", f"{growth(parent):+.1f} MB"),
-                ("memory of the processes, MB a round", rounds(workers)),
-                (f"growth, at most {WORKERS_MB:g} MB", f"{growth(workers):+.1f} MB"),
-                ("arenas of the last pools", arenas),
+                ("made void by reset() of all envs, or by close()", counts.dropped),
+                ("of the results: resets", counts.resets),
+                ("of the results: abnormal, each with a known cause", counts.abnormal),
+                ("errors raised, each with its whole batch", counts.raised),
+                ("memory of this process, MB, by rounds", rounded(parent)),
+                (f"its growth, at most {PARENT_MB:g}", f"{growth(parent):+.1f}"),
+                ("memory of a worker, MB, by rounds", rounded(processes)),
+                (f"its growth, at most {PROCESS_MB:g}", f"{growth(processes):+.1f}"),
+                ("arenas of the last pools, MB", rounded([lane.arena / 1e6 for lane in self._lanes])),
             ],
         )
 
     def _table(self, title: str, rows: list[tuple[str, object]]) -> None:
-        table = Table(title=title, box=box.SIMPLE_HEAD, show_header=False, pad_edge=False, title_justify="left")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
         table.add_column(justify="right")
         for name, value in rows:
@@ -248,18 +278,13 @@ class Soak:
         self._console.print(table)
 
 
-def orders_in_words(orders: dict[str, int]) -> dict[str, int]:
-    """The events that the envs made themselves."""
-    return {f"env told to {name.lower().replace('_', ' ')}": count for name, count in orders.items()}
+def rounded(values: Sequence[float]) -> str:
+    return "  ".join(f"{value:.1f}" for value in values)
 
 
-def rounds(means: list[float]) -> str:
-    return ", ".join(f"{mean:.1f}" for mean in means)
-
-
-def wait_until(condition: object, seconds: float) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+    while not condition():
         if time.monotonic() > end:
             raise TimeoutError
         time.sleep(0.02)

@@ -44,7 +44,7 @@ _FAULTS = {
 
 
 class Lane(threading.Thread):
-    """Goes round and round through its shapes, ``seconds`` for each, until told to stop."""
+    """Goes round and round through its shapes, ``seconds`` for a pool of each, until told to stop."""
 
     def __init__(
         self, name: str, shapes: Sequence[Shape], seconds: float, fault_rate: float, rng: random.Random, folder: Path
@@ -57,6 +57,7 @@ class Lane(threading.Thread):
         self._folder = folder
         self._ending = threading.Event()
         self._next_fault = 0.0
+        self._next_fatal_call = 0.0
         self._pool: Any = None
         self._held: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_HELD)
         self.alive_at = time.monotonic()
@@ -64,7 +65,9 @@ class Lane(threading.Thread):
         self.failure: str | None = None
         self.pools = 0
         self.events: Counter[str] = Counter()
-        self.restarts = 0
+        self.orders: Counter[Order] = Counter()
+        self._restarts = 0
+        self._restarts_now = 0  # of the pool there is now
         self.arena = 0  # bytes of the pool there is now
         self._done = Counts()
         # Of the pool there is now; chaos reads these.
@@ -75,23 +78,26 @@ class Lane(threading.Thread):
     @property
     def counts(self) -> Counts:
         """Of all its pools."""
-        both = Counts()
-        both.add(self._done)
-        if self.ledger is not None:
-            both.add(self.ledger.counts)
-        return both
+        ledger = self.ledger
+        return self._done if ledger is None else self._done + ledger.counts
+
+    @property
+    def restarts(self) -> int:
+        """Of worker processes, in all its pools."""
+        return self._restarts + self._restarts_now
+
+    @property
+    def rounds(self) -> int:
+        """How many times it has gone through all of its shapes."""
+        return self.pools // len(self._shapes)
 
     def stop(self) -> None:
         self._ending.set()
 
     def run(self) -> None:
-        began = time.monotonic()
         try:
-            for turn in range(1_000_000):
-                if self._ending.is_set():
-                    return
-                # By the clock of the whole run: the lanes change their pools at the same times in every round.
-                self._live(self._shapes[turn % len(self._shapes)], began + (turn + 1) * self._seconds)
+            while not self._ending.is_set():
+                self._live(self._shapes[self.pools % len(self._shapes)])
         except BaseException:
             self.failure = traceback.format_exc()
             with contextlib.suppress(Exception):  # the first failure is the one to tell
@@ -103,15 +109,15 @@ class Lane(threading.Thread):
 
     # ---- one pool ------------------------------------------------------------------------------------
 
-    def _live(self, shape: Shape, until: float) -> None:
+    def _live(self, shape: Shape) -> None:
         flaw = self._folder / f"{self.name}-{self.pools}"
         harm = Harm(flaw)
         ledger = Ledger(shape.num_envs, shape.autoreset, shape.on_error, _MAX_RESTARTS, harm)
         self.shape, self.harm = shape, harm
         self._pool = self._make(shape, flaw, harm)
-        flaw.touch()  # from now on
+        flaw.touch()  # from now on constructors may fail
         self.ledger = ledger
-        self.pools += 1
+        until = time.monotonic() + self._seconds
         checked = 0.0
         while not self._ending.is_set() and (now := time.monotonic()) < until:
             self._round(shape, ledger)
@@ -119,7 +125,9 @@ class Lane(threading.Thread):
                 self._check_arena(shape)
                 checked = now + 0.2
         self._end(ledger)
+        self.events["constructors that raise"] += harm.failed_builds
         flaw.unlink()
+        self.pools += 1
 
     def _make(self, shape: Shape, flaw: Path, harm: Harm) -> Any:
         while True:
@@ -143,7 +151,7 @@ class Lane(threading.Thread):
             except StepmillError:
                 if harm.wide == before:
                     raise
-                self.events["make() that a kill made fail"] += 1  # the server died meanwhile: once more
+                self.events["make() without a server: repeated"] += 1  # the server died meanwhile: once more
 
     def _round(self, shape: Shape, ledger: Ledger) -> None:
         roll = self._rng.random()
@@ -157,7 +165,8 @@ class Lane(threading.Thread):
             self._check_held()
         if shape.autoreset == "disabled":
             self._reset_ended(shape, ledger)
-        sendable = [i for i in ledger.idle if shape.autoreset != "disabled" or i not in ledger.unreset]
+        refused = set(ledger.unreset) if shape.autoreset == "disabled" else ()
+        sendable = [env_id for env_id in ledger.idle if env_id not in refused]
         if sendable and not shape.is_async and len(sendable) == shape.num_envs and self._rng.random() < 0.3:
             actions = ledger.actions(sendable, self._orders(shape, ledger, sendable))
             ledger.sent(sendable, actions)
@@ -185,7 +194,8 @@ class Lane(threading.Thread):
                 ledger.sent(idle, actions)
             ledger.drop()
         self._check_held()
-        self.restarts += self._pool.stats()["restarts"]
+        self._restarts += self._pool.stats()["restarts"]
+        self._restarts_now = 0
         self._mark(f"close, {how}")
         if how != "collected":
             self._pool.close()
@@ -193,8 +203,9 @@ class Lane(threading.Thread):
         gc.collect()
         self.events[f"pools closed, {how}"] += 1
         ledger.settle()
+        self.orders += ledger.orders
         self.ledger = None
-        self._done.add(ledger.counts)
+        self._done += ledger.counts
 
     # ---- sending -------------------------------------------------------------------------------------
 
@@ -232,7 +243,7 @@ class Lane(threading.Thread):
                 self._receive(ledger, "recv", lambda: self._pool.recv(timeout=self._rng.random() * 0.002))
                 return
             except RecvTimeoutError:
-                self.events["recv() that timed out"] += 1
+                self.events["recv(timeout) without a batch: repeated"] += 1
         self._receive(ledger, "recv", self._pool.recv)
 
     def _receive(self, ledger: Ledger, what: str, call: Callable[[], Any]) -> None:
@@ -302,7 +313,7 @@ class Lane(threading.Thread):
             ledger.check_named(error)
             if not self.harm or not self.harm.count:
                 raise Violation(f"{kind} of envs {ids} failed, and nothing was done to them") from error
-            self.events["calls that met a dead process"] += 1
+            self.events["calls that failed"] += 1
             return
         if not good:
             raise Violation(f"{kind} of envs {ids}: a wrong answer")
@@ -310,12 +321,12 @@ class Lane(threading.Thread):
 
     def _call_fatally(self, shape: Shape, ledger: Ledger, env_id: int) -> bool:
         """A call in which the env ends or stalls; True where this would be no fair test now."""
-        if time.monotonic() < self._next_fault or not ledger.is_live(env_id) or not self.harm:
+        if time.monotonic() < self._next_fatal_call or not ledger.is_live(env_id) or not self.harm:
             return True
-        self._next_fault = time.monotonic() + self._rng.expovariate(self._fault_rate)
+        self._next_fatal_call = time.monotonic() + self._rng.expovariate(self._fault_rate / 8)
         order = self._rng.choice([Order.EXIT, Order.STALL] if shape.step_timeout else [Order.EXIT])
         self.harm.note([ledger.pid_of(env_id)])
-        self.events[f"calls that {'stall' if order is Order.STALL else 'exit'}"] += 1
+        self.events[f"calls that {'wait for ever' if order is Order.STALL else 'call os._exit'}"] += 1
         self._pool.call("obey", int(order), env_ids=[env_id])
         return False
 
@@ -323,7 +334,8 @@ class Lane(threading.Thread):
 
     def _check_arena(self, shape: Shape) -> None:
         """The arena holds tables and the batches that can exist at once, however many have been handed out."""
-        self.arena = self._pool.stats()["memory_bytes"]
+        stats = self._pool.stats()
+        self.arena, self._restarts_now = stats["memory_bytes"], stats["restarts"]
         observation = shape.width * 8
         row = observation * (2 if shape.autoreset == "same_step" else 1) + 256
         open_batches = -(-shape.num_envs // shape.batch_size) + 4

@@ -10,7 +10,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class _Seat:
 
 @dataclass
 class Counts:
-    """Of all pools together."""
+    """Of one pool, or of several."""
 
     actions: int = 0
     results: int = 0
@@ -87,12 +87,9 @@ class Counts:
     abnormal: int = 0
     dropped: int = 0  # in flight when reset() of all, or close(), made them void
     raised: int = 0  # errors that recv, step and reset raised, each with a whole batch
-    orders: Counter[str] = field(default_factory=Counter)
 
-    def add(self, other: Counts) -> None:
-        for name in ("actions", "results", "resets", "abnormal", "dropped", "raised"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.orders += other.orders
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Ledger:
@@ -106,6 +103,7 @@ class Ledger:
         self._seats = [_Seat() for _ in range(num_envs)]
         self._next_serial = 1
         self.counts = Counts()
+        self.orders: Counter[Order] = Counter()
 
     # ---- what may be sent ----------------------------------------------------------------------------
 
@@ -151,7 +149,7 @@ class Ledger:
     def sent(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         for env_id, (serial, order) in zip(env_ids, actions.tolist(), strict=True):
             self._fly(env_id, _Sent(serial, Order(order)))
-            self.counts.orders[Order(order).name] += 1
+            self.orders[Order(order)] += 1
 
     def next_reset(self) -> int:
         """A serial number for a reset."""

@@ -34,6 +34,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | FunctionType):
             self._look_at(value.__module__)
+        elif isinstance(value, ModuleType):  # among the globals of a function
+            self._look_at(value.__name__)
         return super().reducer_override(value)
 
     def _look_at(self, name: Any) -> None:

@@ -10,7 +10,6 @@ import functools
 import os
 import pickle
 import time
-import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.process.launcher import Launcher, Started, build_error
 from stepmill.pool.process.pickling import dumps
 from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import WireClosed
 from stepmill.pool.python_pool import PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher
@@ -328,10 +328,7 @@ def _read_part(part: bytes, env_id: int) -> Any:
     try:
         return pickle.loads(part)
     except Exception as error:
-        warnings.warn(
-            f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(error)}",
-            stacklevel=2,
-        )
+        tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(error)}")
         return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from stepmill import _native
 from stepmill.errors import ConfigError, summary
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.process.remote_error import describe
+from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import objects_of, snapshot
 from stepmill.pool.source import NativeSource, PythonSource
@@ -134,13 +134,7 @@ def _travelling(env_id: int, info: Any) -> Any:
         try:
             cloudpickle.dumps(value)
         except Exception as error:
-            with warnings.catch_warnings():
-                warnings.simplefilter("default")  # where warnings are errors, too: the row is good
-                warnings.warn(
-                    f"info[{key!r}] of env {env_id} cannot be pickled, so it stays in the worker process: "
-                    f"{summary(error)}",
-                    stacklevel=2,
-                )
+            tell(f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}")
         else:
             kept[key] = value
     return kept
