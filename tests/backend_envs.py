@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import gymnasium
@@ -263,3 +265,70 @@ class ToldEnv(CountingEnv):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Any]:
         obs, reward, *_ = super().step(action)
         return obs, reward, self.count >= self.length, False, self.info
+
+
+def build_by_id(env_id: int, length: float = 5.0) -> WildEnv:
+    return WildEnv(length + env_id)
+
+
+class OddEnv(CountingEnv):
+    """Ends a step with whatever ``spoil`` makes of it."""
+
+    def __init__(self, spoil: Callable[..., Any]) -> None:
+        super().__init__()
+        self._spoil = spoil
+
+    def step(self, action: int) -> Any:
+        return self._spoil(*super().step(action))
+
+
+class RewritingEnv(CountingEnv):
+    """Tells one and the same dict, with the same array and list in it, written over at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, Any] = {"array": np.zeros(2), "list": [0], "deep": {"array": np.zeros(1)}}
+
+    def _tell(self) -> dict[str, Any]:
+        self._told["array"][:] = self._told["deep"]["array"][:] = self._told["list"][0] = self.count
+        return self._told
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)[0], self._tell()
+
+    def step(self, action: int) -> Any:
+        return *super().step(action)[:4], self._tell()
+
+
+class AskedEnv(CountingEnv):
+    """Answers questions."""
+
+    def echo(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        return function(self.count)
+
+    def move(self, by: int) -> None:
+        self.count += by
+
+    def complain(self) -> None:
+        raise ZeroDivisionError("asked too much")
+
+
+# ---- things --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An object that is no number, array or text."""
+
+    name: Any
+    part: Any = None
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+Pair = namedtuple("Pair", "left right")

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from backend_envs import INLINE, PROCESSES, THREAD, TWO, Backend, assert_same, attempt
+from backend_envs import INLINE, PROCESSES, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
 from envs import CountingEnv, FailingEnv
 from probes import VIEWS
 
@@ -24,22 +24,6 @@ def _warm_server() -> Iterator[None]:
     """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
     with stepmill.make(CountingEnv, backend="process"):
         yield
-
-
-class AskedEnv(CountingEnv):
-    """Answers questions."""
-
-    def echo(self, *args: Any, **kwargs: Any) -> Any:
-        return args, kwargs
-
-    def apply(self, function: Callable[[Any], Any]) -> Any:
-        return function(self.count)
-
-    def move(self, by: int) -> None:
-        self.count += by
-
-    def complain(self) -> None:
-        raise ZeroDivisionError("asked too much")
 
 
 # ---- calls, attributes, pictures -----------------------------------------------------------------

@@ -71,7 +71,8 @@ def run_file(folder: Path, code: str, *flags: str, cwd: Path | None = None) -> l
 # ---- __main__ ------------------------------------------------------------------------------------
 
 OF_MAIN = """
-import dataclasses
+import abc, collections.abc, dataclasses
+from collections.abc import Mapping
 
 def build(offset):
     def factory(env_id):
@@ -86,6 +87,20 @@ class Doubled(gymnasium.RewardWrapper):
 class Level:
     start: int
 
+class Base(abc.ABC):
+    pass
+
+class Library(Mine, Base):
+    '''What Python itself brings is Python's own in the worker too.'''
+
+    def __init__(self):
+        import abc, collections.abc, os.path
+        assert Mapping is collections.abc.Mapping and isinstance({}, Mapping)
+        assert abc.ABC in type(self).__mro__ and os.path.join is join
+        super().__init__(len(os.getcwd()))
+
+join = os.path.join
+
 def of_level(level):
     assert type(level) is Level
     return Mine(level.start)
@@ -98,8 +113,9 @@ with stepmill.make(Mine, backend="process"):  # keeps the server that starts wor
     print("closure", same_as_inline(build(7)))
     print("wrapper", same_as_inline(lambda: Doubled(gymnasium.make("CartPole-v1"))))
     print("dataclass", same_as_inline(of_level, level=Level(4)))
+    print("library", same_as_inline(Library))
 """
-KINDS = ["class", "configured", "lambda", "list", "closure", "wrapper", "dataclass"]
+KINDS = ["class", "configured", "lambda", "list", "closure", "wrapper", "dataclass", "library"]
 
 
 def test_a_script_without_a_guard_uses_what_it_defines(tmp_path: Path) -> None:
@@ -240,9 +256,19 @@ spec = importlib.util.spec_from_file_location("loaded", "hidden/loaded.py")
 sys.modules["loaded"] = loaded = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(loaded)
 print(same_as_inline(loaded.Env), same_as_inline(lambda: loaded.Env()))
+
+# A name in a package that cannot be found itself, though the folder is: as pytest loads tests.
+import types
+sys.path.append(os.path.abspath("hidden"))
+sys.modules["ghost"] = types.ModuleType("ghost")
+sys.modules["ghost"].__path__ = [os.path.abspath("hidden")]
+spec = importlib.util.spec_from_file_location("ghost.loaded", os.path.abspath("hidden/loaded.py"))
+sys.modules["ghost.loaded"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+print(same_as_inline(module.Env), same_as_inline(lambda: module.Env()))
 """,
     )
-    assert out == ["begun", "True", "True"]
+    assert out == ["begun", *["True"] * 4]
 
 
 def test_workers_stand_where_the_program_stands(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ NESTED = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(space=NESTED)
 def test_any_space(space: spaces.Space[Any]) -> None:
     def run(backend: Backend) -> list[Any]:

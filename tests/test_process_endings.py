@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -163,10 +164,8 @@ def test_all_exceptions_in_close_are_told() -> None:
 def test_a_worker_that_dies_in_close_leaves_nothing(tmp_path: Path, death: str) -> None:
     before = belongings()
     pool = make(death, where="close", folder=tmp_path)
-    try:
+    with contextlib.suppress(errors.WorkerDiedError):
         pool.close()
-    except errors.WorkerDiedError as error:
-        assert "env" in str(error)  # noqa: PT017
     assert left_since(before) == []
     assert (tmp_path / "closed-3").exists()
 

@@ -168,7 +168,7 @@ def test_a_failed_reset_carries_what_reset_would_have_returned() -> None:
         assert (info["env_id"].tolist(), obs[FAULTY].tolist()) == (list(range(N)), ZEROS)
 
 
-def test_an_interrupt_that_an_env_raises_is_a_failure_of_that_env(tmp_path: Path) -> None:
+def test_an_interrupt_that_an_env_raises_is_a_failure_of_that_env() -> None:
     class Interrupted(ProbeTwin):
         def step(self, action: Any) -> Any:
             raise KeyboardInterrupt
@@ -332,7 +332,7 @@ def test_all_workers_die_at_once() -> None:
         assert [row.elapsed for row in act(pool).values()] == [0] * N
 
 
-def test_what_a_dead_worker_spawned_dies_with_it(tmp_path: Path) -> None:
+def test_what_a_dead_worker_spawned_dies_with_it() -> None:
     class Spawning(ProbeTwin):
         def __init__(self) -> None:
             super().__init__()
@@ -471,10 +471,12 @@ def test_same_step_keeps_a_good_end_when_the_reset_after_it_fails(mishap: str, o
 @pytest.mark.parametrize("mishap", ["raise", "exit"])
 def test_max_restarts_counts_failures_with_no_good_step_between(mishap: str) -> None:
     with make(mishap, env_id=0, num_envs=1, at=range(1, 100), on_error="restart", max_restarts=3) as pool:
-        pool.reset()
+        last = pool.reset()[0][0].tolist()
         for _ in range(2):
-            assert_failed(act(pool)[0], "restart", [pytest.approx(0.5, abs=0.5), 0.0])  # type: ignore[list-item]
-            assert act(pool)[0].elapsed == 0, "a reset is no good step"
+            assert_failed(act(pool)[0], "restart", last)
+            row = act(pool)[0]
+            assert (row.abnormal, row.elapsed) == (False, 0), "a reset is no good step"
+            last = row.obs
         for _ in range(2):
             rows = act(pool)
             assert rows[0].abnormal
@@ -527,7 +529,7 @@ def test_every_action_has_one_result_whatever_fails(batch_size: int) -> None:
         FaultyEnv, num_envs=N, num_workers=3, env_config=configs, batch_size=batch_size, backend="process"
     ) as pool:
         pool.async_reset()
-        sent = received = N
+        sent = N
         count = abnormal = 0
         while sent < 40 * N:
             (_, _, _, truncated, info), error = outcome(pool.recv)
@@ -543,7 +545,7 @@ def test_every_action_has_one_result_whatever_fails(batch_size: int) -> None:
             sent += len(ids)
         count += len(collect(pool))
         assert count == sent
-        assert abnormal > received
+        assert abnormal > N, "there was something to survive"
 
 
 # ---- what else a worker may say ------------------------------------------------------------------

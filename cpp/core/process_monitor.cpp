@@ -346,6 +346,17 @@ bool ProcessPool::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::
     std::memcpy(static_cast<std::byte*>(columns.observation[i]) + at,
                 static_cast<std::byte*>(columns.final_observation[i]) + at, bytes);
   }
+  if (tables_.keeps_last()) {  // it is the last good one now; the life that kept the other is given up
+    Report& report = tables_.report(env);
+    std::byte* last = tables_.last_observation(env, report.last_good + 1);
+    for (std::size_t i = 0; i < spec_.observation.size(); ++i) {
+      const auto bytes = static_cast<std::size_t>(spec_.observation[i].row_bytes()) *
+                         static_cast<std::size_t>(spec_.max_num_players);
+      std::memcpy(last, static_cast<std::byte*>(columns.observation[i]) + static_cast<std::size_t>(row) * bytes, bytes);
+      last += bytes;
+    }
+    report.last_good += 1;
+  }
   columns.c.env_id[row] = env;
   columns.c.ended[row] = 1;
   table_.state(env).elapsed = columns.c.elapsed_step[row];

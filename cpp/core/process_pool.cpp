@@ -22,7 +22,8 @@ PoolOptions shared_options(PoolOptions options) {
   return options;
 }
 
-constexpr auto kCallerSpin = std::chrono::microseconds(20);
+// Before a batch is expected: about what a wake takes.
+constexpr nanoseconds kEarly = std::chrono::microseconds(60);
 constexpr nanoseconds kDoubt = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -37,6 +38,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       tables_offset_(arena_->grow(tables_.bytes(), 2 * kCacheLine)),
       ring_((tables_.attach(arena_->at(tables_offset_)), tables_.slot_ring()), num_envs(), options.batch_size),
       seeds_(std::move(seeds)),
+      has_spare_core_(process.num_workers < available_cores()),
       to_ring_(static_cast<std::size_t>(process.num_workers)),
       obituaries_(fcntl(obituaries, F_DUPFD_CLOEXEC, 0)),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -262,9 +264,17 @@ bool ProcessPool::ready() const {
 void ProcessPool::work_or_wait(nanoseconds most) {
   BatchHeader& header = *awaited()->header;
   const auto want = static_cast<std::uint32_t>(expected());
-  if (process_.num_workers < available_cores()) {
-    const SpinBudget::Licence licence(SpinBudget::instance());
-    if (licence && spin_until(kCallerSpin, [&] { return ready(); })) return;
+  // With a core to spare, the caller is awake, once, when its batch is about to be complete.
+  if (!wait_began_) wait_began_ = Clock::now();
+  if (has_spare_core_ && !was_early_) {
+    const nanoseconds left = usual_wait_ - (Clock::now() - *wait_began_) - kEarly;
+    if (left.count() > 0) {
+      most = std::min(most, left);
+    } else {
+      was_early_ = true;
+      const SpinBudget::Licence licence(SpinBudget::instance());
+      if (licence && spin_until(2 * kEarly, [&] { return ready(); })) return;
+    }
   }
   header.want.store(want, std::memory_order_seq_cst);
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
@@ -277,6 +287,9 @@ void ProcessPool::work_or_wait(nanoseconds most) {
 // Which env each row belongs to is known here: what the workers wrote is replaced by it.
 void ProcessPool::inspect(Batch& batch, bool assigned) {
   const sm_columns& c = batch.buffer->columns.c;
+  if (wait_began_) usual_wait_ += (Clock::now() - *wait_began_ - usual_wait_) / 4;
+  wait_began_.reset();
+  was_early_ = false;
   const Lock lock(mutex_);
   for (std::int32_t row = 0; row < batch.rows; ++row) {
     std::int32_t env = assigned ? assigned_envs_[static_cast<std::size_t>(row)]

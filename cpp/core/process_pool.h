@@ -179,7 +179,12 @@ class ProcessPool final : public Pool {
   std::vector<std::int32_t> worker_of_;
   std::vector<std::uint64_t> seeds_;  // the last that each env was given
 
+  const bool has_spare_core_;
+
   // Private to the caller.
+  std::optional<Clock::time_point> wait_began_;  // for the batch that is awaited
+  std::chrono::nanoseconds usual_wait_{0};
+  bool was_early_ = false;  // it has been awake for this batch before its time
   std::vector<std::int32_t> assigned_envs_;  // by row
   std::vector<std::uint8_t> to_ring_;        // scratch of `start`: the workers it queued for
   std::vector<Mailbox> mail_, call_mail_;

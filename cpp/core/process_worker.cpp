@@ -13,8 +13,6 @@ void (*kill_point)(const char* name) = nullptr;
 
 namespace {
 
-// A worker that finds nothing waits this long on a core that nobody else needs, before it sleeps.
-constexpr auto kSpin = std::chrono::microseconds(50);
 // A sleeper looks around now and then, should a wake be lost with the process that owed it.
 constexpr auto kNap = std::chrono::milliseconds(500);
 
@@ -121,9 +119,14 @@ void ProcessWorker::wait() {
   const auto something = [this] {
     return block_.bell.load(std::memory_order_acquire) != heard_ || told_to_stop();
   };
-  // One core for each worker and one for the caller: else a spinner takes what somebody needs.
-  static const bool may_spin = plan_.process.num_workers < available_cores();
-  if (may_spin && spin_until(kSpin, something)) return;
+  // Awake for a while, as long as nobody else wants the core.
+  const auto from = Clock::now();
+  const auto awake = patience_.awake();
+  if (awake.count() == 0 || !yield_until(awake, something)) sleep();
+  patience_.learn(Clock::now() - from);
+}
+
+void ProcessWorker::sleep() {
   block_.sleeping.store(1, std::memory_order_seq_cst);
   // Ringers add to the bell before they look whether we sleep.
   if (block_.bell.load(std::memory_order_seq_cst) == heard_ && !told_to_stop())

@@ -73,6 +73,7 @@ class ProcessWorker {
 
   Turn& turn(std::int32_t env) { return turns_[static_cast<std::size_t>(env - first_)]; }
   void find_queued();
+  void sleep();
   void end_turn(std::int32_t env);
   bool enter_writing(std::int32_t env);
   void keep_last(std::int32_t env);
@@ -105,6 +106,7 @@ class ProcessWorker {
   std::vector<Turn> turns_;
   std::vector<std::int32_t> queued_;  // found, least used first from the end
   std::uint32_t heard_ = 0;           // the bell when they were found
+  Patience patience_;
 };
 
 }  // namespace stepmill

@@ -98,4 +98,6 @@ SpinBudget& SpinBudget::instance() {
   return budget;
 }
 
+void yield_core() { sched_yield(); }
+
 }  // namespace stepmill

@@ -1,6 +1,7 @@
 // Waiting: a short spin where cores are free, then a futex. And how many cores there are.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -56,6 +57,39 @@ class SpinBudget {
   std::atomic<int> spinning_{0};
   const int limit_;
 };
+
+// How long it pays to stay awake for what usually comes soon: a sleeper costs whoever wakes it
+// microseconds, and loses tens of them itself. Learns from how long the waits were.
+class Patience {
+ public:
+  // Zero where it would hardly come in time.
+  std::chrono::nanoseconds awake() const {
+    return mean_ < kWorthwhile ? std::min<std::chrono::nanoseconds>(2 * mean_ + kLittle, kMost) : std::chrono::nanoseconds(0);
+  }
+  void learn(std::chrono::nanoseconds waited) { mean_ += (std::min(waited, kLong) - mean_) / 8; }
+
+ private:
+  static constexpr std::chrono::nanoseconds kLittle{20'000}, kWorthwhile{500'000}, kMost{1'000'000}, kLong{2'000'000};
+
+  std::chrono::nanoseconds mean_{50'000};
+};
+
+// Gives the core to whoever else wants it now.
+void yield_core();
+
+// The same as `spin_until`, for a waiter who has no core of its own: the core goes to whoever wants it.
+template <class F>
+bool yield_until(std::chrono::nanoseconds most, F done) {
+  const auto end = Clock::now() + most;
+  do {
+    for (int i = 0; i < 8; ++i) {
+      if (done()) return true;
+      relax();
+    }
+    yield_core();
+  } while (Clock::now() < end);
+  return done();
+}
 
 // Spins until `done()` or the time is over; returns the last `done()`.
 template <class F>

@@ -519,7 +519,19 @@ TEST(an_end_stands_when_its_worker_dies_in_the_reset_after_it) {
     CHECK(p.faults.size() == 1u);
     CHECK(p.faults[0].env == 0);
     CHECK(p.faults[0].phase == SM_IN_RESET);
+    const std::string final_row(static_cast<const char*>(c.final_observation[0]), 4 * sizeof(double));
+    CHECK((final_row == std::string(static_cast<const char*>(c.observation[0]), 4 * sizeof(double))) == true);
     Processes::drop(batch);
+    // It is the last good observation from then on.
+    p.attend();
+    p.kill_and_await(0);
+    p.send_orders({0}, test::kGoOn);
+    CHECK(p.pool->to_restart().size() == 1u);
+    p.pool->restart_failed(0, p.pool->to_restart()[0].second, "no process");
+    const Batch next = p.recv();
+    const std::string shows(static_cast<const char*>(next.buffer->columns.c.observation[0]), 4 * sizeof(double));
+    CHECK((shows == (keep_last ? final_row : std::string(4 * sizeof(double), '\0'))) == true);
+    Processes::drop(next);
   }
 }
 

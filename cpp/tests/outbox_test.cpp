@@ -75,13 +75,13 @@ TEST(a_block_that_grows_harms_no_other) {
   constexpr std::size_t kBlocks = 8;
   Outbox::Block blocks[kBlocks];
   std::size_t sizes[kBlocks] = {};
-  for (std::size_t round = 0; round < 60; ++round) {
+  const auto text = [&](std::size_t i) { return text_of(sizes[i], static_cast<char>('a' + i)); };
+  for (std::size_t round = 0; round < 48; ++round) {
     const std::size_t grown = round % kBlocks;
-    sizes[grown] = 1 + round * round * 700;
-    for (std::size_t i = 0; i < kBlocks; ++i)
-      if (i == grown) p.write(blocks[i], text_of(sizes[i], static_cast<char>('a' + i)));
-    for (std::size_t i = 0; i < kBlocks; ++i)
-      CHECK((p.read(blocks[i], sizes[i]) == text_of(sizes[i], static_cast<char>('a' + i))) == true);
+    sizes[grown] = 1 + round * round * 600;  // from small ones to those that give their memory back
+    p.write(blocks[grown], text(grown));
+    if (round % 11 != 0 && round != 47) continue;
+    for (std::size_t i = 0; i < kBlocks; ++i) CHECK((p.read(blocks[i], sizes[i]) == text(i)) == true);
   }
 }
 
@@ -106,7 +106,7 @@ TEST(large_blocks_give_their_memory_back) {
   constexpr std::size_t kMiB = 1 << 20;
   Pair p;
   Outbox::Block block;
-  for (std::size_t size = 2; size <= 12; ++size) {
+  for (std::size_t size = 2; size <= 6; ++size) {
     p.write(block, text_of(size * kMiB, 'x'));
     CHECK((p.read(block, size * kMiB) == text_of(size * kMiB, 'x')) == true);
     CHECK(p.pool.memory() >= size * kMiB);

@@ -565,7 +565,7 @@ class Ledger {
       Member& its = member(env);
       its.reference = make_reference();
       its.reference->seed(env, static_cast<std::uint64_t>(env));
-      its.last = its.shown = nothing();
+      its.last = nothing();
     }
   }
   ~Ledger() {
@@ -667,7 +667,7 @@ class Ledger {
     std::string mail;
     sm_env_state state_at_send{};
     sm_reset_request request_at_send{};
-    std::string last, shown;  // the last good observation, and the last one
+    std::string last;  // good observation
     std::int32_t rows = 0, rows_before = 0;
     int lost = 0;
     std::set<std::uint64_t> seeds;
@@ -769,13 +769,19 @@ class Ledger {
     CHECK(state.elapsed == expected.elapsed);
     CHECK(state.episode == expected.episode);
     CHECK(state.failures == expected.failures);
-    its.shown = observation(c.observation, row);
+    const std::string shows = observation(c.observation, row);
     double drawn;
-    std::memcpy(&drawn, its.shown.data() + 2 * sizeof drawn, sizeof drawn);
+    std::memcpy(&drawn, shows.data() + 2 * sizeof drawn, sizeof drawn);
     const std::string note = raised.empty() ? note_of(env, its.rows, drawn, its.mail) : raised[0].message;
     CHECK((p_.note(env) == note) == true);
-    if (!fault) its.last = its.shown;
+    if (!fault || c.ended[row]) its.last = shows;  // an end is good, also where the reset after it failed
     its.rows += 1;
+  }
+
+  std::string shown_by_a_new_env(std::int32_t env) {
+    rebuild(env, member(env).state_at_send, member(env).request_at_send);
+    play(env);
+    return observation(member(env).reference->columns().observation, 0);
   }
 
   int excuses(std::int32_t env) { return excused_[static_cast<std::size_t>(p_.worker_of(env))] - member(env).lost; }
@@ -813,13 +819,12 @@ class Ledger {
       CHECK(c.episode_return[row] == 0.0);
       CHECK(c.episode_length[row] == 0);
       CHECK(static_cast<std::int32_t*>(c.info[0])[row] == 0);
-      // The step itself may have been good, and its worker killed a little later.
-      if (p_.options.keep_last_observation)
-        CHECK((shows == its.last || shows == its.shown || shows == would_show) == true);
-      else
+      if (!p_.options.keep_last_observation)
         CHECK((shows == nothing()) == true);
+      else if (shows != its.last && shows != would_show)  // it may have been good, its worker killed a little later
+        CHECK((its.order == kReset && shows == shown_by_a_new_env(env)) == true);
     }
-    its.last = its.shown = p_.options.keep_last_observation ? shows : nothing();
+    its.last = p_.options.keep_last_observation ? shows : nothing();
     const sm_env_state& state = p_.pool->table().state(env);
     CHECK(state.phase == SM_ENDED);
     CHECK(state.command == SM_STEP);

@@ -348,6 +348,22 @@ TEST(a_lost_row_shows_the_last_good_observation) {
   }
 }
 
+// The end was good, whatever became of the reset after it.
+TEST(a_lost_row_shows_the_final_observation_of_an_end_whose_reset_failed) {
+  ProcessDriverOptions options = options_of(1, 1, 1);
+  options.keep_last_observation = true;
+  options.autoreset = SM_SAME_STEP;
+  Processes p(options);
+  Ledger ledger(p);
+  ledger.excuse(0);
+  act(ledger, {0});
+  act(ledger, {0});
+  CHECK(act(ledger, {0}, test::kEndThenThrowInReset)[0].fault->kind == Fault::kRaised);
+  p.kill_and_await(0);
+  CHECK(act(ledger, {0})[0].lost() == true);  // the ledger knows what it must show
+  CHECK(act(ledger, {0})[0].lost() == false);
+}
+
 TEST(how_a_worker_ended_is_told) {
   struct End {
     const char* says;

@@ -29,7 +29,7 @@ from soak.chaos import Chaos
 from soak.env import Order
 from soak.lane import Lane
 from soak.ledger import Counts
-from soak.memory import PARENT_MB, PROCESS_MB, Memory, growth
+from soak.memory import Memory
 from soak.processes import children, descendants, describe, descriptors, threads
 from soak.shapes import shapes
 
@@ -97,6 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
     console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, 100)  # a log has 80, too few for the tables
     console.print(f"soak: seed {seed}, at least {options.seconds:g} s and {options.kills} kills")
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         soak = Soak(options, seed, console, Path(folder))
@@ -201,11 +202,10 @@ class Soak:
 
     def _show_progress(self, now: float) -> None:
         counts = self._counts()
-        parent = self._memory.parent
         self._console.print(
             f"{now - self._began:5.0f} s  {self._chaos.kills:4d} kills  {self._restarts():4d} restarts  "
             f"{counts.actions:,} actions  {counts.results:,} results  {counts.abnormal:,} abnormal  "
-            f"{counts.raised} errors" + (f"  {parent[-1]:.0f} MB" if parent else "")
+            f"{counts.raised} errors  {self._memory.now:.0f} MB"
         )
 
     # ---- when it is over -----------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Soak:
     def report(self) -> None:
         """What was done, and what came of it."""
         counts = self._counts()
-        parent, processes = self._memory.parent, self._memory.processes
+        measures = self._memory.measures
         orders = sum((lane.orders for lane in self._lanes), Counter())
         told = Counter({text: orders[order] for order, text in ORDERS.items()})
         events = sum((lane.events for lane in self._lanes), told)
@@ -261,11 +261,14 @@ class Soak:
                 ("of the results: resets", counts.resets),
                 ("of the results: abnormal, each with a known cause", counts.abnormal),
                 ("errors raised, each with its whole batch", counts.raised),
-                ("memory of this process, MB, by rounds", rounded(parent)),
-                (f"its growth, at most {PARENT_MB:g}", f"{growth(parent):+.1f}"),
-                ("memory of a worker, MB, by rounds", rounded(processes)),
-                (f"its growth, at most {PROCESS_MB:g}", f"{growth(processes):+.1f}"),
-                ("arenas of the last pools, MB", rounded([lane.arena / 1e6 for lane in self._lanes])),
+                *(
+                    (
+                        f"MB of {one.name} by rounds, growth at most {one.most:g}",
+                        f"{rounded(one.means)}: {one.growth:+.1f}",
+                    )
+                    for one in measures
+                ),
+                ("MB of the arenas of the last pools", rounded([lane.arena / 1e6 for lane in self._lanes])),
             ],
         )
 

@@ -44,7 +44,7 @@ BAD = frozenset({Order.RAISE, Order.RAISE_ODDLY, Order.SYS_EXIT}) | DEADLY  # th
 # The first elements of an observation: the serial number, the env's id, the process, the steps of the episode. All
 # that follow repeat the serial number, so that a row that two processes wrote is seen.
 HEAD = 4
-_FLAW_RATE = 0.1
+_FLAW_RATE = 0.02
 
 
 def tells(serial: int) -> bool:

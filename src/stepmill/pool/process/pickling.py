@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -50,17 +51,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _can_be_imported(module: ModuleType) -> bool:
-    """Whether a search finds the file that the module came from. One without source is left to cloudpickle."""
+    """Whether a search finds what the module came from. One without source is left to cloudpickle."""
     name, file = module.__name__, getattr(module, "__file__", None)
-    if name == "__main__" or file is None or not file.endswith(".py"):
+    if name == "__main__" or name.partition(".")[0] in sys.stdlib_module_names:
+        return True
+    if file is not None and not file.endswith(".py"):
         return True
     package = sys.modules.get(name.rpartition(".")[0])
-    if "." in name and package is None:
+    if "." in name and (package is None or not _can_be_imported(package)):
         return False
-    path = getattr(package, "__path__", None)
+    spec = _find(name, getattr(package, "__path__", None))
+    if spec is None:
+        return False
+    if file is None:  # a folder without __init__.py
+        return set(getattr(module, "__path__", ())) <= set(spec.submodule_search_locations or ())
+    return not spec.has_location or spec.origin == file
+
+
+def _find(name: str, path: Any) -> ModuleSpec | None:
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        spec = find(name, path) if find else None
+        spec: ModuleSpec | None = find(name, path) if find else None
         if spec is not None:
-            return spec.origin is None or spec.origin == file
-    return False
+            return spec
+    return None
