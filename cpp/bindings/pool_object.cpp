@@ -17,10 +17,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// How long a wait goes on before it looks whether the interpreter has a signal for us. A signal in
-// the waiting thread ends the wait at once; this is for one that another thread was given.
-constexpr auto kSignalInterval = std::chrono::milliseconds(50);
-
 // Seconds as the user gave them; nothing for None and for longer than anyone waits.
 std::optional<double> read_timeout(nb::handle timeout) {
   if (timeout.is_none()) return std::nullopt;
@@ -32,11 +28,6 @@ std::optional<double> read_timeout(nb::handle timeout) {
                             "): expected seconds >= 0, or None to wait for as long as it takes");
   constexpr double kForever = 1e9;
   return seconds < kForever ? std::optional(seconds) : std::nullopt;
-}
-
-// As Python's Fault takes it.
-nb::object fault_tuple(const Fault& f) {
-  return nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message), static_cast<int>(f.kind));
 }
 
 }  // namespace
@@ -239,6 +230,11 @@ nb::object PoolObject::finish(bool is_reset) {
   return on_rows_(result, notes, faults);
 }
 
+// As Python's Fault takes it.
+nb::object PoolObject::fault_tuple(const Fault& f) {
+  return nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message), static_cast<int>(f.kind));
+}
+
 // What the rows of a batch have beside their arrays: (row, env, info, final info, objects, final objects,
 // exception, phase of it) for envs of this process, (row, env, bytes) for those of workers.
 nb::list PoolObject::collect_notes(const Batch& batch) {
@@ -404,196 +400,6 @@ void PoolObject::stop(bool interruptible) {
   processes_ = nullptr;
   pool_.reset();  // with the envs in it
   python_.reset();
-}
-
-nb::object PoolObject::stats() const {
-  nb::dict out;
-  out["batches"] = counts_.batches;
-  out["steps"] = counts_.steps;
-  out["episodes"] = counts_.episodes;
-  const double age = std::chrono::duration<double>(Clock::now() - counts_.since).count();
-  out["steps_per_second"] = age > 0.0 ? static_cast<double>(counts_.steps) / age : 0.0;
-  if (processes_) {
-    nb::list workers;
-    std::uint32_t restarts = 0;
-    for (const ProcessPool::WorkerStats& w : processes_->worker_stats()) {
-      nb::dict one;
-      // None, not a number that kill() takes for everybody.
-      one["pid"] = w.pid > 0 ? nb::object(nb::int_(w.pid)) : nb::none();
-      one["alive"] = w.alive;
-      one["use"] = age > 0.0 ? std::min(1.0, w.busy_s / age) : 0.0;
-      one["busy_seconds"] = w.busy_s;
-      one["actions"] = w.steps;
-      one["restarts"] = w.restarts;
-      one["outbox_bytes"] = w.outbox_bytes;
-      workers.append(one);
-      restarts += w.restarts;
-    }
-    out["workers"] = workers;
-    out["restarts"] = restarts;
-    constexpr double kParts[] = {0.5, 0.9, 0.99};
-    npy_intp count = pool_->num_envs();
-    nb::dict times;
-    const char* names[] = {"p50", "p90", "p99"};
-    for (int k = 0; k < 3; ++k) times[names[k]] = owned(PyArray_ZEROS(1, &count, NPY_FLOAT64, 0));
-    for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
-      const auto values = processes_->step_percentiles(env, kParts);
-      for (std::size_t k = 0; k < 3; ++k)
-        static_cast<double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(nb::object(times[names[k]]).ptr())))[env] =
-            values[k];
-    }
-    out["step_seconds"] = times;
-  }
-  if (pool_) {
-    out["step_cost_ns"] = pool_->step_cost_ns();
-    out["threads_started"] = pool_->threads_started();
-    out["in_flight"] = pool_->in_flight_count();
-    out["batches_held"] = pool_->batches_held();
-    out["memory_bytes"] = pool_->memory();
-  }
-  return out;
-}
-
-// ---- moving envs ------------------------------------------------------------------------------
-
-nb::object PoolObject::export_states() {
-  const auto count = static_cast<std::size_t>(pool_->num_envs());
-  std::vector<std::byte> out(state_bytes());
-  std::byte* to = out.data();
-  const auto put = [&](const void* from, std::size_t bytes) { to = std::copy_n(static_cast<const std::byte*>(from), bytes, to); };
-  put(&counts_, sizeof counts_);
-  put(&pool_->table().state(0), count * sizeof(sm_env_state));
-  put(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
-  return to_bytes(out);
-}
-
-std::size_t PoolObject::state_bytes() const {
-  return sizeof counts_ + static_cast<std::size_t>(pool_->num_envs()) * (sizeof(sm_env_state) + sizeof(sm_reset_request));
-}
-
-void PoolObject::import_states(nb::handle states, nb::handle observations) {
-  const auto count = static_cast<std::size_t>(pool_->num_envs());
-  const auto bytes = bytes_of(states);
-  if (bytes.size() != state_bytes())
-    throw std::invalid_argument("import_states: these are the states of another pool");
-  const std::byte* from = bytes.data();
-  const auto take = [&](void* to, std::size_t size) {
-    std::memcpy(to, from, size);
-    from += size;
-  };
-  take(&counts_, sizeof counts_);
-  take(&pool_->table().state(0), count * sizeof(sm_env_state));
-  take(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
-  const sm_shared& shared = pool_->table().shared();
-  for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
-    nb::object observation = observations[env];
-    if (observation.is_none()) continue;
-    python_->env(env).go_on_from(observation, pool_->table().state(env).elapsed);
-    if (!shared.last_observation) continue;
-    python_->kind().observation.write(observation, env, [&](int leaf) {
-      return static_cast<std::byte*>(shared.last_observation[leaf]) + env * shared.observation_bytes[leaf];
-    });
-  }
-}
-
-// ---- worker processes --------------------------------------------------------------------------
-
-nb::dict PoolObject::plan() const {
-  const ProcessPlan plan = processes_->plan();
-  nb::dict out;
-  out["num_envs"] = plan.table.num_envs;
-  out["max_episode_steps"] = plan.table.max_episode_steps;
-  out["autoreset"] = static_cast<int>(plan.table.autoreset);
-  out["reward_is_float32"] = plan.table.reward_is_float32;
-  out["batch_size"] = plan.batch_size;
-  out["num_workers"] = plan.process.num_workers;
-  out["keep_last_observation"] = plan.process.keep_last_observation;
-  out["table_offset"] = plan.table_offset;
-  out["process_offset"] = plan.process_offset;
-  return out;
-}
-
-void PoolObject::admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox,
-                       double start_timeout) {
-  processes_->admit(worker, incarnation, pid, pidfd, stack, outbox, static_cast<std::uint64_t>(start_timeout * 1e9));
-}
-
-nb::list PoolObject::to_restart() {
-  nb::list out;
-  for (const auto& [worker, incarnation] : processes_->to_restart()) out.append(nb::make_tuple(worker, incarnation));
-  return out;
-}
-
-void PoolObject::restart_failed(int worker, unsigned incarnation, const std::string& why) {
-  processes_->restart_failed(worker, incarnation, why);
-}
-
-nb::object PoolObject::ask(nb::handle env_ids, nb::handle questions) {
-  std::vector<std::int32_t> envs;
-  for (nb::handle env : env_ids) envs.push_back(nb::cast<std::int32_t>(env));
-  settle_calls(envs);
-  std::vector<nb::object> answers(envs.size());
-  const auto take = [&](std::size_t i) {
-    wait_for(envs[i]);
-    std::erase(abandoned_, envs[i]);
-    std::vector<std::byte> answer;
-    const auto fault = processes_->take_call(envs[i], answer);
-    answers[i] = fault ? fault_tuple(*fault) : to_bytes(answer);
-  };
-  for (std::size_t i = 0; i < envs.size(); ++i) {
-    // An env that is asked twice answers the first question first.
-    for (std::size_t before = 0; before < i; ++before)
-      if (envs[before] == envs[i] && !answers[before].is_valid()) take(before);
-    wait_for(envs[i]);
-    processes_->queue_call(envs[i], bytes_of(questions[i]));
-    abandoned_.push_back(envs[i]);  // should we leave before the answer is there
-  }
-  if (processes_->wants_attention()) attend();
-  nb::list out;
-  for (std::size_t i = 0; i < envs.size(); ++i) {
-    if (!answers[i].is_valid()) take(i);
-    out.append(answers[i]);
-  }
-  return out;
-}
-
-// Waits until no action or call of an env is under way.
-void PoolObject::wait_for(std::int32_t env) {
-  while (!processes_->at_rest(env)) {
-    if (processes_->wants_attention()) attend();
-    {
-      const nb::gil_scoped_release release;
-      processes_->wait_at_rest(env, kSignalInterval);
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-}
-
-// An env answers one thing at a time: calls that Ctrl-C left are waited for before it is asked another.
-void PoolObject::settle_calls(std::span<const std::int32_t> envs) {
-  if (abandoned_.empty()) return;
-  for (const std::int32_t env : envs) {
-    if (std::find(abandoned_.begin(), abandoned_.end(), env) == abandoned_.end()) continue;
-    wait_for(env);
-    std::vector<std::byte> answer;
-    (void)processes_->take_call(env, answer);
-    std::erase(abandoned_, env);
-  }
-}
-
-void PoolObject::ask_to_stop() {
-  if (processes_ && !forked()) processes_->ask_to_stop();
-}
-
-bool PoolObject::wait_stopped(double most) {
-  if (!processes_ || forked()) return true;
-  const nb::gil_scoped_release release;
-  processes_->wait_stopped(nanoseconds(static_cast<std::int64_t>(most * 1e9)));
-  return processes_->stopped();
-}
-
-void PoolObject::kill() {
-  if (processes_ && !forked()) processes_->kill();
 }
 
 }  // namespace stepmill

@@ -71,7 +71,7 @@ class PoolObject {
   // `observations`: the last of each env, or None.
   void import_states(nanobind::handle states, nanobind::handle observations);
 
-  // ---- worker processes ----
+  // ---- worker processes (pool_processes.cpp) ----
 
   nanobind::dict plan() const;
   int arena_descriptor() const { return processes_->arena_descriptor(); }
@@ -89,6 +89,12 @@ class PoolObject {
   class Entry;
   class Use;
 
+  // How long a wait goes on before it looks whether the interpreter has a signal for us. A signal in
+  // the waiting thread ends the wait at once; this is for one that another thread was given.
+  static constexpr auto kSignalInterval = std::chrono::milliseconds(50);
+
+  static nanobind::object fault_tuple(const Fault& fault);
+  nanobind::dict process_stats(double age) const;
   void go_inside();
   std::span<const std::int32_t> implied_envs() const;
   // What a reset asks for, checked. Nothing is changed before it is.

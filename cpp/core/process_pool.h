@@ -144,7 +144,7 @@ class ProcessPool final : public Pool {
   void look_whom_to_start();
   bool all_ended() const;
 
-  // The monitor: process_monitor.cpp.
+  // The monitor: process_monitor.cpp, and what it does: process_answers.cpp.
   void watch();
   void await_obituary(Lock& lock, std::uint32_t worker, std::uint32_t number);
   void read_obituaries();

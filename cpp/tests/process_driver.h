@@ -281,8 +281,9 @@ struct ProcessDriverOptions : DriverOptions {
 #ifdef STEPMILL_KILL_POINTS
   kill_point = pass_point;
 #endif
+  ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would exit instead
   // What faulthandler does in a Python worker.
-  signal(SIGRTMAX - 3, [](int) {
+  ::signal(SIGRTMAX - 3, [](int) {
     static constexpr char kText[] = "the stack of a worker\n";
     (void)!write(self.stack, kText, sizeof kText - 1);
   });
@@ -555,17 +556,80 @@ class Processes {
 
 // ---- every action accounted for -----------------------------------------------------------------
 
+// The envs of a pool once more, stepped one at a time in the test's own process: what rows must be. An env that
+// is lost with its worker is built anew here too.
+class Twins {
+ public:
+  explicit Twins(const ProcessDriverOptions& options)
+      : options_(options),
+        spec_(obedient_spec()),
+        arena_(Arena::create(Arena::Kind::kPrivate)),
+        table_(*arena_, spec_, options.table()),
+        layout_(spec_, 1, options.autoreset == SM_SAME_STEP, false) {
+    layout_.fill(columns_, arena_->at(arena_->grow(layout_.bytes(), kCacheLine)));
+    for (std::int32_t env = 0; env < options.num_envs; ++env) envs_.push_back(build(env));
+  }
+
+  ActionTable& table() { return table_; }
+  const sm_columns& columns() const { return columns_.c; }
+  std::string row() const { return row_bytes(spec_, options_.table(), columns_.c, 0); }
+  std::vector<FaultRecord> take_faults() { return std::exchange(faults_, {}); }
+
+  void seed(std::int32_t env, std::uint64_t value) {
+    table_.reset_request(env).seed = value;
+    table_.reset_request(env).has_seed = 1;
+  }
+  void rebuild(std::int32_t env) { envs_[static_cast<std::size_t>(env)] = build(env); }
+
+  void step(std::int32_t env, std::int64_t order) {
+    reinterpret_cast<std::int64_t*>(table_.action(0))[env] = order;
+    advance(env);
+  }
+  void reset(std::int32_t env) {
+    table_.state(env).command = SM_RESET;
+    advance(env);
+  }
+
+ private:
+  std::unique_ptr<EnvSet> build(std::int32_t env) const {
+    return std::make_unique<EnvSet>(steered_table(), steered_configs(env, 1, options_.work), env);
+  }
+  void advance(std::int32_t env) {
+    faults_.clear();
+    sm_job job{};
+    job.shared = &table_.shared();
+    job.env = &env;
+    job.columns = &columns_.c;
+    job.count = 1;
+    job.context = this;
+    job.fault = [](void* twins, std::int32_t id, std::int32_t phase, const char* message) {
+      static_cast<Twins*>(twins)->faults_.push_back({id, phase, message});
+    };
+    envs_[static_cast<std::size_t>(env)]->advance(job);
+  }
+
+  const ProcessDriverOptions options_;
+  const EnvSpec spec_;
+  const std::shared_ptr<Arena> arena_;
+  ActionTable table_;
+  std::vector<std::unique_ptr<EnvSet>> envs_;
+  const BatchLayout layout_;
+  Columns columns_;
+  std::vector<FaultRecord> faults_;
+};
+
 class Ledger {
  public:
   explicit Ledger(Processes& processes, std::uint32_t seed = 1)
-      : random(seed), p_(processes), members_(static_cast<std::size_t>(processes.options.num_envs)) {
+      : random(seed),
+        p_(processes),
+        twins_(processes.options),
+        members_(static_cast<std::size_t>(processes.options.num_envs)) {
     excused_.resize(static_cast<std::size_t>(p_.options.num_workers));
     idle_ = all_of(p_.options.num_envs);
     for (std::int32_t env = 0; env < p_.options.num_envs; ++env) {
-      Member& its = member(env);
-      its.reference = make_reference();
-      its.reference->seed(env, static_cast<std::uint64_t>(env));
-      its.last = nothing();
+      twins_.seed(env, static_cast<std::uint64_t>(env));
+      member(env).last = nothing();
     }
   }
   ~Ledger() {
@@ -599,7 +663,7 @@ class Ledger {
       if (seeded) {
         const std::uint64_t value = random();
         p_.seed(env, value);
-        member(env).reference->seed(env, value);
+        twins_.seed(env, value);
       }
       give(env, kReset);
       p_.pool->table().state(env).command = SM_RESET;
@@ -662,7 +726,6 @@ class Ledger {
   static constexpr std::int64_t kNothing = -1, kReset = -2;
 
   struct Member {
-    std::unique_ptr<Reference> reference;
     std::int64_t order = kNothing;
     std::string mail;
     sm_env_state state_at_send{};
@@ -693,23 +756,18 @@ class Ledger {
     return out;
   }
 
-  std::unique_ptr<Reference> make_reference() const {
-    const auto& o = p_.options;
-    return std::make_unique<Reference>(steered_table(), steered_configs(0, o.num_envs, o.work), obedient_spec(),
-                                       table_options());
-  }
   // The env is built anew, and goes on from where the pool says it stands.
   void rebuild(std::int32_t env, const sm_env_state& state, const sm_reset_request& request) {
     Member& its = member(env);
-    its.reference = make_reference();
-    its.reference->table().state(env) = state;
-    its.reference->table().reset_request(env) = request;
+    twins_.rebuild(env);
+    twins_.table().state(env) = state;
+    twins_.table().reset_request(env) = request;
     its.rows_before = std::exchange(its.rows, 0);
     if (!p_.options.keep_last_observation) return;
     std::size_t at = 0;
     for (std::size_t i = 0; i < p_.pool->spec().observation.size(); ++i) {
       const auto bytes = static_cast<std::size_t>(p_.pool->spec().observation[i].row_bytes());
-      std::memcpy(static_cast<char*>(its.reference->table().shared().last_observation[i]) +
+      std::memcpy(static_cast<char*>(twins_.table().shared().last_observation[i]) +
                       static_cast<std::size_t>(env) * bytes,
                   its.last.data() + at, bytes);
       at += bytes;
@@ -743,9 +801,11 @@ class Ledger {
     return found;
   }
 
-  bool play(std::int32_t env) {
-    Member& its = member(env);
-    return its.order == kReset ? its.reference->reset(env) : its.reference->step(env, its.order);
+  void play(std::int32_t env) {
+    if (member(env).order == kReset)
+      twins_.reset(env);
+    else
+      twins_.step(env, member(env).order);
   }
 
   // What the env's own code gave, be it a failure.
@@ -756,15 +816,15 @@ class Ledger {
     const std::string got = row_bytes(p_.pool->spec(), table_options(), c, row);
     play(env);
     // A reset begins anew, also an env that was lost meanwhile.
-    if (got != its.reference->row() && its.order == kReset && excuses(env) > 0) {
+    if (got != twins_.row() && its.order == kReset && excuses(env) > 0) {
       rebuild(env, its.state_at_send, its.request_at_send);
       play(env);
     }
-    CHECK((got == its.reference->row()) == true);
-    const auto raised = its.reference->take_faults();
+    CHECK((got == twins_.row()) == true);
+    const auto raised = twins_.take_faults();
     CHECK(raised.size() == (fault ? 1u : 0u));
     if (!raised.empty() && fault) CHECK(fault->phase == raised[0].phase);
-    const sm_env_state &state = p_.pool->table().state(env), &expected = its.reference->table().state(env);
+    const sm_env_state &state = p_.pool->table().state(env), &expected = twins_.table().state(env);
     CHECK(state.phase == expected.phase);
     CHECK(state.elapsed == expected.elapsed);
     CHECK(state.episode == expected.episode);
@@ -781,7 +841,7 @@ class Ledger {
   std::string shown_by_a_new_env(std::int32_t env) {
     rebuild(env, member(env).state_at_send, member(env).request_at_send);
     play(env);
-    return observation(member(env).reference->columns().observation, 0);
+    return observation(twins_.columns().observation, 0);
   }
 
   int excuses(std::int32_t env) { return excused_[static_cast<std::size_t>(p_.worker_of(env))] - member(env).lost; }
@@ -798,12 +858,12 @@ class Ledger {
     CHECK(p_.note(env) == "");
     const bool stepped = its.state_at_send.phase == SM_LIVE && its.order != kReset;
     play(env);
-    const std::string would_show = observation(its.reference->columns().observation, 0);
+    const std::string would_show = observation(twins_.columns().observation, 0);
     const std::string shows = observation(c.observation, row);
     if (c.ended[row]) {
       // The reset after a good end failed: the end stands.
       CHECK(p_.options.autoreset == SM_SAME_STEP);
-      const sm_columns& r = its.reference->columns();
+      const sm_columns& r = twins_.columns();
       CHECK(stepped == true);
       CHECK(static_cast<double*>(c.reward)[row] == *static_cast<double*>(r.reward));
       CHECK(c.terminated[row] == *r.terminated);
@@ -859,6 +919,7 @@ class Ledger {
   }
 
   Processes& p_;
+  Twins twins_;
   std::vector<Member> members_;
   std::vector<int> excused_;
   Ids idle_, gathered_;  // the latter as they were sent

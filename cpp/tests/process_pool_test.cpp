@@ -97,7 +97,10 @@ struct Hand {
         end(eventfd(0, EFD_CLOEXEC)),
         worker(pool.arena_descriptor(), outbox, pool.spec(), pool.plan(), number, life),
         envs(test::steered_table(), test::steered_configs(worker.first_env(), worker.env_count(), 1),
-             worker.first_env()) {
+             worker.first_env()),
+        arena(Arena::attach(pool.arena_descriptor())),
+        tables(pool.spec(), pool.plan().table, pool.plan().batch_size, pool.plan().process) {
+    tables.attach(arena->at(pool.plan().process_offset));
     worker.announce();
     pool.admit(number, life, getpid(), end, -1, outbox, 0);
   }
@@ -109,6 +112,11 @@ struct Hand {
     worker.advance(envs, env);
     return worker.publish(env, {});
   }
+  // As if the env that runs had begun that long ago.
+  void pretend_hours(std::int32_t env, std::int32_t hours) {
+    const std::uint64_t ago = monotonic_ns() - std::uint64_t{3'600'000'000'000} * static_cast<std::uint64_t>(hours);
+    tables.begun(env) = pack_begun(ago, Activity::kStep);
+  }
   void die() {
     const std::uint64_t one = 1;
     (void)!write(end, &one, sizeof one);
@@ -117,57 +125,48 @@ struct Hand {
   const int outbox, end;
   ProcessWorker worker;
   EnvSet envs;
+  const std::shared_ptr<Arena> arena;
+  ProcessTables tables;
 };
 
 TEST(the_env_that_used_least_time_is_next) {
-  ProcessDriverOptions options = options_of(3, 1, 1);
-  Processes p(options, false);
+  Processes p(options_of(3, 1, 1), false);
   Hand hand(*p.pool, 0, 1);
-  const auto spend = [](int microseconds) {
-    spin_until(std::chrono::microseconds(microseconds), [] { return false; });
-  };
-  // The first round costs 3, 2 and 1 ms; after that env 2 has most left.
+  const std::array<std::int32_t, 3> hours{2, 3, 1};  // that each env takes for its first action
   p.send_orders({0, 1, 2}, test::kGoOn);
-  for (const int cost : {3000, 2000, 1000}) {
+  for (int i = 0; i < 3; ++i) {
     const std::int32_t env = hand.worker.next();
-    spend(cost * 1);
+    hand.pretend_hours(env, hours[static_cast<std::size_t>(env)]);
     CHECK(hand.serve(env) == true);
   }
   CHECK(hand.worker.next() == -1);
-  Ids first;
-  for (int i = 0; i < 3; ++i) {
-    const Batch batch = p.recv();
-    first.push_back(batch.buffer->columns.c.env_id[0]);
-    Processes::drop(batch);
-  }
+  for (int i = 0; i < 3; ++i) p.recv_and_drop();
   p.send_orders({0, 1, 2}, test::kGoOn);
-  Ids second;
-  for (int i = 0; i < 3; ++i) {
-    second.push_back(hand.worker.next());
-    hand.serve(second.back());
+  for (const std::int32_t env : {2, 0, 1}) {
+    CHECK(hand.worker.next() == env);
+    hand.serve(env);
   }
-  CHECK(second == Ids(first.rbegin(), first.rend()));
   for (int i = 0; i < 3; ++i) p.recv_and_drop();
 }
 
-// One that comes back goes before slower ones that were found before it.
-TEST(an_env_that_is_queued_meanwhile_has_its_turn) {
+// It does not wait behind slower ones that were found before it.
+TEST(an_env_that_comes_back_meanwhile_has_its_turn) {
   Processes p(options_of(3, 1, 1), false);
   Hand hand(*p.pool, 0, 1);
   p.send_orders({0, 1, 2}, test::kGoOn);
   for (int i = 0; i < 3; ++i) {
     const std::int32_t env = hand.worker.next();
-    if (env != 2) spin_until(std::chrono::milliseconds(3), [] { return false; });
+    if (env != 2) hand.pretend_hours(env, 1);
     hand.serve(env);
   }
   for (int i = 0; i < 3; ++i) p.recv_and_drop();
   p.send_orders({0, 1, 2}, test::kGoOn);
-  CHECK(hand.worker.next() == 2);
-  hand.serve(2);
-  p.recv_and_drop();
-  p.send_orders({2}, test::kGoOn);
-  CHECK(hand.worker.next() == 2);
-  hand.serve(2);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(hand.worker.next() == 2);
+    hand.serve(2);
+    p.recv_and_drop();
+    p.send_orders({2}, test::kGoOn);
+  }
 }
 
 TEST(a_life_that_is_gone_has_no_say) {
