@@ -239,17 +239,15 @@ nb::object PoolObject::fault_tuple(const Fault& f) {
 // exception, phase of it) for envs of this process, (row, env, bytes) for those of workers.
 nb::list PoolObject::collect_notes(const Batch& batch) {
   nb::list notes;
-  if (!python_ && !processes_) return notes;
+  if (processes_)
+    for (const auto& [row, env] : processes_->noted()) {
+      nb::object note;
+      processes_->read_note(env, [&](std::span<const std::byte> bytes) { note = to_bytes(bytes); });
+      if (note.is_valid() && PyBytes_GET_SIZE(note.ptr()) != 0) notes.append(nb::make_tuple(row, env, note));
+    }
+  if (!python_) return notes;
   const std::int32_t* ids = batch.buffer->columns.c.env_id;
   for (std::int32_t row = 0; row < batch.rows; ++row) {
-    if (processes_) {
-      nb::object note;
-      processes_->read_note(ids[row], [&](std::span<const std::byte> bytes) {
-        if (!bytes.empty()) note = to_bytes(bytes);
-      });
-      if (note.is_valid()) notes.append(nb::make_tuple(row, ids[row], note));
-      continue;
-    }
     const Note note = python_->env(ids[row]).take_note();
     if (!note.empty())
       notes.append(nb::make_tuple(row, ids[row], or_none(note.info), or_none(note.final_info), or_none(note.objects),

@@ -290,6 +290,7 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
   if (wait_began_) usual_wait_ += (Clock::now() - *wait_began_ - usual_wait_) / 4;
   wait_began_.reset();
   was_early_ = false;
+  noted_.clear();
   const Lock lock(mutex_);
   for (std::int32_t row = 0; row < batch.rows; ++row) {
     std::int32_t env = assigned ? assigned_envs_[static_cast<std::size_t>(row)]
@@ -299,6 +300,8 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
     batch.any_ended |= c.ended[row] != 0;  // who died before it counted its row did not say so
     const auto e = static_cast<std::size_t>(env);
     flying_[e] = 0;
+    if (saved_notes_[e] ? !saved_notes_[e]->empty() : !answered_here_[e] && tables_.report(env).note != 0)
+      noted_.emplace_back(row, env);
     const std::int32_t phase = tables_.report(env).fault_phase;
     if (phase >= 0 && !answered_here_[e]) {
       const sm_env_state& state = table_.state(env);

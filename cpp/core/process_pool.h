@@ -53,7 +53,9 @@ class ProcessPool final : public Pool {
 
   // What goes with the next action of an idle env. Throws where there is no memory.
   void set_mail(std::int32_t env, std::span<const std::byte> mail);
-  // Calls `use` with what came with the row of an env that was just received; the bytes are valid inside.
+  // The rows of the batch that was just received which came with something beside their arrays: (row, env).
+  std::span<const std::pair<std::int32_t, std::int32_t>> noted() const { return noted_; }
+  // Calls `use` with what came with the row of such an env; the bytes are valid inside.
   void read_note(std::int32_t env, const std::function<void(std::span<const std::byte>)>& use);
 
   // ---- calls ----
@@ -186,6 +188,7 @@ class ProcessPool final : public Pool {
   std::chrono::nanoseconds usual_wait_{0};
   bool was_early_ = false;  // it has been awake for this batch before its time
   std::vector<std::int32_t> assigned_envs_;  // by row
+  std::vector<std::pair<std::int32_t, std::int32_t>> noted_;
   std::vector<std::uint8_t> to_ring_;        // scratch of `start`: the workers it queued for
   std::vector<Mailbox> mail_, call_mail_;
 

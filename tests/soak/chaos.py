@@ -110,7 +110,7 @@ class Chaos(threading.Thread):
         if kind == "worker stopped for good" and family.lane.shape.step_timeout is None:
             kind = "worker stopped, then continued"  # nothing else would ever end it
         if kind == "server killed":
-            self._harm_all()
+            self._harm_all(families)
             self._signal(kind, family.server, os.getpid(), signal.SIGKILL)
         elif kind.startswith("template"):
             self._harm(family, family.workers, wide=True)
@@ -127,11 +127,12 @@ class Chaos(threading.Thread):
         if family.lane.harm is not None:
             family.lane.harm.note(pids, wide=wide)
 
-    def _harm_all(self) -> None:
+    def _harm_all(self, families: Sequence[_Family]) -> None:
         """All pools have one server. A pool that is being made right now feels it, too."""
         for lane in self._lanes:
             if lane.harm is not None:
-                lane.harm.note([], wide=True)
+                pids = [pid for family in families if family.lane is lane for pid in family.workers]
+                lane.harm.note(pids, wide=True)
 
     def _signal(self, kind: str, pid: int, parent: int, number: int) -> None:
         pidfd = open_child(pid, parent)

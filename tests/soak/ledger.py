@@ -10,7 +10,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class _Seat:
     last_is_known: bool = True
     pid: int | None = None  # the process that wrote its last row; None after an abnormal one
     vague: int = 0  # abnormal rows whose process is not known
-    wide_seen: int = 0
+    wide: int = 0  # abnormal rows put down to what reached every process of the pool
     fail_reset: bool = False  # its next reset raises, if it is still the same env
     asked: int = 1  # the serial number of a reset that failed: the next one may be given its options again
 
@@ -104,6 +104,7 @@ class Ledger:
         self._next_serial = 1
         self.counts = Counts()
         self.orders: Counter[Order] = Counter()
+        self._errors: Sequence[EnvError] = ()  # of the batch that is looked at
 
     # ---- what may be sent ----------------------------------------------------------------------------
 
@@ -183,6 +184,7 @@ class Ledger:
         if len(set(ids)) != len(ids):
             raise Violation(f"an env twice in one batch: {ids}")
         abnormal = info["abnormal"].tolist() if "abnormal" in info else [False] * len(ids)
+        self._errors = error.errors if error is not None else ()
         self._check_error(error, {one for one, bad in zip(ids, abnormal, strict=True) if bad})
         for row, env_id in enumerate(ids):
             seat = self._seats[env_id]
@@ -198,6 +200,7 @@ class Ledger:
             self.counts.results += 1
             self.counts.abnormal += abnormal[row]
         self._check_raised(error, [self._seats[one].failures for one, bad in zip(ids, abnormal, strict=True) if bad])
+        self._errors = ()
 
     def _take_good(self, env_id: int, seat: _Seat, row: np.ndarray, shown: Any, info: Any, at: int) -> None:
         sent = seat.flying
@@ -254,7 +257,6 @@ class Ledger:
         seat.failures = None if seat.failures is None else seat.failures + 1
         seat.pid = None
         seat.fail_reset = False
-        seat.wide_seen = self._harm.wide
         if sent.order is None:
             seat.asked = sent.serial
 
@@ -293,10 +295,14 @@ class Ledger:
             return
         if stepped and sent.order is Order.END_BADLY and self._autoreset == "same_step":
             return
-        if seat.pid in self._harm.pids or seat.wide_seen < self._harm.wide:
+        if seat.pid in self._harm.pids:
+            return
+        # No event fails an env twice, so there are as many such rows at most as there were events.
+        if seat.wide < self._harm.wide:
+            seat.wide += 1
             return
         self._check(seat.pid is None, env_id, seat, f"an abnormal row, and nothing was done to process {seat.pid}")
-        # Its process never showed a row, so which one it was is not known: no event fails an env twice.
+        # Its process never showed a row, so which one that was is not known.
         seat.vague += 1
         self._check(seat.vague <= self._harm.count, env_id, seat, "more abnormal rows than anything was done")
 
@@ -338,4 +344,6 @@ class Ledger:
 
     def _check(self, good: bool, env_id: int, seat: _Seat, message: str) -> None:
         if not good:
-            raise Violation(f"env {env_id}: {message}\n  {seat}")
+            told = next((f"\n  {one}" for one in self._errors if one.env_id == env_id), "")
+            shown = replace(seat, last=None if seat.last is None else seat.last[:HEAD])
+            raise Violation(f"env {env_id}: {message}\n  {shown}{told}")
