@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -114,7 +115,7 @@ def test_nothing_is_left_of_the_processes_after_a_move(verdict: Any) -> None:
     with stepmill.make(Drifting, num_envs=2) as pool:
         pids = [worker["pid"] for worker in pool.stats()["workers"]]
         threads = threading.active_count()
-        play(pool, 6, seed=1)
+        play(pool, 7, seed=1)
         assert pool.backend == "inline"
         assert threading.active_count() <= threads
         for pid in pids:
@@ -156,11 +157,32 @@ def test_an_async_pool_moves_when_nothing_is_in_flight(verdict: Any) -> None:
             info = pool.recv()[-1]
             pool.send(np.zeros(2, int), info["env_id"])
         assert pool.backend == "process"
-        pool.recv()
-        pool.recv()
+        others = pool.recv()[-1]["env_id"]
+        last = pool.recv()[-1]["env_id"]
+        pool.send(np.ones(2, int))  # those of the last batch, though another pool received it
         assert pool.backend == "inline"
-        pool.send(np.ones(4, int), [0, 1, 2, 3])
-        assert sorted([*pool.recv()[-1]["env_id"], *pool.recv()[-1]["env_id"]]) == [0, 1, 2, 3]
+        assert sorted(pool.recv()[-1]["env_id"]) == sorted(last)
+        pool.send(np.ones(2, int), others)
+        assert sorted(pool.recv()[-1]["env_id"]) == sorted(others)
+
+
+def test_an_env_that_dies_of_being_moved_costs_no_batch(verdict: Any) -> None:
+    verdict("inline", batches=3)
+    with stepmill.make(Mortal, num_envs=2, num_workers=None, on_error="restart") as pool:
+        pool.reset()
+        for _ in range(3):
+            assert len(pool.step([0, 0])[1]) == 2
+        assert pool.step([0, 0])[-1]["abnormal"].any()
+        pool.step([0, 0])
+        assert "abnormal" not in pool.step([0, 0])[-1]
+        assert pool.backend == "process"
+
+
+class Mortal(Drifting):
+    """Ends its process when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        os._exit(3)
 
 
 def test_a_single_env_never_leaves_the_calling_thread() -> None:
@@ -186,6 +208,6 @@ def test_calls_reach_the_envs_before_and_after_a_move(verdict: Any, view: str) -
             pool.set_attr("mark", backend)
             assert pool.get_attr("mark") == (backend, backend)
             assert [place.shape for place in pool.call("_show")[0].values() if hasattr(place, "shape")] == [(2,)]
-            for _ in range(5):
+            for _ in range(6):
                 pool.step([0, 1])
             assert pool.stats()["steps"] > 0

@@ -173,6 +173,21 @@ nb::object float32_trig(int kind, bool cosine, nb::handle values) {
   return out;
 }
 
+// An env of a pool may refer to the pool: the garbage collector has to see through it.
+int traverse_pool(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<PoolObject>(self)->traverse(visit, arg) : 0;
+}
+
+int clear_pool(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<PoolObject>(self)->clear_references();
+  return 0;
+}
+
+PyType_Slot pool_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_pool)},
+                            {Py_tp_clear, reinterpret_cast<void*>(clear_pool)},
+                            {0, nullptr}};
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -195,7 +210,7 @@ NB_MODULE(_native, m) {
         }, "float32_trig"_a, "keep_float32"_a, "Makes native envs compute as the installed numpy does.");
   m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
 
-  nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable())
+  nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable(), nb::type_slots(pool_slots))
       .def_static("make_native", &make_native, nb::rv_policy::take_ownership)
       .def_static("make_inline", &make_inline, nb::rv_policy::take_ownership)
       .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
@@ -214,6 +229,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("forked", &PoolObject::forked)
       .def_prop_ro("is_native", &PoolObject::is_native)
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
+      .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
       .def_prop_ro("last_ids", &PoolObject::last_ids)
       .def("export_states", &PoolObject::export_states)
       .def("import_states", &PoolObject::import_states, "states"_a, "observations"_a)

@@ -17,6 +17,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
+constexpr auto kKillPatience = std::chrono::seconds(5);
+
 // Seconds as the user gave them; nothing for None and for longer than anyone waits.
 std::optional<double> read_timeout(nb::handle timeout) {
   if (timeout.is_none()) return std::nullopt;
@@ -129,6 +131,7 @@ nb::list PoolObject::last_ids() const {
 void PoolObject::send(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
   const auto envs = input_->read(action, env_id, implied_envs());
+  refuse_pending(envs);
   settle_calls(envs);
   give_objects(objects);
   start(envs, false, false);
@@ -137,6 +140,7 @@ void PoolObject::send(nb::handle action, nb::handle env_id, nb::handle objects) 
 nb::object PoolObject::recv(nb::handle timeout) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
+  if (pending_) return complete();
   require_something_in_flight();
   wait(seconds);
   return finish(false);
@@ -145,6 +149,7 @@ nb::object PoolObject::recv(nb::handle timeout) {
 nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
   const auto envs = input_->read(action, env_id, implied_envs());
+  refuse_pending(envs);
   settle_calls(envs);
   give_objects(objects);
   start(envs, false, true);
@@ -222,12 +227,35 @@ nb::object PoolObject::finish(bool is_reset) {
   if (batch.any_ended)
     for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += c.ended[row];
   nb::list notes = collect_notes(batch);
+  std::vector<std::int32_t> ids(c.env_id, c.env_id + batch.rows);
   nb::object result = is_reset ? output_->reset_result(std::move(batch), faults_)
                                : output_->step_result(std::move(batch), faults_);
   if (faults_.empty() && nb::len(notes) == 0) return result;
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
-  return on_rows_(result, notes, faults);
+  pending_.emplace(Pending{result, notes, faults, std::move(ids)});
+  return complete();
+}
+
+// Has Python put what no array holds into the batch. Ctrl-C may come in between: then nothing is lost.
+nb::object PoolObject::complete() {
+  try {
+    nb::object result = on_rows_(pending_->result, pending_->notes, pending_->faults);
+    pending_.reset();
+    return result;
+  } catch (nb::python_error& error) {
+    if (error.matches(PyExc_Exception)) pending_.reset();  // an EnvError carries the batch
+    throw;
+  }
+}
+
+void PoolObject::refuse_pending(std::span<const std::int32_t> envs) const {
+  if (!pending_) return;
+  for (const std::int32_t env : envs)
+    if (std::find(pending_->ids.begin(), pending_->ids.end(), env) != pending_->ids.end())
+      raise("InFlightError", "env " + std::to_string(env) +
+                                 " is in flight: the call that should have returned its result was interrupted. Call "
+                                 "recv() to get it");
 }
 
 // As Python's Fault takes it.
@@ -310,6 +338,7 @@ PoolObject::ResetOrder PoolObject::read_reset(nb::handle env_id, nb::handle seed
 
 void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask) {
   const auto envs = order.envs;
+  refuse_pending(envs);
   for (const std::int32_t env : envs)
     if (pool_->in_flight(env))
       raise("InFlightError", "env " + std::to_string(env) +
@@ -318,9 +347,15 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
   settle_calls(envs);
   pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
-  if (!table_ && processes_ && !order.python_options.is_none())
-    for (std::size_t i = 0; i < envs.size(); ++i)
-      if (!mask || mask[i]) processes_->set_mail(envs[i], bytes_of(order.python_options));
+  if (!table_ && processes_ && !order.python_options.is_none()) {
+    try {
+      for (std::size_t i = 0; i < envs.size(); ++i)
+        if (!mask || mask[i]) processes_->set_mail(envs[i], bytes_of(order.python_options));
+    } catch (...) {  // no memory: nothing of it may go with another action
+      for (const std::int32_t env : envs) processes_->set_mail(env, {});
+      throw;
+    }
+  }
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     if (mask && !mask[i]) {
@@ -360,6 +395,7 @@ nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle opt
 
 // Waits for everything in flight and drops it: what a reset of all envs makes void.
 void PoolObject::drain() {
+  pending_.reset();
   while (pool_->in_flight_count() != 0) {
     wait(std::nullopt);
     Batch batch = pool_->take_batch(faults_);
@@ -386,7 +422,9 @@ void PoolObject::close() {
 void PoolObject::stop(bool interruptible) {
   if (processes_) processes_->kill();  // whoever could wait for them has done so
   pool_->ask_to_stop();
-  while (!pool_->stopped()) {
+  // A killed process ends at once, unless a driver or a debugger holds it: then it is left to them.
+  const auto patience = Clock::now() + kKillPatience;
+  while (!pool_->stopped() && !(processes_ && Clock::now() > patience)) {
     {
       const nb::gil_scoped_release release;
       pool_->wait_stopped(kSignalInterval);
@@ -398,6 +436,23 @@ void PoolObject::stop(bool interruptible) {
   processes_ = nullptr;
   pool_.reset();  // with the envs in it
   python_.reset();
+  pending_.reset();
+}
+
+// ---- the garbage collector ---------------------------------------------------------------------
+
+int PoolObject::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(on_rows_.ptr());
+  Py_VISIT(on_attention_.ptr());
+  if (pending_) Py_VISIT(pending_->result.ptr());
+  return python_ && pool_ ? python_->traverse(visit, arg) : 0;
+}
+
+void PoolObject::clear_references() {
+  on_rows_ = nb::object();
+  on_attention_ = nb::object();
+  pending_.reset();
+  if (python_ && pool_) python_->clear_references();
 }
 
 }  // namespace stepmill

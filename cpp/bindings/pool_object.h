@@ -60,8 +60,15 @@ class PoolObject {
   void enter(nanobind::handle token);
   void leave(nanobind::handle token);
   nanobind::object stats() const;
-  std::int32_t in_flight_count() const { return pool_ ? pool_->in_flight_count() : 0; }
+  std::int32_t in_flight_count() const {
+    return (pool_ ? pool_->in_flight_count() : 0) + (pending_ ? static_cast<std::int32_t>(pending_->ids.size()) : 0);
+  }
 
+  // For the garbage collector: an env may refer to its pool.
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references();
+
+  double busy_seconds() const { return processes_ ? processes_->busy_seconds() : 0.0; }
   // Of the last batch: whom an async send without ids means.
   nanobind::list last_ids() const;
 
@@ -114,6 +121,8 @@ class PoolObject {
   void wait_for(std::int32_t env);
   void settle_calls(std::span<const std::int32_t> envs);
   nanobind::object finish(bool is_reset);
+  nanobind::object complete();
+  void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::list collect_notes(const Batch& batch);
   void require_something_in_flight() const;
   void drain();
@@ -129,6 +138,13 @@ class PoolObject {
   nanobind::object on_rows_, on_attention_;
   std::vector<std::int32_t> all_envs_;
   std::vector<std::int32_t> last_ids_;  // of the last batch: who an async send without ids means
+  // A batch whose last touches, in Python, were interrupted: as good as in flight, `recv` goes on with it.
+  struct Pending {
+    nanobind::object result;
+    nanobind::list notes, faults;
+    std::vector<std::int32_t> ids;
+  };
+  std::optional<Pending> pending_;
   std::vector<std::int32_t> abandoned_;  // envs whose answer to a call nobody waited for: Ctrl-C
   std::vector<Fault> faults_;
   std::uint32_t generation_;

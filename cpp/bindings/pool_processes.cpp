@@ -23,6 +23,8 @@ nb::object PoolObject::export_states() {
   put(&counts_, sizeof counts_);
   put(&pool_->table().state(0), count * sizeof(sm_env_state));
   put(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
+  out.insert(out.end(), reinterpret_cast<const std::byte*>(last_ids_.data()),
+             reinterpret_cast<const std::byte*>(last_ids_.data() + last_ids_.size()));
   return to_bytes(out);
 }
 
@@ -33,16 +35,18 @@ std::size_t PoolObject::state_bytes() const {
 void PoolObject::import_states(nb::handle states, nb::handle observations) {
   const auto count = static_cast<std::size_t>(pool_->num_envs());
   const auto bytes = bytes_of(states);
-  if (bytes.size() != state_bytes())
+  if (bytes.size() < state_bytes())
     throw std::invalid_argument("import_states: these are the states of another pool");
   const std::byte* from = bytes.data();
   const auto take = [&](void* to, std::size_t size) {
-    std::memcpy(to, from, size);
+    if (size != 0) std::memcpy(to, from, size);
     from += size;
   };
   take(&counts_, sizeof counts_);
   take(&pool_->table().state(0), count * sizeof(sm_env_state));
   take(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
+  last_ids_.resize((bytes.size() - state_bytes()) / sizeof(std::int32_t));
+  take(last_ids_.data(), last_ids_.size() * sizeof(std::int32_t));
   const sm_shared& shared = pool_->table().shared();
   for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
     nb::object observation = observations[env];

@@ -104,9 +104,14 @@ void PythonEnv::keep_failure() {
   nb::object error = take_exception();
   const std::string text = text_of_exception(error);
   ending_ = false;
-  note_ = Note{};
+  if (std::exchange(inside_, false)) {  // the end stands, and is all there is to show
+    note_.final_info = note_.info;
+    note_.final_objects = note_.objects;
+  } else {
+    note_ = Note{};
+    if (last_objects_.is_valid()) note_.objects = last_objects_;
+  }
   note_.phase = phase_;
-  if (last_objects_.is_valid()) note_.objects = last_objects_;
   const bool is_failure = PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) ||
                           PyErr_GivenExceptionMatches(error.ptr(), PyExc_SystemExit);
   if (!is_failure) kind_->interrupt = error;
@@ -115,8 +120,8 @@ void PythonEnv::keep_failure() {
 }
 
 void PythonEnv::reset(Rng&, const Options& options) {
-  const bool inside = kind_->same_step && std::exchange(ending_, false);  // the ending step
-  if (inside && kind_->reset_after_end) kind_->reset_after_end(id_);
+  inside_ = kind_->same_step && std::exchange(ending_, false);
+  if (inside_ && kind_->reset_after_end) kind_->reset_after_end(id_);
   attempt("reset", [&] {
     nb::object seed = nb::none();
     if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
@@ -129,7 +134,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
       raise("EnvError", "reset: expected (observation, info), got " + describe_object(result));
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
     check_info(info);
-    if (inside) {  // what the step showed is the final one
+    if (std::exchange(inside_, false)) {  // what the step showed is the final one
       note_.final_info = std::move(note_.info);
       note_.final_objects = std::move(note_.objects);
     } else {
@@ -240,8 +245,8 @@ nb::object PythonEnv::build_action(const ActionRow& action) const {
 }
 
 PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::handle limits, std::int32_t first_id)
-    : kind_(std::move(kind)), first_id_(first_id) {
-  const auto count = static_cast<std::int32_t>(nb::len(envs));
+    : kind_(std::move(kind)), first_id_(first_id), count_(static_cast<std::int32_t>(nb::len(envs))) {
+  const std::int32_t count = count_;
   auto stepper = std::make_unique<Stepper<PythonEnv>>(count);
   for (std::int32_t i = 0; i < count; ++i) {
     const nb::object limit = limits[i];
@@ -250,6 +255,34 @@ PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::ha
   }
   stepper_ = stepper.get();
   set_ = std::make_unique<EnvSet>(python_table(), stepper.release(), first_id);
+}
+
+// ---- the garbage collector ---------------------------------------------------------------------
+
+int PythonEnv::traverse(visitproc visit, void* arg) const {
+  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &observation_, &last_objects_, &note_.info,
+                                &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
+    Py_VISIT(one->ptr());
+  return 0;
+}
+
+void PythonEnv::clear_references() {
+  for (nb::object* one : {&env_, &options_, &action_objects_, &failure_, &observation_, &last_objects_})
+    *one = nb::object();
+  note_ = Note{};
+}
+
+int PythonEnvs::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(kind_->snapshot.ptr());
+  Py_VISIT(kind_->objects_of.ptr());
+  Py_VISIT(kind_->interrupt.ptr());
+  for (std::int32_t i = 0; i < count_; ++i)
+    if (const int stop = stepper_->env(i).traverse(visit, arg)) return stop;
+  return 0;
+}
+
+void PythonEnvs::clear_references() {
+  for (std::int32_t i = 0; i < count_; ++i) stepper_->env(i).clear_references();
 }
 
 }  // namespace stepmill

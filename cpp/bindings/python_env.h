@@ -74,6 +74,8 @@ class PythonEnv {
   void go_on_from(nanobind::object observation, std::int32_t elapsed);
   // What belongs to the row that was written last.
   Note take_note();
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references();
   nanobind::object last_observation() const { return observation_.is_valid() ? observation_ : nanobind::none(); }
 
  private:
@@ -91,6 +93,7 @@ class PythonEnv {
   nanobind::object observation_;   // the last good one, as the env gave it
   nanobind::object last_objects_;  // of it, where failures show it again
   bool ending_ = false;            // the last step ended the episode
+  bool inside_ = false;            // the reset that runs belongs to that step
   const char* phase_ = "reset";
   Note note_;
 };
@@ -104,10 +107,14 @@ class PythonEnvs {
   PythonEnv& env(std::int32_t id) { return stepper_->env(id - first_id_); }
   PythonKind& kind() const { return *kind_; }
 
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references();
+
  private:
   std::shared_ptr<PythonKind> kind_;
   Stepper<PythonEnv>* stepper_;  // in `set_`
-  std::int32_t first_id_;
+  std::int32_t first_id_, count_;
   std::unique_ptr<EnvSet> set_;
 };
 

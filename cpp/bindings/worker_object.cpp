@@ -40,6 +40,7 @@ void WorkerObject::run() {
 
 void WorkerObject::act(std::int32_t env) {
   if (python_) {
+    if (worker_.is_reset(env)) python_->env(env).set_options(nb::none());  // those of a failed reset are void
     if (const auto mail = worker_.mail(env); !mail.empty()) {
       nb::object parts = read_mail_(to_bytes(mail));  // (options, objects, what went wrong)
       if (nb::object options = parts[0]; !options.is_none()) python_->env(env).set_options(options);

@@ -78,7 +78,8 @@ std::size_t Outbox::memory() const {
 
 std::byte* Outbox::reserve(Block& block, std::uint64_t bytes) {
   if (bytes > block.capacity || block.capacity == 0) {
-    const Block larger = allocate(std::max<std::uint64_t>(bytes, 1));
+    // Half as much again as before: what grows a little each time must not move each time.
+    const Block larger = allocate(std::max({bytes, block.capacity + block.capacity / 2, std::uint64_t{1}}));
     if (block.capacity >= kLarge)
       (void)fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.offset),
                       static_cast<off_t>(block.capacity));

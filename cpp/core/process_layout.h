@@ -6,11 +6,11 @@
 //           caller           worker            worker             worker          worker
 //   REST -----------> QUEUED ---------> RUNNING ---------> WRITING ---------> DONE -------> REST
 //     ^                  |                 |                                (row whole)  (and counted)
-//     |                  +---- FAULT <-----+  the pool, by compare-and-swap
-//     |                          |
+//     |                  +---- FAULT <-----+  the pool, by compare-and-swap;
+//     |                          |            from WRITING once the worker is seen to have ended
 //     +--------------------------+
 //
-// In RUNNING the env's own code runs, and the worker writes nothing that the pool reads. In WRITING it
+// In RUNNING the env's own code runs, and the worker writes nothing that the pool reads before the word says so. In WRITING it
 // copies one finished row, with no code of the env's and no system call between: a killed worker dies
 // there at once, and until its death is certain the pool leaves that row alone. From QUEUED and RUNNING
 // the pool may declare a fault; whoever loses the compare-and-swap gives up. Between DONE and REST the

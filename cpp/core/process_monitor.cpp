@@ -18,6 +18,8 @@ namespace {
 
 // How long to wait for word of how a process ended, and for its stack.
 constexpr int kObituaryMs = 500, kStackMs = 500, kMoreStackMs = 50;
+// A worker that does not go on for less than this may only have found no core.
+constexpr std::uint64_t kStandstill = 1'000'000'000;
 
 void send_signal(int pidfd, int number) {
   if (pidfd >= 0) (void)syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
@@ -102,10 +104,13 @@ void ProcessPool::read_obituaries() {
   while (poll(&more, 1, 0) == 1 && (more.revents & POLLIN)) {
     if (read(obituaries_, one.data(), sizeof one) != static_cast<ssize_t>(sizeof one)) return;
     if (one[0] < 0) {  // who starts the workers is gone, and took those along that there are: no more will come
+      const auto note_end = [](Life& life) {
+        pollfd its{life.pidfd, POLLIN, 0};
+        if (life.pidfd >= 0 && !life.code && poll(&its, 1, 0) == 1) life.code = -SIGKILL;
+      };
       for (Crew& crew : crews_) {
-        if (crew.life.number != 0 && !crew.life.code) crew.life.code = -SIGKILL;
-        for (Life& life : crew.leaving)
-          if (!life.code) life.code = -SIGKILL;
+        note_end(crew.life);
+        for (Life& life : crew.leaving) note_end(life);
       }
       continue;
     }
@@ -212,7 +217,7 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
       look_in(limit - spent);
   }
   for (std::size_t w = 0; w < crews_.size(); ++w)
-    look_in(check_standstill(lock, w, std::max(deadlines_.step, deadlines_.reset)));
+    look_in(check_standstill(lock, w, std::max({deadlines_.step, deadlines_.reset, kStandstill})));
   // What begins after this look cannot be late before then.
   for (const std::uint64_t limit : {deadlines_.step, deadlines_.reset})
     if (limit != 0) look_in(limit);

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace stepmill {
@@ -24,6 +25,18 @@ PoolOptions shared_options(PoolOptions options) {
 
 // Before a batch is expected: about what a wake takes.
 constexpr nanoseconds kEarly = std::chrono::microseconds(60);
+int duplicate(int descriptor) {
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) throw std::system_error(errno, std::generic_category(), "duplicating a descriptor");
+  return copy;
+}
+
+int make_event() {
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  return event;
+}
+
 constexpr nanoseconds kDoubt = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -40,8 +53,8 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       seeds_(std::move(seeds)),
       has_spare_core_(process.num_workers < available_cores()),
       to_ring_(static_cast<std::size_t>(process.num_workers)),
-      obituaries_(fcntl(obituaries, F_DUPFD_CLOEXEC, 0)),
-      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      obituaries_(duplicate(obituaries)),
+      event_(make_event()) {
   const auto n = static_cast<std::size_t>(num_envs());
   mail_.resize(n);
   call_mail_.resize(n);
@@ -100,8 +113,13 @@ void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid,
   life.number = incarnation & 0xffffff;
   life.pid = pid;
   life.outbox = std::make_shared<Outbox>(outbox, false);
-  life.pidfd = fcntl(pidfd, F_DUPFD_CLOEXEC, 0);
-  life.stack = fcntl(stack, F_DUPFD_CLOEXEC, 0);
+  life.pidfd = duplicate(pidfd);
+  try {
+    life.stack = duplicate(stack);
+  } catch (...) {
+    ::close(life.pidfd);
+    throw;
+  }
   life.start_deadline = start_ns ? monotonic_ns() + start_ns : 0;
   {
     const Lock lock(mutex_);
@@ -427,6 +445,13 @@ double ProcessPool::step_cost_ns() const {
     steps += tables_.worker(w).steps.load(std::memory_order_relaxed);
   }
   return steps ? static_cast<double>(busy) / static_cast<double>(steps) : 0.0;
+}
+
+double ProcessPool::busy_seconds() const {
+  std::uint64_t busy = 0;
+  for (std::int32_t w = 0; w < process_.num_workers; ++w)
+    busy += tables_.worker(w).busy_ns.load(std::memory_order_relaxed);
+  return static_cast<double>(busy) * 1e-9;
 }
 
 std::vector<ProcessPool::WorkerStats> ProcessPool::worker_stats() const {

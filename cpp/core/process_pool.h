@@ -80,6 +80,8 @@ class ProcessPool final : public Pool {
   void kill();
 
   double step_cost_ns() const override;
+  // How long envs ran, all workers together.
+  double busy_seconds() const;
 
   struct WorkerStats {
     int pid;

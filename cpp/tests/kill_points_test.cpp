@@ -299,13 +299,6 @@ TEST(a_batch_in_doubt_waits_for_who_is_alive) {
     }
 }
 
-char state_of(const std::string& process) {
-  std::ifstream file("/proc/" + process + "/stat");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto end = text.rfind(')');
-  return end + 2 < text.size() ? text[end + 2] : '?';
-}
-
 // The last worker of a batch in doubt wakes the caller, wherever it is delayed.
 TEST(a_batch_in_doubt_wakes_the_caller) {
   for (const char* point : {"reported", "done", "counted", "committed"}) {
@@ -330,7 +323,7 @@ TEST(a_batch_in_doubt_wakes_the_caller) {
       }
     });
     test::until("the caller sleeps",
-                [&] { return thread != 0 && state_of("self/task/" + std::to_string(thread)) == 'S'; });
+                [&] { return thread != 0 && test::state_of("self/task/" + std::to_string(thread)) == 'S'; });
     Processes::release(other);
     caller.join();
     CHECK(hang == "");
@@ -372,33 +365,52 @@ TEST(a_late_count_never_falls_into_the_next_batch) {
 
 constexpr std::uint64_t kDeadline = 100'000'000;
 
-// With deadlines: whatever a worker was about when it was stopped, nobody waits for it for ever.
+ProcessDriverOptions with_deadlines(ProcessDriverOptions options) {
+  options.deadlines = {kDeadline, kDeadline};
+  return options;
+}
+
+// A busy machine makes anybody late.
+void excuse_all(Processes& p, Ledger& ledger) {
+  for (std::int32_t worker = 0; worker < p.options.num_workers; ++worker) ledger.excuse(worker, 100);
+}
+
+void play_on(Processes& p, Ledger& ledger, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    ledger.send(test::all_of(p.options.num_envs), test::kGoOn);
+    ledger.drain();
+  }
+}
+
+// With deadlines: whatever a worker was about when it was stopped, nobody waits for it for ever. All points at
+// once, a worker for each.
 TEST(a_worker_stopped_at_any_point_misses_its_deadline) {
-  for (const std::int32_t batch_size : {2, 1})
-    for (const Point& point : kPoints) {
-      if (!(batch_size == 2 ? point.in_sync : point.in_async)) continue;
-      const Case here(std::string(point.name) + ", batches of " + std::to_string(batch_size));
-      ProcessDriverOptions options = one_env_each(2, batch_size);
-      options.deadlines = {kDeadline, kDeadline};
-      Processes p(options);
-      Ledger ledger(p);
-      for (const std::int32_t worker : {0, 1}) ledger.excuse(worker, 100);  // a busy machine makes anybody late
-      p.board().arm(Trap::kStop, 0, point.name);
-      ledger.send({0}, test::kGoOn);
-      p.await_stop(0);
-      const auto results = ledger.receive();
-      CHECK(results.size() == 1u);
-      CHECK(results[0].lost() == !point.stands);
-      if (results[0].fault) {
-        CHECK(results[0].fault->kind == Fault::kLate);
-        CHECK(results[0].fault->message.find("stopped") != std::string::npos);
+  for (const bool sync : {true, false}) {
+    const Case here(sync ? "sync" : "async");
+    std::vector<Point> points;
+    for (const Point& point : kPoints)
+      if (sync ? point.in_sync : point.in_async) points.push_back(point);
+    const auto count = static_cast<std::int32_t>(points.size());
+    Processes p(with_deadlines(one_env_each(count, sync ? count : 2)));
+    Ledger ledger(p);
+    excuse_all(p, ledger);
+    for (std::int32_t worker = 0; worker < count; ++worker)
+      p.board().arm(Trap::kStop, worker, points[static_cast<std::size_t>(worker)].name);
+    ledger.send(test::all_of(count), test::kGoOn);
+    int rows = 0;
+    while (p.pool->in_flight_count() != 0)
+      for (const auto& result : ledger.receive()) {
+        const Case point(points[static_cast<std::size_t>(result.env)].name);
+        ++rows;
+        CHECK(result.lost() == !points[static_cast<std::size_t>(result.env)].stands);
+        if (!result.fault) continue;
+        CHECK(result.fault->kind == Fault::kLate);
+        CHECK(result.fault->message.find("stopped") != std::string::npos);
       }
-      for (int i = 0; i < 5; ++i) {
-        ledger.send({0, 1}, test::kGoOn);
-        ledger.drain();
-      }
-      CHECK(p.restarts(0) >= 1u);
-    }
+    CHECK(rows == count);
+    play_on(p, ledger, 5);
+    for (std::int32_t worker = 0; worker < count; ++worker) CHECK(p.restarts(worker) >= 1u);
+  }
 }
 
 // Everything that a pool and its workers share, but for the times and flags that are only hints.
@@ -423,72 +435,82 @@ std::vector<std::byte> shared_memory(Processes& p) {
 }
 
 // The pool cannot kill these, and does not learn that they ended: as if a system call held them.
+ProcessDriverOptions immortal(ProcessDriverOptions options) {
+  options.immortal = true;
+  return options;
+}
+
 TEST(a_worker_that_wakes_after_it_was_given_up_changes_nothing) {
   for (const std::int32_t batch_size : {2, 1})
     for (const char* point : {"before running", "running", "before writing"}) {
       const Case here(std::string(point) + ", batches of " + std::to_string(batch_size));
-      ProcessDriverOptions options = one_env_each(2, batch_size);
-      options.deadlines = {kDeadline, kDeadline};
-      options.immortal = true;
-      Processes p(options);
+      Processes p(immortal(with_deadlines(one_env_each(2, batch_size))));
       Ledger ledger(p);
-      for (const std::int32_t worker : {0, 1}) ledger.excuse(worker, 100);
+      excuse_all(p, ledger);
       p.board().arm(Trap::kStop, 0, point);
       ledger.send({0}, test::kGoOn);
       p.await_stop(0);
-      const auto old = p.handle(0);
+      const auto old = p.life(0);
       CHECK(ledger.receive()[0].lost() == true);
-      const auto play = [&](int rounds) {
-        for (int i = 0; i < rounds; ++i) {
-          ledger.send({0, 1}, test::kGoOn);
-          ledger.drain();
-        }
-      };
-      play(10);
-      const auto asleep = [](int pid) { return state_of(std::to_string(pid)) == 'S'; };
+      play_on(p, ledger, 10);
+      const auto asleep = [](int pid) { return test::state_of(std::to_string(pid)) == 'S'; };
       test::until("the others sleep", [&] { return asleep(p.pid_of(0)) && asleep(p.pid_of(1)); });
       const auto before = shared_memory(p);
       Processes::send(old, SIGCONT);
       test::until("the old one found nothing to do", [&] { return asleep(old.pid); });
       CHECK((shared_memory(p) == before) == true);
-      play(1);  // they sleep on one bell now: slow, but right
+      play_on(p, ledger, 1);  // they sleep on one bell now: slow, but right
       Processes::send(old, SIGKILL);
       Processes::let_see_the_end(old);
-      play(10);
+      play_on(p, ledger, 10);
     }
 }
 
 // While a row is being written it is its writer's: nobody answers for it before the writer is seen to end.
 TEST(a_row_that_is_being_written_is_left_alone_until_its_writer_ended) {
-  for (const std::int32_t batch_size : {2, 1})
-    for (const char* point : {"writing", "copied", "reported", "done"})
-      for (const bool dies : {false, true}) {
-        const Case here(std::string(point) + ", batches of " + std::to_string(batch_size) + (dies ? ", dies" : ""));
-        ProcessDriverOptions options = one_env_each(2, batch_size);
-        options.deadlines = {kDeadline, kDeadline};
-        options.immortal = true;
-        Processes p(options);
-        Ledger ledger(p);
-        for (const std::int32_t worker : {0, 1}) ledger.excuse(worker, 100);
-        p.board().arm(Trap::kStop, 0, point);
-        ledger.send({0}, test::kGoOn);
-        p.await_stop(0);
-        p.await_loss(0);  // given up by the pool, not ended
-        CHECK(p.pool->ready() == false);
-        const auto old = p.handle(0);
-        Processes::send(old, dies ? SIGKILL : SIGCONT);
-        if (dies) Processes::let_see_the_end(old);
-        const auto results = ledger.receive();
-        CHECK(results[0].lost() == (dies && std::string(point) != "done"));
-        if (!dies) {
-          Processes::send(old, SIGKILL);
-          Processes::let_see_the_end(old);
-        }
-        for (int i = 0; i < 5; ++i) {
-          ledger.send({0, 1}, test::kGoOn);
-          ledger.drain();
-        }
+  struct Writer {
+    const char* point;
+    bool dies;
+  };
+  std::vector<Writer> writers;
+  for (const char* point : {"writing", "copied", "reported", "done"})
+    for (const bool dies : {false, true}) writers.push_back({point, dies});
+  const auto count = static_cast<std::int32_t>(writers.size());
+  for (const bool sync : {true, false}) {
+    Processes p(immortal(with_deadlines(one_env_each(count, sync ? count : 1))));
+    Ledger ledger(p);
+    excuse_all(p, ledger);
+    for (std::int32_t worker = 0; worker < count; ++worker)
+      p.board().arm(Trap::kStop, worker, writers[static_cast<std::size_t>(worker)].point);
+    ledger.send(test::all_of(count), test::kGoOn);
+    for (std::int32_t worker = 0; worker < count; ++worker) p.await_loss(worker);  // given up, and not ended
+    std::vector<Processes::Life> old;
+    std::vector<Ledger::Result> results;
+    const auto receive = [&] {
+      for (auto& result : ledger.receive()) results.push_back(std::move(result));
+    };
+    for (std::int32_t worker = 0; worker < count; ++worker) {
+      CHECK(p.pool->ready() == false);
+      old.push_back(p.life(worker));
+      const bool dies = writers[static_cast<std::size_t>(worker)].dies;
+      Processes::send(old.back(), dies ? SIGKILL : SIGCONT);
+      if (dies) Processes::let_see_the_end(old.back());
+      if (!sync) receive();
+    }
+    if (sync) receive();
+    CHECK(results.size() == writers.size());
+    for (const auto& result : results) {
+      const Writer& writer = writers[static_cast<std::size_t>(result.env)];
+      const Case here(std::string(writer.point) + (writer.dies ? ", dies" : ", goes on"));
+      CHECK(result.lost() == (writer.dies && std::string(writer.point) != "done"));
+    }
+    for (std::size_t i = 0; i < old.size(); ++i)
+      if (!writers[i].dies) {
+        Processes::send(old[i], SIGKILL);
+        Processes::let_see_the_end(old[i]);
       }
+    play_on(p, ledger, 5);
+  }
 }
 
 // ---- the reset after an end ----------------------------------------------------------------------

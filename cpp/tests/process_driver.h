@@ -6,10 +6,12 @@
 #pragma once
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +20,9 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -105,13 +109,15 @@ struct Trap {
 };
 
 struct Board {
-  static constexpr std::size_t kTraps = 4, kNames = 64, kName = 24;
+  static constexpr std::size_t kTraps = 16, kNames = 64, kName = 24, kCodes = 1024;
 
   Trap traps[kTraps];
   Word entered, open;          // the gate that envs and calls can be ordered to stand at
   Word published, refused;     // rows that workers wrote, and that the pool would not have
   Word name_count;             // points of the protocol that were passed
   char names[kNames][kName];
+  Word code_count;             // workers that ended, and how: exit codes, or minus the signal
+  std::int32_t codes[kCodes];
 
   static Board* make() {
     void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -276,7 +282,7 @@ struct ProcessDriverOptions : DriverOptions {
 };
 
 // Never comes back: what follows is the test's.
-[[noreturn]] inline void serve(const ProcessPool& pool, const ProcessDriverOptions& options, int outbox) {
+[[noreturn]] inline void serve(const ProcessPlan& plan, const ProcessDriverOptions& options, int arena, int outbox) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 #ifdef STEPMILL_KILL_POINTS
   kill_point = pass_point;
@@ -288,7 +294,7 @@ struct ProcessDriverOptions : DriverOptions {
     (void)!write(self.stack, kText, sizeof kText - 1);
   });
   try {
-    ProcessWorker worker(pool.arena_descriptor(), outbox, pool.spec(), pool.plan(), self.number, self.life);
+    ProcessWorker worker(arena, outbox, obedient_spec(), plan, self.number, self.life);
     EnvSet envs(steered_table(), steered_configs(worker.first_env(), worker.env_count(), options.work),
                 worker.first_env());
     self.worker = &worker;
@@ -326,13 +332,139 @@ struct ProcessDriverOptions : DriverOptions {
   _exit(0);
 }
 
+// ---- where workers come from ---------------------------------------------------------------------
+
+// Sends some bytes and descriptors over a socket, or receives them. False where the other side is gone.
+template <class T, std::size_t N>
+bool pass(int socket, T& message, std::array<int, N>& descriptors, bool sends) {
+  iovec data{&message, sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptors)]{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  cmsghdr* const first = CMSG_FIRSTHDR(&header);
+  first->cmsg_level = SOL_SOCKET;
+  first->cmsg_type = SCM_RIGHTS;
+  first->cmsg_len = CMSG_LEN(sizeof descriptors);
+  if (sends) {
+    std::memcpy(CMSG_DATA(first), descriptors.data(), sizeof descriptors);
+    return sendmsg(socket, &header, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message);
+  }
+  if (recvmsg(socket, &header, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof message)) return false;
+  std::memcpy(descriptors.data(), CMSG_DATA(first), sizeof descriptors);
+  return true;
+}
+
+// A process with one thread, forked before the pool has any: a fork beside threads would find the locks of a
+// sanitizer's allocator as they happened to be. It forks the workers, and says how they ended.
+class Nursery {
+ public:
+  Nursery(Board& board, const ProcessDriverOptions& options, int obituaries) {
+    int sockets[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) throw std::runtime_error("socketpair");
+    pid_ = fork();
+    if (pid_ < 0) throw std::runtime_error("fork");
+    socket_ = sockets[pid_ == 0];
+    ::close(sockets[pid_ != 0]);
+    if (pid_ == 0) run(board, options, obituaries);
+  }
+  // By now its workers have ended.
+  ~Nursery() {
+    ::close(socket_);
+    waitpid(pid_, nullptr, 0);
+  }
+  Nursery(const Nursery&) = delete;
+  Nursery& operator=(const Nursery&) = delete;
+
+  struct Child {
+    int pid, pidfd;
+  };
+  Child start(std::int32_t worker, std::uint32_t life, const ProcessPlan& plan, int arena, int outbox, int stack) {
+    Request request{worker, life, plan};
+    std::array<int, 3> given{arena, outbox, stack};
+    int pid = -1;
+    std::array<int, 1> pidfd{-1};
+    if (!pass(socket_, request, given, true) || !pass(socket_, pid, pidfd, false) || pid < 0)
+      throw std::runtime_error("no worker process could be started");
+    return {pid, pidfd[0]};
+  }
+
+ private:
+  struct Request {
+    std::int32_t worker;
+    std::uint32_t life;
+    ProcessPlan plan;
+  };
+  struct Born {
+    std::int32_t worker;
+    std::uint32_t life;
+    int pidfd;
+  };
+
+  [[noreturn]] void run(Board& board, const ProcessDriverOptions& options, int obituaries) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::vector<Born> children;
+    for (;;) {
+      std::vector<pollfd> polled{{socket_, POLLIN, 0}};
+      for (const Born& child : children) polled.push_back({child.pidfd, POLLIN, 0});
+      poll(polled.data(), polled.size(), -1);
+      for (std::size_t i = children.size(); i > 0; --i)
+        if (polled[i].revents != 0) {
+          bury(children[i - 1], board, options.obituaries ? obituaries : -1);
+          children.erase(children.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+        }
+      if (polled[0].revents == 0) continue;
+      Request request{};
+      std::array<int, 3> given{};
+      if (!pass(socket_, request, given, false)) _exit(0);
+      int pid = fork();
+      if (pid == 0) {
+        self.board = &board;
+        self.number = request.worker;
+        self.life = request.life;
+        self.stack = given[2];
+        serve(request.plan, options, given[0], given[1]);
+      }
+      for (const int descriptor : given) ::close(descriptor);
+      std::array<int, 1> pidfd{static_cast<int>(syscall(SYS_pidfd_open, pid, 0))};
+      pass(socket_, pid, pidfd, true);
+      children.push_back({request.worker, request.life, pidfd[0]});
+    }
+  }
+
+  static void bury(const Born& child, Board& board, int obituaries) {
+    siginfo_t info{};
+    waitid(P_PIDFD, static_cast<id_t>(child.pidfd), &info, WEXITED);
+    ::close(child.pidfd);
+    const int code = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
+    board.codes[board.code_count % Board::kCodes] = code;
+    const std::array<std::int32_t, 3> obituary{child.worker, static_cast<std::int32_t>(child.life), code};
+    if (obituaries >= 0) (void)!write(obituaries, obituary.data(), sizeof obituary);
+    raise_word(board.code_count);
+  }
+
+  pid_t pid_;
+  int socket_;
+};
+
 // ---- the test's side ---------------------------------------------------------------------------
+
+// What the kernel says of a process or thread: S sleeps, T is stopped.
+inline char state_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto name_ends = text.rfind(')');
+  return name_ends != text.npos && name_ends + 2 < text.size() ? text[name_ends + 2] : '?';
+}
 
 class Processes {
  public:
   explicit Processes(const ProcessDriverOptions& o, bool start_all = true)
       : options(o), board_(Board::make()), current_(static_cast<std::size_t>(o.num_workers)) {
     if (pipe2(obituaries_, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
+    nursery_.emplace(*board_, o, obituaries_[1]);
     std::vector<std::uint64_t> seeds;
     for (std::int32_t env = 0; env < o.num_envs; ++env) seeds.push_back(static_cast<std::uint64_t>(env));
     pool = std::make_unique<ProcessPool>(obedient_spec(), o.pool(),
@@ -364,23 +496,10 @@ class Processes {
     int stack[2];
     if (pipe2(stack, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
     const int outbox = Outbox::create();
-    const pid_t pid = fork();
-    if (pid == 0) {
-      self.board = board_.get();
-      self.number = worker;
-      self.life = life;
-      self.stack = stack[1];
-      serve(*pool, options, outbox);
-    }
-    if (pid < 0) throw std::runtime_error("fork");
-    auto made = std::make_unique<Life>();
-    made->pid = pid;
-    made->pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-    if (options.immortal) made->end = eventfd(0, EFD_CLOEXEC);
-    pool->admit(worker, life, pid, options.immortal ? made->end : made->pidfd, stack[0], outbox, options.start_ns);
-    made->reaper = std::thread([this, one = made.get(), worker, life] { reap(*one, worker, life); });
-    current_[static_cast<std::size_t>(worker)] = made.get();
-    lives_.push_back(std::move(made));
+    const auto child = nursery_->start(worker, life, pool->plan(), pool->arena_descriptor(), outbox, stack[1]);
+    lives_.push_back({child.pid, child.pidfd, options.immortal ? eventfd(0, EFD_CLOEXEC) : -1});
+    const Life& made = current_[static_cast<std::size_t>(worker)] = lives_.back();
+    pool->admit(worker, life, made.pid, options.immortal ? made.end : made.pidfd, stack[0], outbox, options.start_ns);
     for (const int descriptor : {stack[0], stack[1], outbox}) ::close(descriptor);
   }
   // Starts whom the pool wants.
@@ -389,18 +508,29 @@ class Processes {
     for (const auto& [worker, life] : pool->to_restart()) start(worker, life);
   }
 
+  // One life of a worker. `end`: what the pool was given instead of the pidfd, where they are immortal.
+  struct Life {
+    int pid = -1, pidfd = -1, end = -1;
+  };
+  Life life(std::int32_t worker) const { return current_[static_cast<std::size_t>(worker)]; }
+  int pid_of(std::int32_t worker) const { return life(worker).pid; }
+  static void send(const Life& life, int number) {
+    (void)syscall(SYS_pidfd_send_signal, life.pidfd, number, nullptr, 0);
+  }
+  static void let_see_the_end(const Life& life) {
+    const std::uint64_t one = 1;
+    (void)!write(life.end, &one, sizeof one);
+  }
+
   // To the worker's present life.
-  void signal(std::int32_t worker, int number) { send(*current_[static_cast<std::size_t>(worker)], number); }
+  void signal(std::int32_t worker, int number) { send(life(worker), number); }
   // Stops it, for certain when this returns.
   void stop(std::int32_t worker) {
     signal(worker, SIGSTOP);
     await_stop(worker);
   }
   void await_stop(std::int32_t worker) {
-    siginfo_t info{};
-    waitid(P_PIDFD, static_cast<id_t>(current_[static_cast<std::size_t>(worker)]->pidfd), &info,
-           WSTOPPED | WNOWAIT | WEXITED);
-    CHECK(info.si_code == CLD_STOPPED);
+    until("a worker is stopped", [&] { return state_of(std::to_string(pid_of(worker))) == 'T'; });
   }
   // Kills it and waits until the pool has seen it end.
   void kill_and_await(std::int32_t worker) {
@@ -416,22 +546,8 @@ class Processes {
   std::uint32_t restarts(std::int32_t worker) const {
     return pool->worker_stats()[static_cast<std::size_t>(worker)].restarts;
   }
-  int pid_of(std::int32_t worker) const { return current_[static_cast<std::size_t>(worker)]->pid; }
-  // An immortal one, which the test has a handle of: kills it, and lets the pool see it or not.
-  struct Handle {
-    int pid, pidfd, end;
-  };
-  Handle handle(std::int32_t worker) const {
-    const Life& life = *current_[static_cast<std::size_t>(worker)];
-    return {life.pid, life.pidfd, life.end};
-  }
-  static void send(const Handle& life, int number) {
-    (void)syscall(SYS_pidfd_send_signal, life.pidfd, number, nullptr, 0);
-  }
-  static void let_see_the_end(const Handle& life) {
-    const std::uint64_t one = 1;
-    (void)!write(life.end, &one, sizeof one);
-  }
+  // Of those that ended, in the order of their ends: exit codes, or minus the signal.
+  std::vector<int> codes() { return {board_->codes, board_->codes + board_->code_count}; }
 
   void open_gate() {
     board_->open.store(1, std::memory_order_seq_cst);
@@ -504,54 +620,26 @@ class Processes {
   // Ends everything, as far as it has not ended yet.
   void end() {
     pool.reset();
-    for (const auto& life : lives_) {
-      (void)syscall(SYS_pidfd_send_signal, life->pidfd, SIGKILL, nullptr, 0);
-      life->reaper.join();
-      for (const int descriptor : {life->pidfd, life->end})
+    if (!nursery_) return;
+    for (const Life& life : lives_) send(life, SIGKILL);
+    await_word("all workers end", board_->code_count, static_cast<std::uint32_t>(lives_.size()));
+    nursery_.reset();
+    for (const Life& life : lives_)
+      for (const int descriptor : {life.pidfd, life.end})
         if (descriptor >= 0) ::close(descriptor);
-    }
-    lives_.clear();
-    for (int& descriptor : obituaries_)
-      if (descriptor >= 0) ::close(std::exchange(descriptor, -1));
+    for (const int descriptor : obituaries_) ::close(descriptor);
   }
 
   const ProcessDriverOptions options;
   std::unique_ptr<ProcessPool> pool;
   std::vector<Fault> faults;
-  // Exit codes in the order of their ends, minus the signal for the killed.
-  std::vector<int> codes() {
-    std::lock_guard lock(mutex_);
-    return codes_;
-  }
 
  private:
-  struct Life {
-    int pid = -1, pidfd = -1, end = -1;
-    std::thread reaper;
-  };
-
-  static void send(const Life& life, int number) {
-    (void)syscall(SYS_pidfd_send_signal, life.pidfd, number, nullptr, 0);
-  }
-
-  void reap(const Life& life, std::int32_t worker, std::uint32_t incarnation) {
-    siginfo_t info{};
-    while (waitid(P_PIDFD, static_cast<id_t>(life.pidfd), &info, WEXITED) != 0 && errno == EINTR) continue;
-    const int code = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
-    {
-      std::lock_guard lock(mutex_);
-      codes_.push_back(code);
-    }
-    const std::array<std::int32_t, 3> obituary{worker, static_cast<std::int32_t>(incarnation), code};
-    if (options.obituaries) (void)!write(obituaries_[1], obituary.data(), sizeof obituary);
-  }
-
   std::unique_ptr<Board, Board::Unmap> board_;
   int obituaries_[2];
-  std::vector<Life*> current_;  // by worker
-  std::vector<std::unique_ptr<Life>> lives_;
-  std::mutex mutex_;
-  std::vector<int> codes_;
+  std::optional<Nursery> nursery_;
+  std::vector<Life> current_;  // by worker
+  std::vector<Life> lives_;
 };
 
 // ---- every action accounted for -----------------------------------------------------------------

@@ -102,7 +102,7 @@ struct Hand {
         tables(pool.spec(), pool.plan().table, pool.plan().batch_size, pool.plan().process) {
     tables.attach(arena->at(pool.plan().process_offset));
     worker.announce();
-    pool.admit(number, life, getpid(), end, -1, outbox, 0);
+    pool.admit(number, life, getpid(), end, end, outbox, 0);
   }
   ~Hand() {
     ::close(outbox);

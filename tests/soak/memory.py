@@ -12,8 +12,8 @@ from soak.processes import descendants, pss, rss
 __all__ = ["Measure", "Memory", "growth"]
 
 # What the mean of a round may grow by, from the second round (the first one warms up) to the last. In five minutes
-# some 1,500 processes die and 600,000 rows are handed out: to leak 4 kB a death, or 10 bytes a row, is too much. Means
-# of rounds differ by 2 MB as it is: what a pool needs depends on what is done to it.
+# some 1,000 processes die and 500,000 rows are handed out, four fifths of that in these rounds: to leak 8 kB a death,
+# or 15 bytes a row, is too much. Means of rounds differ by 3 MB as it is: pools need more where more is done to them.
 PARENT_MB = 6.0
 # A worker is killed before it could leak much. This is about what it is born with: its template forks hundreds.
 WORKER_MB = 2.0

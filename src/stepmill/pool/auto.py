@@ -2,7 +2,8 @@
 
 The envs begin in worker processes. Over the first batches the time that the caller spends in calls is held
 against the time that the envs' own code took, which is what the calling thread alone would have needed. If
-that is less, as with a few cheap envs, the envs move over, as they stand.
+that is less, as with a few cheap envs, the envs move over, as they stand, with the next action that finds
+none of them in flight. (An async pool that always has some in flight stays with its processes.)
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.errors import StepmillError, summary
+from stepmill.errors import summary
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.process.pool import ProcessPool
 from stepmill.pool.settings import Settings
@@ -41,6 +42,7 @@ class AutoPool:
         self._pool: InlinePool | ProcessPool
         # A single env has nobody to run beside.
         self._undecided = settings.num_envs > 1
+        self._move_when_idle = False
         self._pool = ProcessPool(source, settings) if self._undecided else InlinePool(source, settings)
         self._batches = 0
         self._waited = 0.0  # by the caller, since the last batch
@@ -70,6 +72,8 @@ class AutoPool:
     # ---- send and recv -----------------------------------------------------------------------
 
     def send(self, action: Any, env_id: Any = None) -> None:
+        if self._move_when_idle:
+            self._move_inline()
         if not self._undecided:
             return self._pool.send(action, env_id)
         began = time.perf_counter()
@@ -86,6 +90,8 @@ class AutoPool:
         return result
 
     def step(self, actions: Any, env_id: Any = None) -> Any:
+        if self._move_when_idle:
+            self._move_inline()
         if not self._undecided:
             return self._pool.step(actions, env_id)
         began = time.perf_counter()
@@ -100,28 +106,29 @@ class AutoPool:
         if self._batches > _COLD:
             self._costs.append((waited, busy - self._busy + rows * _INLINE_OVERHEAD_S))
         self._busy = busy
-        if len(self._costs) >= _MEASURED and self._pool.in_flight_count == 0:
-            self._decide()
+        if len(self._costs) >= _MEASURED:
+            with_processes, alone = (float(np.median(column)) for column in zip(*self._costs, strict=True))
+            self._undecided = False
+            self._move_when_idle = alone < with_processes
+            self._costs.clear()
 
     def _busy_seconds(self) -> float:
-        return float(sum(worker["busy_seconds"] for worker in self._pool.engine_stats()["workers"]))
-
-    def _decide(self) -> None:
-        self._undecided = False
-        with_processes, alone = (float(np.median(column)) for column in zip(*self._costs, strict=True))
-        if alone < with_processes:
-            self._move_inline()
+        return self._pool.busy_seconds
 
     def _move_inline(self) -> None:
+        """Moves the envs, unless some are in flight or cannot be moved. Nothing of what was received is touched."""
         processes = self._pool
-        assert isinstance(processes, ProcessPool)
+        if processes.in_flight_count != 0 or not isinstance(processes, ProcessPool):
+            return
+        self._move_when_idle = False
+        inline: InlinePool | None = None
         try:
             envs, observations, states = processes.move_out()
             inline = InlinePool(self._source, self._settings, envs)
             inline.go_on_from(states, observations)
-        except (StepmillError, KeyboardInterrupt):
-            raise
         except Exception as error:  # an env may refuse to be pickled with anything
+            if inline is not None:
+                inline.abandon()
             _log.info("the envs stay in worker processes, since they cannot be moved: %s", summary(error))
             return
         self._pool = inline

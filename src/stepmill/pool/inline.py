@@ -34,7 +34,7 @@ class InlinePool(PythonPool):
         finish = RowFinisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
         core = _native.Pool.make_inline(
             **engine_arguments(observation, action, settings),
-            envs=self._envs,
+            envs=list(self._envs),
             limits=[env.max_episode_steps for env in source.envs],
             snapshot=snapshot,
             objects_of=functools.partial(objects_of, observation.tree) if observation.object_spaces else None,
@@ -65,6 +65,11 @@ class InlinePool(PythonPool):
         """Takes envs over that were stepped elsewhere: where each stands, and what it showed last."""
         self._core.import_states(states, observations)
 
+    def abandon(self) -> None:
+        """Ends without closing the envs, which are copies of others."""
+        self._envs.clear()
+        self._core.close()
+
     # ---- the envs themselves -----------------------------------------------------------------
 
     @guarded
@@ -93,14 +98,13 @@ class InlinePool(PythonPool):
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        if self._core.closed:
-            return
-        if self._core.forked:
-            self._core.close()  # the envs are the parent's
-            return
         self._core.close()
+        if self._core.forked:
+            return  # the envs are the parent's
         errors = []
-        for env_id, env in enumerate(self._envs):
+        while self._envs:  # those that an interrupted close left
+            env_id = self._settings.num_envs - len(self._envs)
+            env = self._envs.pop(0)
             try:
                 env.close()
             except (Exception, SystemExit) as error:

@@ -147,7 +147,10 @@ def death_error(env_id: int, status: int | None) -> EnvError:
 def find_exit(obituary_fd: int, worker_id: int, incarnation: int, template: int) -> int | None:
     """How a dead worker ended, from its obituary; None if none comes. Others that come first are dropped."""
     while wait_for_any([obituary_fd], _OBITUARY_S):
-        *who, status = OBITUARY.unpack(os.read(obituary_fd, OBITUARY.size))
+        try:
+            *who, status = OBITUARY.unpack(os.read(obituary_fd, OBITUARY.size))
+        except BlockingIOError:  # the engine's monitor was faster
+            continue
         if who == [worker_id, incarnation]:
             return int(status)
         if who == [-1, template]:  # it took its workers along

@@ -55,7 +55,13 @@ class Launcher:
         self._loads_in_template = True
         self._started: list[Started] = []
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` has done all it does."""
+        return self._is_closed
 
     def start(self) -> list[Started]:
         """Starts all workers, which build their envs at the same time, and waits until all are ready.

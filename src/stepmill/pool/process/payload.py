@@ -14,7 +14,7 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,19 +222,15 @@ def _apply_warnings(filters: list[bytes]) -> None:
 
 
 def _logging() -> dict[str, Any]:
-    root = logging.getLogger()
+    loggers = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
+    loggers[""] = logging.getLogger()
     return {
-        "level": root.level,
-        "levels": dict(_explicit_levels()),
         "disabled": logging.root.manager.disable,
-        "formatter": _formatter(root.handlers[0].formatter) if root.handlers else None,
+        "levels": {name: one.level for name, one in loggers.items() if one.level != logging.NOTSET or not name},
+        "silent": [name for name, one in loggers.items() if not one.propagate],
+        # One of each: what goes to a file or a stream there goes to stderr in a worker.
+        "formatters": {name: _formatter(one.handlers[0].formatter) for name, one in loggers.items() if one.handlers},
     }
-
-
-def _explicit_levels() -> Iterator[tuple[str, int]]:
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET:
-            yield name, logger.level
 
 
 def _formatter(formatter: logging.Formatter | None) -> bytes:
@@ -253,13 +249,13 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def _apply_logging(settings: dict[str, Any]) -> None:
-    root = logging.getLogger()
-    root.setLevel(settings["level"])
     logging.disable(settings["disabled"])
     for name, level in settings["levels"].items():
         logging.getLogger(name).setLevel(level)
-    if settings["formatter"] is not None:
+    for name in settings["silent"]:
+        logging.getLogger(name).propagate = False
+    for name, formatter in settings["formatters"].items():
         handler = StderrHandler(sys.stderr)
         with contextlib.suppress(Exception):  # its class may be in a module that is gone
-            handler.setFormatter(pickle.loads(settings["formatter"]))
-        root.addHandler(handler)
+            handler.setFormatter(pickle.loads(formatter))
+        logging.getLogger(name).addHandler(handler)

@@ -16,11 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, StepmillError, summary
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.process.handles import kill
 from stepmill.pool.process.launcher import Launcher, Started, build_error
+from stepmill.pool.process.patience import uninterrupted
 from stepmill.pool.process.pickling import dumps
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.telling import tell
@@ -33,6 +36,8 @@ from stepmill.spaces import FlatSpace, flatten
 
 __all__ = ["ProcessPool"]
 
+# A message to a worker fits into its socket, whatever it is doing, unless something is very wrong.
+_ATTACH_S = 5.0
 # What a worker has to finish its step and close its envs, when the pool is closed.
 _CLOSE_S = 5.0
 
@@ -68,7 +73,8 @@ class ProcessPool(PythonPool):
             super().__init__(core, observation, action, settings)
             self._finisher = RowFinisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
             self._attachment = {
-                **{key: arguments[key] for key in ("env_class", "spec", "observation_tree", "action_tree")},
+                **{key: arguments[key] for key in ("env_class", "observation_tree", "action_tree")},
+                "spec": _without_bounds(arguments["spec"]),
                 **core.plan(),
                 "has_objects": bool(observation.object_spaces),
             }
@@ -118,16 +124,9 @@ class ProcessPool(PythonPool):
         return arguments
 
     def _attach(self, worker: Started) -> None:
-        """Gives a worker what it needs to serve, and has the engine watch over it."""
+        """Has the engine watch over a worker, and gives the worker what it needs to serve."""
         outbox = _native.create_outbox()
         try:
-            attachment = {
-                **self._attachment,
-                "incarnation": worker.incarnation,
-                "env_count": worker.envs[1] - worker.envs[0],
-            }
-            with contextlib.suppress(WireClosed):  # it died: the engine will see
-                worker.wire.send(("attach", attachment), [self._core.arena, outbox])
             self._core.admit(
                 worker.worker_id,
                 worker.incarnation,
@@ -137,23 +136,37 @@ class ProcessPool(PythonPool):
                 outbox,
                 self._settings.start_timeout,
             )
+            old = self._workers.get(worker.worker_id)
+            self._workers[worker.worker_id] = worker
+            self._build_failures.pop(worker.worker_id, None)
+            if old is not None:
+                old.close()
+            attachment = {
+                **self._attachment,
+                "incarnation": worker.incarnation,
+                "env_count": worker.envs[1] - worker.envs[0],
+            }
+            with contextlib.suppress(WireClosed, TimeoutError):  # it died, or is stuck: the engine will see
+                worker.wire.send(("attach", attachment), [self._core.arena, outbox], _ATTACH_S)
         finally:
             os.close(outbox)
-        old = self._workers.get(worker.worker_id)
-        self._workers[worker.worker_id] = worker
-        self._build_failures.pop(worker.worker_id, None)
-        if old is not None:
-            old.close()
 
     def restart(self) -> None:
         """Starts a process for each worker that has none and is needed. Does not wait until it has built its envs."""
         for worker_id, incarnation in self._core.to_restart():
-            try:
-                worker = self._launcher.fork_worker(worker_id, incarnation)
-            except (StepmillError, OSError) as error:
-                self._core.restart_failed(worker_id, incarnation, f"its worker process could not be started: {error}")
-            else:
-                self._attach(worker)
+            # In one piece: a process that was forked and is not known to the engine would serve beside the next one.
+            uninterrupted(functools.partial(self._start_again, worker_id, incarnation))
+
+    def _start_again(self, worker_id: int, incarnation: int, _: int | None) -> None:
+        worker: Started | None = None
+        try:
+            worker = self._launcher.fork_worker(worker_id, incarnation)
+            self._attach(worker)
+        except Exception as error:  # no more processes, descriptors or memory are to be had
+            if worker is not None:
+                kill(worker.pidfd)
+            reason = f"its worker process could not be started: {summary(error)}"
+            self._core.restart_failed(worker_id, incarnation, reason)
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -234,9 +247,7 @@ class ProcessPool(PythonPool):
 
     def abandon(self) -> None:
         """Ends the workers without closing their envs, which are somewhere else by now."""
-        self._core.kill()
-        self._core.close()
-        self._launcher.close()
+        self._let_go()
 
     def _ask(
         self,
@@ -272,13 +283,13 @@ class ProcessPool(PythonPool):
 
     def close(self) -> None:
         """Ends the workers: each finishes its step and closes its envs; what takes too long is killed."""
-        if self._core.closed:
+        if self._core.closed and self._launcher.is_closed:
             return
-        if self._core.forked:  # all of it is the parent's
-            self._core.close()
-            self._launcher.close()
+        if self._core.closed or self._core.forked:  # an earlier close was interrupted; or all is the parent's
+            self._let_go()
             return
         token = object()
+        errors: list[EnvError] = []
         try:
             self._core.enter(token)
             self._core.ask_to_stop()
@@ -288,10 +299,15 @@ class ProcessPool(PythonPool):
             errors = self._close_errors()
         finally:
             self._core.leave(token)
-            self._core.close()  # kills what is left
-            self._launcher.close()
+            self._let_go()
         if errors:
             raise EnvError.gather(errors)
+
+    def _let_go(self) -> None:
+        try:
+            self._core.close()  # kills what is left
+        finally:
+            self._launcher.close()
 
     def _close_errors(self) -> list[EnvError]:
         errors = []
@@ -330,6 +346,14 @@ def _read_part(part: bytes, env_id: int) -> Any:
     except Exception as error:
         tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(error)}")
         return None
+
+
+def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a worker has to know of the leaves: values were checked before they came to it. Bounds may be long."""
+    if spec is None:
+        return None
+    bounds = {"low": [-np.inf], "high": [np.inf]}
+    return {role: [{**leaf, **bounds} for leaf in leaves] for role, leaves in spec.items()}
 
 
 def _attend(pool: weakref.ref[ProcessPool]) -> None:

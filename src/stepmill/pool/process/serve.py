@@ -15,13 +15,14 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, summary
+from stepmill.errors import ConfigError, ObservationError, summary
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
-from stepmill.pool.rows import objects_of, snapshot
+from stepmill.pool.rows import snapshot
 from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.spaces import object_leaves
 
 __all__ = ["serve"]
 
@@ -63,7 +64,7 @@ def serve(
             envs=envs,
             limits=[env.max_episode_steps for env in source.envs[first_env : first_env + len(envs)]],
             snapshot=snapshot,
-            objects_of=functools.partial(objects_of, tree) if attachment["has_objects"] else None,
+            objects_of=functools.partial(_pack_objects, tree) if attachment["has_objects"] else None,
             write_note=_write_note,
         )
     for fd in fds:
@@ -105,8 +106,22 @@ def _write_note(
     phase: str,
 ) -> bytes:
     """Every part apart: one that the caller cannot read must not cost it the others."""
-    parts = [None if part is None else _dumps(env_id, part) for part in (info, final_info, objects, final_objects)]
-    return pickle.dumps((parts, None if error is None else describe(error), phase))
+    infos = [None if part is None else _dumps(env_id, part) for part in (info, final_info)]
+    return pickle.dumps(([*infos, objects, final_objects], None if error is None else describe(error), phase))
+
+
+def _pack_objects(tree: Any, observation: Any) -> bytes:
+    """The object leaves of an observation, pickled. Called while the env is looked at: a failure is the env's."""
+    objects = list(object_leaves(tree, observation))
+    try:
+        return pickle.dumps(objects, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        pass
+    try:
+        by_value: bytes = cloudpickle.dumps(objects)
+        return by_value
+    except Exception as error:
+        raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
 
 
 def _write_text(env_id: int, text: str) -> bytes:
@@ -132,7 +147,7 @@ def _travelling(env_id: int, info: Any) -> Any:
     kept = {}
     for key, value in info.items():
         try:
-            cloudpickle.dumps(value)
+            cloudpickle.dumps((key, value))
         except Exception as error:
             tell(f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}")
         else:

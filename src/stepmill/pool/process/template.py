@@ -102,7 +102,15 @@ class _Template:
                 self._wire.close()
                 close_all((self._obituary, self._server_pidfd))
                 context = worker.Context(
-                    Wire(wire_fd), dump, template, worker_id, first_env, last_env, self._source, self._packed
+                    Wire(wire_fd),
+                    dump,
+                    template,
+                    worker_id,
+                    first_env,
+                    last_env,
+                    incarnation == 1,
+                    self._source,
+                    self._packed,
                 )
                 return partial(worker.main, context)
             pidfds = [self._guardian.keep(pid, partial(self._bury, worker_id, incarnation))]

@@ -41,6 +41,7 @@ class Context:
     worker_id: int
     first_env: int
     last_env: int
+    tells_progress: bool  # somebody listens; else the wire would fill up
     source: PythonSource | NativeSource | None
     packed: bytes | None
 
@@ -92,7 +93,9 @@ def _work(context: Context) -> int:
     envs: list[Any] = []
     try:
         source = context.source or _load(context)
-        wire.send(("ready", _build(context, source, envs)))
+        described = _build(context, source, envs)
+        if context.tells_progress:
+            wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
     except WireClosed:  # nobody wants them any more
         _close_quietly(envs)
@@ -138,11 +141,13 @@ def _build(context: Context, source: PythonSource | NativeSource, envs: list[Any
     env_id = context.first_env
     try:
         for env_id in range(context.first_env, context.last_env):
-            context.wire.send(("building", env_id))
+            if context.tells_progress:
+                context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
             envs.append(source.build(env_id, context.worker_id))
             _check_spaces(envs, env_id, context.first_env)
-            context.wire.send(("built", env_id))
+            if context.tells_progress:
+                context.wire.send(("built", env_id))
         set_current_env(_no_env)
         return _describe(envs[0], context.first_env)
     except WireClosed:
@@ -229,6 +234,7 @@ class _Prefixed(logging.Formatter):
 
 
 def _prefix_logs() -> None:
-    for handler in logging.getLogger().handlers:
+    loggers = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
+    for handler in (one for logger in loggers if isinstance(logger, logging.Logger) for one in logger.handlers):
         if isinstance(handler, StderrHandler) and not isinstance(handler.formatter, _Prefixed):
             handler.setFormatter(_Prefixed(handler.formatter or logging.Formatter()))
