@@ -121,8 +121,7 @@ void ProcessWorker::wait() {
   };
   // Awake for a while, as long as nobody else wants the core.
   const auto from = Clock::now();
-  const auto awake = patience_.awake();
-  if (awake.count() == 0 || !yield_until(awake, something)) sleep();
+  if (!patience_.wait(something)) sleep();
   patience_.learn(Clock::now() - from);
 }
 

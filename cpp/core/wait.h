@@ -58,38 +58,49 @@ class SpinBudget {
   const int limit_;
 };
 
-// How long it pays to stay awake for what usually comes soon: a sleeper costs whoever wakes it
-// microseconds, and loses tens of them itself. Learns from how long the waits were.
+// Gives the core to whoever else wants it now.
+void yield_core();
+
+// Stays awake for what usually comes soon: a sleeper costs whoever wakes it microseconds, and loses tens of
+// them itself. Learns from how long the waits were, and gives up where somebody else needs the core: who
+// is awake and waits loses its turn to them, who sleeps is given it back at once.
 class Patience {
  public:
-  // Zero where it would hardly come in time.
-  std::chrono::nanoseconds awake() const {
-    return mean_ < kWorthwhile ? std::min<std::chrono::nanoseconds>(2 * mean_ + kLittle, kMost) : std::chrono::nanoseconds(0);
+  // Whether `done()` came true. If not, it is time to sleep.
+  template <class F>
+  bool wait(F done) {
+    if (mean_ >= kWorthwhile) return false;
+    if (back_off_ > 0) {
+      back_off_ -= 1;
+      return false;
+    }
+    auto now = Clock::now();
+    const auto end = now + std::min<std::chrono::nanoseconds>(2 * mean_ + kLittle, kMost);
+    while (now < end) {
+      for (int i = 0; i < 8; ++i) {
+        if (done()) return true;
+        relax();
+      }
+      yield_core();
+      const auto before = now;
+      now = Clock::now();
+      if (now - before > kTaken && !done()) {
+        back_off_ = kBackOff;
+        return false;
+      }
+    }
+    return done();
   }
   void learn(std::chrono::nanoseconds waited) { mean_ += (std::min(waited, kLong) - mean_) / 8; }
 
  private:
   static constexpr std::chrono::nanoseconds kLittle{20'000}, kWorthwhile{500'000}, kMost{1'000'000}, kLong{2'000'000};
+  static constexpr std::chrono::nanoseconds kTaken{100'000};
+  static constexpr int kBackOff = 200;
 
   std::chrono::nanoseconds mean_{50'000};
+  int back_off_ = 0;
 };
-
-// Gives the core to whoever else wants it now.
-void yield_core();
-
-// The same as `spin_until`, for a waiter who has no core of its own: the core goes to whoever wants it.
-template <class F>
-bool yield_until(std::chrono::nanoseconds most, F done) {
-  const auto end = Clock::now() + most;
-  do {
-    for (int i = 0; i < 8; ++i) {
-      if (done()) return true;
-      relax();
-    }
-    yield_core();
-  } while (Clock::now() < end);
-  return done();
-}
 
 // Spins until `done()` or the time is over; returns the last `done()`.
 template <class F>

@@ -546,6 +546,10 @@ class Processes {
   std::uint32_t restarts(std::int32_t worker) const {
     return pool->worker_stats()[static_cast<std::size_t>(worker)].restarts;
   }
+  // What only who starts workers would say: worker, life, code.
+  void write_obituary(const std::array<std::int32_t, 3>& obituary) {
+    (void)!write(obituaries_[1], obituary.data(), sizeof obituary);
+  }
   // Of those that ended, in the order of their ends: exit codes, or minus the signal.
   std::vector<int> codes() { return {board_->codes, board_->codes + board_->code_count}; }
 

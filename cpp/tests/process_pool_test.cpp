@@ -403,6 +403,36 @@ TEST(an_end_without_an_obituary_is_seen) {
   CHECK(contains(p.faults[0].message, "ended"));
 }
 
+// Who starts the workers is gone, and they with it: of those that have ended no news will come.
+TEST(the_end_of_who_tells_of_ends_tells_enough) {
+  ProcessDriverOptions options = options_of(2, 2, 2);
+  options.obituaries = false;
+  Processes p(options);
+  Ledger ledger(p);
+  ledger.excuse(0);
+  act(ledger, {0, 1});
+  p.signal(0, SIGKILL);
+  test::await_word("it is reaped", p.board().code_count);
+  p.write_obituary({-1, 0, 0});
+  for (const auto& result : act(ledger, {0, 1})) {
+    CHECK(result.lost() == (result.env == 0));
+    if (result.fault) CHECK(contains(result.fault->message, "SIGKILL"));
+  }
+  for (int i = 0; i < 3; ++i)
+    for (const auto& result : act(ledger, {0, 1})) CHECK(!result.fault);
+}
+
+TEST(obituaries_of_nobody_are_passed_over) {
+  Processes p(options_of(2, 2, 2));
+  Ledger ledger(p);
+  act(ledger, {0, 1});
+  p.write_obituary({2, 1, 0});
+  p.write_obituary({1 << 30, 1, 0});
+  p.write_obituary({0, 77, -9});
+  for (int i = 0; i < 3; ++i)
+    for (const auto& result : act(ledger, {0, 1})) CHECK(!result.fault);
+}
+
 TEST(failures_in_a_row_are_counted_until_a_good_step) {
   Processes p(options_of(1, 1, 1));
   const auto failures = [&](std::int64_t order) {
