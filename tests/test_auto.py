@@ -60,6 +60,7 @@ def verdict(monkeypatch: pytest.MonkeyPatch) -> Any:
     def settle(choice: str, batches: int = 5) -> None:
         monkeypatch.setattr(auto, "_COLD", 0)
         monkeypatch.setattr(auto, "_MEASURED", batches)
+        monkeypatch.setattr(auto, "_ENOUGH_S", 0.0)
         # The envs' own code took no time at all, or more than any caller waited.
         spent = iter(np.arange(10_000) * (0.0 if choice == "inline" else 1e6))
         monkeypatch.setattr(auto.AutoPool, "_busy_seconds", lambda self: float(next(spent)))

@@ -9,6 +9,7 @@
 
 #include "tests/check.h"
 #include "tests/process_driver.h"
+#include "tests/process_ledger.h"
 
 namespace stepmill {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "tests/check.h"
 #include "tests/process_driver.h"
+#include "tests/process_ledger.h"
 
 namespace stepmill {
 namespace {

@@ -23,8 +23,9 @@ from stepmill.pool.source import PythonSource
 
 __all__ = ["AutoPool"]
 
-# Batches of steps to look at; the first ones, which find everything cold, are left out.
-_COLD, _MEASURED = 3, 12
+# Batches of steps to look at, at least; the first ones, which find everything cold, are left out. Of quick
+# batches as many as take so many seconds: it is a while until everything is warm.
+_COLD, _MEASURED, _ENOUGH_S = 3, 12, 0.05
 # What an env costs the calling thread beside its own code: the row, the action, the loop.
 _INLINE_OVERHEAD_S = 1.5e-6
 
@@ -46,6 +47,7 @@ class AutoPool:
         self._pool = ProcessPool(source, settings) if self._undecided else InlinePool(source, settings)
         self._batches = 0
         self._waited = 0.0  # by the caller, since the last batch
+        self._measured = 0.0  # and in all batches that count
         self._costs: list[tuple[float, float]] = []  # of each batch: to the caller, and of the envs' own code
         self._busy = 0.0
 
@@ -105,9 +107,11 @@ class AutoPool:
         self._batches += 1
         if self._batches > _COLD:
             self._costs.append((waited, busy - self._busy + rows * _INLINE_OVERHEAD_S))
+            self._measured += waited
         self._busy = busy
-        if len(self._costs) >= _MEASURED:
-            with_processes, alone = (float(np.median(column)) for column in zip(*self._costs, strict=True))
+        if len(self._costs) >= _MEASURED and self._measured >= _ENOUGH_S:
+            warm = self._costs[len(self._costs) // 2 :]
+            with_processes, alone = (float(np.median(column)) for column in zip(*warm, strict=True))
             self._undecided = False
             self._move_when_idle = alone < with_processes
             self._costs.clear()
