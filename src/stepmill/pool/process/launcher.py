@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -12,19 +11,17 @@ from stepmill.errors import ClosedError, EnvError, EnvTimeoutError
 from stepmill.pool.process.construction import (
     Started,
     build_error,
-    death_error,
     describe_exit,
     find_exit,
     wait_until_built,
 )
 from stepmill.pool.process.handles import LoadError, TemplateHandle, is_over, kill
-from stepmill.pool.process.patience import Cancelled, Patience, uninterrupted
+from stepmill.pool.process.patience import Patience, uninterrupted
 from stepmill.pool.process.payload import pack
-from stepmill.pool.process.stack import read_stack
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Launcher", "Started", "build_error", "death_error", "describe_exit", "read_stack"]
+__all__ = ["Launcher", "Started", "build_error"]
 
 _FORK_S = 10.0  # a fork takes milliseconds; the process that does it may have been stopped, though
 _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
@@ -91,21 +88,15 @@ class Launcher:
                     worker.close()
             raise
 
-    def kill_all(self) -> None:
-        """Kills every process of the pool, and what they spawned, and waits until they are gone."""
-        if os.getpid() == self._pid:
-            uninterrupted(lambda _: self._kill_all())
+    def close(self) -> None:
+        """Kills every process of the pool, and what they spawned, and lets go of everything.
 
-    def close(self, deadline: float | None = None) -> None:
-        """Lets go of everything. Workers that were told to end have until ``deadline``, a time of ``time.monotonic``.
-
-        The rest is killed; so is everything at once on Ctrl-C. In a forked child, only its copies of the
-        descriptors are closed.
+        In a forked child, only its copies of the descriptors are closed.
         """
         if self._is_closed:
             return
         if os.getpid() == self._pid:
-            uninterrupted(partial(self._close, deadline))
+            uninterrupted(lambda _: self._close())
             return
         if self._template is not None:
             self._template.forget()
@@ -207,13 +198,7 @@ class Launcher:
                 kill(worker.pidfd)
                 is_over(worker.pidfd, _KILL_S)
 
-    def _close(self, deadline: float | None, cancel_fd: int | None) -> None:
-        if deadline is not None:
-            patience = Patience(deadline - time.monotonic(), cancel_fd)
-            with contextlib.suppress(Cancelled, TimeoutError):
-                for worker in self._started:
-                    if not worker.is_closed:
-                        patience.wait([worker.pidfd])
+    def _close(self) -> None:
         self._kill_all()
         self._close_descriptors()
 
