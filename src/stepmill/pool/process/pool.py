@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, StepmillError, summary
@@ -349,11 +348,14 @@ def _read_part(part: bytes, env_id: int) -> Any:
 
 
 def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a worker has to know of the leaves: values were checked before they came to it. Bounds may be long."""
+    """What a worker has to know of the leaves. Bounds are for its messages only, and those of many elements long."""
     if spec is None:
         return None
-    bounds = {"low": [-np.inf], "high": [np.inf]}
-    return {role: [{**leaf, **bounds} for leaf in leaves] for role, leaves in spec.items()}
+    return {role: [_with_short_bounds(leaf) for leaf in leaves] for role, leaves in spec.items()}
+
+
+def _with_short_bounds(leaf: dict[str, Any]) -> dict[str, Any]:
+    return leaf if len(leaf["low"]) <= 64 else {**leaf, "low": [min(leaf["low"])], "high": [max(leaf["high"])]}
 
 
 def _attend(pool: weakref.ref[ProcessPool]) -> None:
