@@ -226,11 +226,14 @@ nb::object PoolObject::finish(bool is_reset) {
   counts_.steps += static_cast<std::uint64_t>(batch.rows);
   if (batch.any_ended)
     for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += c.ended[row];
+  const auto to_result = [&] {
+    return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
+  };
+  if (!python_ && !processes_ && faults_.empty()) return to_result();
   nb::list notes = collect_notes(batch);
+  if (faults_.empty() && nb::len(notes) == 0) return to_result();
   std::vector<std::int32_t> ids(c.env_id, c.env_id + batch.rows);
-  nb::object result = is_reset ? output_->reset_result(std::move(batch), faults_)
-                               : output_->step_result(std::move(batch), faults_);
-  if (faults_.empty() && nb::len(notes) == 0) return result;
+  nb::object result = to_result();
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
   pending_.emplace(Pending{result, notes, faults, std::move(ids)});
