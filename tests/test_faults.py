@@ -505,7 +505,7 @@ def test_a_python_env_that_returns_nonsense_fails_its_row(view: str, returned: A
 @pytest.mark.parametrize(
     "info",
     [
-        {"env_id": 77, "elapsed_step": -1, "players": 3, "episode_return": "x", "abnormal": True},
+        {"env_id": 77, "elapsed_step": -1, "players": 3, "episode_return": "x", "abnormal": "x"},
         {"large": 2**70},
         {"text": "abc", "none": None, "list": [1, 2], "set": {1}},
         {"_key": 1, "key": "x"},

@@ -28,9 +28,13 @@ ROOT = Path(stepmill.__file__).parent
 LAYERS = [
     "_native",
     "errors",
+    "arguments",
+    "optional",
     "spaces",
     "numerics",
     "registry",
+    "wrappers",
+    "envs",
     "spec",
     "pool",
     "views",
@@ -38,6 +42,7 @@ LAYERS = [
     "make",
     "gymnasium_entry",
     "stepmill",
+    "testing",
     "cli",
 ]
 

@@ -481,7 +481,7 @@ def test_register_needs_one_thing_to_make(arguments: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("limit", [0, -1, 2.0, "3", True])
 def test_register_checks_the_time_limit_at_once(limit: Any) -> None:
-    with pytest.raises(ConfigError, match=r"register\('Bad-v0'\): max_episode_steps: .* >= 1 or None"):
+    with pytest.raises(ConfigError, match=r"register\('Bad-v0'\): max_episode_steps: expected a whole number"):
         stepmill.register("Bad-v0", CountingEnv, max_episode_steps=limit)
     assert "Bad-v0" not in stepmill.list_all_envs()
 

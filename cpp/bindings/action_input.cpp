@@ -184,6 +184,11 @@ void ActionInput::write_players(nb::handle action, nb::handle players,
                                std::to_string(most) + " players' actions, got more");
     rows_.push_back(env * most + player++);
   }
+  if (pool_.spec().fixed_players)
+    for (const std::int32_t env : envs)
+      if (const std::int32_t got = player_count_[static_cast<std::size_t>(env)]; got != most)
+        raise("ActionError", "env " + std::to_string(env) + ": expected an action of each of its " +
+                                 std::to_string(most) + " players, got " + std::to_string(got));
   write_node(tree_, action, rows_, static_cast<std::int64_t>(rows_.size()), "");
   for (const std::int32_t env : envs)
     pool_.table().action_players()[env] = player_count_[static_cast<std::size_t>(env)];

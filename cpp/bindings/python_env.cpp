@@ -3,6 +3,7 @@
 #include "bindings/python_env.h"
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "bindings/errors.h"
@@ -65,6 +66,16 @@ class Running {
   PythonKind& kind_;
 };
 
+// The leaf of a whole team.
+std::vector<Leaf> for_all_players(std::vector<Leaf> leaves, std::int32_t players) {
+  if (players == 1) return leaves;
+  for (Leaf& leaf : leaves) {
+    leaf.shape.insert(leaf.shape.begin(), players);
+    if (leaf.kind == LeafKind::kDiscrete) leaf.kind = LeafKind::kMultiDiscrete;
+  }
+  return leaves;
+}
+
 const sm_env_table& python_table() {
   static const sm_env_table table = [] {
     sm_env_table t{};
@@ -81,6 +92,12 @@ const sm_env_table& python_table() {
 }
 
 }  // namespace
+
+PythonKind::PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions)
+    : spec(env_spec),
+      observation(for_all_players(spec.observation, spec.max_num_players), std::move(observation_tree)),
+      action(for_all_players(spec.action, spec.max_num_players)),
+      action_tree(std::move(actions)) {}
 
 template <class F>
 auto PythonEnv::attempt(const char* phase, F body) {
@@ -157,11 +174,7 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
                             describe_object(result));
     PyObject* const* item = &PyTuple_GET_ITEM(result.ptr(), 0);
     Outcome outcome;
-    outcome.reward = PyFloat_AsDouble(item[1]);
-    if (outcome.reward == -1.0 && PyErr_Occurred()) {
-      forget_error();
-      raise("EnvError", "step: expected a number as reward, got " + describe_object(item[1]));
-    }
+    outcome.reward = read_rewards(item[1]);
     const int terminated = PyObject_IsTrue(item[2]);
     const int truncated = terminated < 0 ? -1 : PyObject_IsTrue(item[3]);
     if (truncated < 0) throw nb::python_error();
@@ -181,13 +194,40 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
   });
 }
 
+// Keeps the reward of each player, and returns that of the env: the sum, or the one that all players share.
+double PythonEnv::read_rewards(nb::handle given) {
+  const auto players = static_cast<std::size_t>(kind_->spec.max_num_players);
+  const bool one_each = players > 1 && PyArray_Check(given.ptr());
+  if (!one_each) {
+    const double reward = PyFloat_AsDouble(given.ptr());
+    if (reward == -1.0 && PyErr_Occurred()) {
+      forget_error();
+      raise("EnvError", "step: expected a number as reward, got " + describe_object(given));
+    }
+    rewards_.assign(players, reward);
+    return reward;
+  }
+  nb::object array = nb::steal(PyArray_FROM_OTF(given.ptr(), NPY_FLOAT64, NPY_ARRAY_CARRAY_RO));
+  if (!array.is_valid() || PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.ptr())) !=
+                               static_cast<npy_intp>(players)) {
+    forget_error();
+    raise("EnvError", "step: expected " + std::to_string(players) + " rewards, one a player, got " +
+                          describe_object(given));
+  }
+  const auto* from = static_cast<const double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+  rewards_.assign(from, from + players);
+  return std::accumulate(rewards_.begin(), rewards_.end(), 0.0);
+}
+
 void PythonEnv::observe(const Row& row) {
   attempt(phase_, [&] {
+    for (std::size_t i = 0; i < rewards_.size(); ++i) row.set_reward(static_cast<int>(i), rewards_[i]);
     const auto to = [&](int leaf) { return row.observation<std::byte>(leaf); };
     const bool has_objects = !kind_->objects_of.is_none();
     if (!observation_.is_valid()) {  // a look at an env that never showed anything
       for (std::size_t i = 0; i < kind_->spec.observation.size(); ++i)
-        std::memset(to(static_cast<int>(i)), 0, static_cast<std::size_t>(kind_->spec.observation[i].row_bytes()));
+        std::memset(to(static_cast<int>(i)), 0,
+                    static_cast<std::size_t>(kind_->observation.leaves()[i].row_bytes()));
       return;
     }
     kind_->observation.write(observation_, id_, to);
@@ -220,7 +260,7 @@ void PythonEnv::check_info(nb::handle info) {
 // The action as `step` takes it: scalars for Discrete spaces, copies of arrays else, objects as sent.
 nb::object PythonEnv::build_action(const ActionRow& action) const {
   const auto array_leaf = [&](int index) -> PyObject* {
-    const Leaf& leaf = kind_->spec.action[static_cast<std::size_t>(index)];
+    const Leaf& leaf = kind_->action[static_cast<std::size_t>(index)];
     const auto* row = action.get<std::byte>(index);
     PyArray_Descr* type = PyArray_DescrFromType(numpy_type(leaf.dtype));
     if (leaf.kind == LeafKind::kDiscrete) {

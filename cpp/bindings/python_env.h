@@ -19,12 +19,14 @@
 namespace stepmill {
 
 // What the Python envs of a pool, or of a worker, have in common.
+//
+// An env of many players shows and takes the rows of all of them at once: arrays with one axis more, in front.
 struct PythonKind {
-  PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions)
-      : spec(env_spec), observation(spec.observation, std::move(observation_tree)), action_tree(std::move(actions)) {}
+  PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions);
 
   const EnvSpec spec;
   ObservationInput observation;
+  const std::vector<Leaf> action;
   TreeNode action_tree;
   // Copies a value with its arrays: `same_step` shows an episode's end after the env was reset.
   nanobind::object snapshot = nanobind::none();
@@ -54,6 +56,8 @@ struct Note {
 
 class PythonEnv {
  public:
+  static constexpr bool kManyPlayers = true;  // writes its rewards itself: one, or one a player
+
   PythonEnv(std::shared_ptr<PythonKind> kind, int id, nanobind::object env, std::int32_t max_episode_steps)
       : kind_(std::move(kind)), env_(std::move(env)), id_(id), limit_(max_episode_steps) {}
 
@@ -83,6 +87,7 @@ class PythonEnv {
   auto attempt(const char* phase, F body);
   [[noreturn]] void keep_failure();
   nanobind::object build_action(const ActionRow& action) const;
+  double read_rewards(nanobind::handle given);
   static void check_info(nanobind::handle info);
 
   std::shared_ptr<PythonKind> kind_;
@@ -92,6 +97,7 @@ class PythonEnv {
   nanobind::object options_, action_objects_, failure_;
   nanobind::object observation_;   // the last good one, as the env gave it
   nanobind::object last_objects_;  // of it, where failures show it again
+  std::vector<double> rewards_;    // of the last step, one a player
   bool ending_ = false;            // the last step ended the episode
   bool inside_ = false;            // the reset that runs belongs to that step
   const char* phase_ = "reset";

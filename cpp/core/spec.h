@@ -64,6 +64,8 @@ struct EnvSpec {
   Tree action_tree = Tree::kSingle;
   // Rows that one env may fill in the per-player arrays (observation, reward, action).
   std::int32_t max_num_players = 1;
+  // Every env always has all of them, and every action is of all of them.
+  bool fixed_players = false;
 };
 
 // One configuration value. `Reals` carries small tuples of numbers, text lists come joined by

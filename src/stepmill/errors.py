@@ -5,7 +5,9 @@
     StepmillError
     ├── ConfigError             (ValueError)         an argument of make() or a seed that cannot be
     │   ├── UnknownEnvError     (KeyError)           no env of that id
-    │   └── UnknownConfigError  (KeyError)           the env has no such configuration key
+    │   ├── UnknownConfigError  (KeyError)           the env has no such configuration key
+    │   ├── MissingConfigError  (KeyError)           a configuration lacks a key that the env needs
+    │   └── SpaceError          (TypeError)          a wrapper or an adapter cannot serve that space
     ├── InputError              (ValueError)         what was passed to send, step or reset
     │   ├── ActionError                              wrong shape, count or value
     │   │   └── ActionTypeError (TypeError)          not numbers, or numbers of the wrong type
@@ -19,6 +21,7 @@
     │   ├── ForkedError                              the pool belongs to the parent process
     │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
+    ├── MissingPackageError     (ImportError)        an optional package is not installed
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     ├── RemoteEnvError                               a cause: what an env raised in a worker, and cannot be pickled
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
@@ -46,12 +49,15 @@ __all__ = [
     "ForkedError",
     "InFlightError",
     "InputError",
+    "MissingConfigError",
+    "MissingPackageError",
     "NeedsResetError",
     "NothingInFlightError",
     "ObservationError",
     "RecvTimeoutError",
     "RemoteEnvError",
     "ResetOptionError",
+    "SpaceError",
     "StepmillError",
     "UnknownConfigError",
     "UnknownEnvError",
@@ -91,6 +97,14 @@ class UnknownEnvError(ConfigError, KeyError):
 
 class UnknownConfigError(ConfigError, KeyError):
     """The env has no such configuration key; the message lists the known ones."""
+
+
+class MissingConfigError(ConfigError, KeyError):
+    """A configuration lacks a key; the message names those that are needed and those that are there."""
+
+
+class SpaceError(ConfigError, TypeError):
+    """A wrapper or an adapter cannot serve that space."""
 
 
 class InputError(StepmillError, ValueError):
@@ -143,6 +157,10 @@ class ConcurrentUseError(UsageError):
 
 class UnsupportedError(UsageError, NotImplementedError):
     """The backend, the env or the view cannot do that."""
+
+
+class MissingPackageError(StepmillError, ImportError):
+    """An optional package is not installed; the message says how to get it."""
 
 
 class RecvTimeoutError(StepmillError, TimeoutError):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.arguments import one_of
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
-from stepmill.pool.python_pool import python_spaces
-from stepmill.pool.settings import Settings, check_settings, one_of, refuse_processes
+from stepmill.pool.python_pool import describe_source
+from stepmill.pool.settings import Settings, check_settings, refuse_processes
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.spec import PoolSpec
 
@@ -116,7 +117,7 @@ def make(
     )
     core = _core(source, settings)
     if spec is None:
-        spec = _spec(source, settings, core.observation.space, core.action.space)
+        spec = _spec(source, settings, core.observation.space, core.action.space, core.num_players)
     _open_cores.add(core)
     threaded = isinstance(source, NativeSource) and settings.backend != "inline"
     return _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
@@ -165,7 +166,8 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
     source, settings, spec = _prepare(task_id, env_type, env_config, arguments, **given)
     if spec is None:
         assert isinstance(source, PythonSource)
-        spec = _spec(source, settings, *python_spaces(source))
+        env = describe_source(source)
+        spec = _spec(source, settings, env.observation_space, env.action_space, env.num_players)
     return spec
 
 
@@ -192,7 +194,8 @@ def _prepare(
     )
     if isinstance(source, PythonSource):
         return source, settings, None
-    return source, settings, _spec(source, settings, source.observation_space, source.action_space)
+    players = source.max_num_players
+    return source, settings, _spec(source, settings, source.observation_space, source.action_space, players)
 
 
 def _spec(
@@ -200,6 +203,7 @@ def _spec(
     settings: Settings,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
+    players: int,
 ) -> PoolSpec:
     return PoolSpec(
         id=source.id,
@@ -215,7 +219,7 @@ def _spec(
             "seed": list(settings.seeds),
             "autoreset": settings.autoreset,
             "max_episode_steps": source.max_episode_steps,
-            "max_num_players": settings.max_num_players,
+            "max_num_players": players,
             "thread_affinity_offset": settings.thread_affinity_offset,
             "step_timeout": settings.step_timeout,
             "reset_timeout": settings.reset_timeout,

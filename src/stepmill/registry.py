@@ -8,9 +8,9 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
+from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, UnknownEnvError
 
 __all__ = ["EnvRecord", "find", "list_all_envs", "register"]
@@ -54,9 +54,8 @@ def register(
         raise ConfigError(f"register({id!r}): expected either a factory or native=..., got both or neither")
     if factory is not None and not callable(factory):
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
-    limit = max_episode_steps
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
-        raise ConfigError(f"register({id!r}): max_episode_steps: expected a whole number >= 1 or None, got {limit!r}")
+    if max_episode_steps is not None:
+        max_episode_steps = whole_number(f"register({id!r}): max_episode_steps", max_episode_steps, 1)
     _records[id] = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
     _tell_gymnasium(id)
 

@@ -68,6 +68,10 @@ class AutoPool:
         return self._pool.metadata
 
     @property
+    def num_players(self) -> int:
+        return self._pool.num_players
+
+    @property
     def render_mode(self) -> str | None:
         return self._pool.render_mode
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError
+from stepmill.errors import EnvError
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
+from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.python_pool import PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
-from stepmill.pool.settings import Settings
+from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource, close_quietly
 from stepmill.spaces import flatten
 
@@ -27,13 +28,14 @@ class InlinePool(PythonPool):
 
     def __init__(self, source: PythonSource, settings: Settings, envs: list[Any] | None = None) -> None:
         self._envs = self._build(source, settings) if envs is None else envs
-        first = self._envs[0]
-        self.metadata = dict(getattr(first, "metadata", None) or {})
-        self.render_mode = getattr(first, "render_mode", None)
-        observation, action = flatten(first.observation_space), flatten(first.action_space)
+        described = EnvDescription.of(self._envs[0])
+        refuse_same_step(described.num_players, settings)
+        self.metadata, self.render_mode = described.metadata, described.render_mode
+        self.num_players = described.num_players
+        observation, action = flatten(described.observation_space), flatten(described.action_space)
         finish = RowFinisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
         core = _native.Pool.make_inline(
-            **engine_arguments(observation, action, settings),
+            **engine_arguments(observation, action, described.num_players, settings),
             envs=list(self._envs),
             limits=[env.max_episode_steps for env in source.envs],
             snapshot=snapshot,
@@ -48,13 +50,7 @@ class InlinePool(PythonPool):
         try:
             for i in range(settings.num_envs):
                 envs.append(source.build(i))
-                for name in ("observation_space", "action_space"):
-                    expected, got = getattr(envs[0], name), getattr(envs[i], name)
-                    if expected != got:
-                        raise ConfigError(
-                            f"env {i}: expected the {name} of env 0, {expected}, got {got}. The envs of one pool "
-                            "share their spaces"
-                        )
+                EnvDescription.of(envs[i]).check_like(i, EnvDescription.of(envs[0]), 0)
         except BaseException:
             for env in envs:
                 close_quietly(env)

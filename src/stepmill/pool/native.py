@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from stepmill import _native
-from stepmill.errors import UnsupportedError
 from stepmill.pool.faults import FaultPolicy
-from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
+from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
 
 __all__ = ["native_pool"]
@@ -13,11 +12,7 @@ __all__ = ["native_pool"]
 
 def native_pool(source: NativeSource, settings: Settings) -> _native.Pool:
     """The pool that the views talk to; on ``inline``, one without threads."""
-    if source.max_num_players > 1 and settings.autoreset == "same_step":
-        raise UnsupportedError(
-            "autoreset='same_step' with many players: the row of an end would hold the rewards of those who "
-            "played and the observations of those who begin, and they may differ in number. Use 'next_step'"
-        )
+    refuse_same_step(source.max_num_players, settings)
     return _native.Pool.make_native(
         env_class=source.env_class,
         configs=source.configs,

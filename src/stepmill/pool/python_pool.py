@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
-from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ActionError
+from stepmill.pool.description import EnvDescription
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.source import PythonSource, close_quietly
 from stepmill.spaces import FlatSpace, object_leaves
 
-__all__ = ["PythonPool", "engine_arguments", "guarded", "python_spaces"]
+__all__ = ["PythonPool", "describe_source", "engine_arguments", "guarded"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +43,7 @@ class PythonPool:
     is_native = False
     metadata: dict[str, Any]
     render_mode: str | None
+    num_players: int
 
     def __init__(self, core: _native.Pool, observation: FlatSpace, action: FlatSpace, settings: Settings) -> None:
         self._core = core
@@ -138,7 +139,7 @@ class PythonPool:
         return self._core.busy_seconds
 
 
-def engine_arguments(observation: FlatSpace, action: FlatSpace, settings: Settings) -> dict[str, Any]:
+def engine_arguments(observation: FlatSpace, action: FlatSpace, num_players: int, settings: Settings) -> dict[str, Any]:
     """What ``_native.Pool`` is told of Python envs."""
     return {
         "env_class": None,
@@ -146,6 +147,7 @@ def engine_arguments(observation: FlatSpace, action: FlatSpace, settings: Settin
         "spec": {
             "observation": [leaf.as_dict() for leaf in observation.leaves],
             "action": [leaf.as_dict() for leaf in action.leaves],
+            "num_players": num_players,
         },
         "observation_tree": observation.tree,
         "action_tree": action.tree,
@@ -160,10 +162,10 @@ def engine_arguments(observation: FlatSpace, action: FlatSpace, settings: Settin
     }
 
 
-def python_spaces(source: PythonSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """The spaces of a Python env, which only an env knows: one is built and closed again."""
+def describe_source(source: PythonSource) -> EnvDescription:
+    """What only an env knows: one is built and closed again."""
     env = source.build(0)
     try:
-        return env.observation_space, env.action_space
+        return EnvDescription.of(env)
     finally:
         close_quietly(env)

@@ -44,6 +44,10 @@ class RowFinisher:
         if self.observation.object_spaces:
             result = (self._with_objects(result[0], info, notes, count), *result[1:])
         add_info(info, ((one.row, one.info) for one in notes if one.info), count, ENGINE_KEYS)
+        for note in notes:
+            if note.info and _is_true(note.info.get("abnormal")):  # the env says so itself
+                info.setdefault("abnormal", np.zeros(count, np.bool_))[note.row] = True
+                info.setdefault("_abnormal", np.ones(count, np.bool_))
         if "final_info" in info:
             ended = info["_final_info"]
             info["final_info"] = {}
@@ -69,6 +73,10 @@ class RowFinisher:
                 last = info["final_obs"][note.row]
                 info["final_obs"][note.row] = map_object_leaves(tree, last, list(note.final_objects))
         return map_object_leaves(tree, observation, [tuple(column) for column in zip(*rows, strict=True)])
+
+
+def _is_true(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_) and bool(value)
 
 
 def objects_of(tree: Any, observation: Any) -> list[Any]:

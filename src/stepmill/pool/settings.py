@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepmill import _native
+from stepmill.arguments import one_of, seconds, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
 
-__all__ = ["AUTORESET_MODES", "Settings", "check_seeds", "check_settings"]
+__all__ = ["AUTORESET_MODES", "Settings", "check_seeds", "check_settings", "refuse_same_step"]
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -51,6 +50,15 @@ class Settings:
     @property
     def is_async(self) -> bool:
         return self.batch_size < self.num_envs
+
+
+def refuse_same_step(players: int, settings: Settings) -> None:
+    """Raises where an autoreset mode does not go with many players."""
+    if players > 1 and settings.autoreset == "same_step":
+        raise UnsupportedError(
+            "autoreset='same_step' with many players: the row of an end would hold the rewards of those who "
+            "played and the observations of those who begin, and they may differ in number. Use 'next_step'"
+        )
 
 
 def check_settings(
@@ -128,13 +136,6 @@ def refuse_processes(name: str | None) -> None:
         )
 
 
-def seconds(name: str, value: Any) -> float:
-    """A time that is longer than nothing, or an error that says so."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{name}: expected seconds > 0, got {value!r}")
-    return float(value)
-
-
 def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:
     """A seed for each env: ``seed + env_id`` from one number, or one by one from a list."""
     if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
@@ -150,21 +151,3 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
 
 def _seed(value: Any) -> int:
     return whole_number("seed", value, 0, SEED_LIMIT - 1)
-
-
-def whole_number(name: str, value: Any, low: int, high: int) -> int:
-    """``value`` as an int in [low, high], or an error that says so."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}: expected a whole number, got {value!r}") from None
-    if not low <= number <= high:
-        raise ConfigError(f"{name}: expected a whole number in [{low}, {high}], got {number}")
-    return number
-
-
-def one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in known:
-        raise ConfigError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")

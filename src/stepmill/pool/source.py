@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 from gymnasium import spaces
 
 from stepmill import _native
@@ -79,6 +80,10 @@ class PythonSource:
         recipe = self.envs[env_id]
         try:
             env = recipe.factory(**_with_ids(recipe, env_id, worker_id))
+            if not isinstance(env, gymnasium.Env):
+                from stepmill.envs.adapters import as_pool_env
+
+                env = as_pool_env(env, env_id)
         except Exception as error:
             raise EnvError(
                 f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
@@ -88,8 +93,8 @@ class PythonSource:
         missing = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
         if missing:
             raise ConfigError(
-                f"env {env_id} ({self.id}): expected a gymnasium.Env, got a {type(env).__name__} "
-                f"without {', '.join(missing)}"
+                f"env {env_id} ({self.id}): expected a gymnasium.Env, a BaseEnv, a dm_env.Environment or a "
+                f"pettingzoo.ParallelEnv, got a {type(env).__name__} without {', '.join(missing)}"
             )
         return env
 

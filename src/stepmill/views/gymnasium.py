@@ -30,8 +30,9 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[overrid
         self.render_mode = getattr(core, "render_mode", None)
         self.single_observation_space = spec.observation_space
         self.single_action_space = spec.action_space
-        self.observation_space = batch_space(spec.observation_space, settings.num_envs)
-        self.action_space = batch_space(spec.action_space, settings.num_envs)
+        rows = settings.num_envs * spec.config["max_num_players"]
+        self.observation_space = batch_space(spec.observation_space, rows)
+        self.action_space = batch_space(spec.action_space, rows)
         # The engine's results are this view's: calls go straight to it, without a Python frame between.
         if type(self).step is GymnasiumPool.step:
             self.step = core.step  # type: ignore[method-assign]

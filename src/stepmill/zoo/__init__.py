@@ -1,5 +1,5 @@
 """The envs that come with stepmill: one file a family, each registers its ids when imported."""
 
-from stepmill.zoo import classic, debug, toy
+from stepmill.zoo import classic, debug, toy, worlds
 
-__all__ = ["classic", "debug", "toy"]
+__all__ = ["classic", "debug", "toy", "worlds"]

@@ -18,7 +18,8 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, StepmillError, summary
+from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.process.handles import kill
 from stepmill.pool.process.launcher import Launcher, Started, build_error
@@ -29,7 +30,7 @@ from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import WireClosed
 from stepmill.pool.python_pool import PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher
-from stepmill.pool.settings import Settings
+from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.spaces import FlatSpace, flatten
 
@@ -58,6 +59,7 @@ class ProcessPool(PythonPool):
         try:
             started = self._launcher.start()
             observation, action = self._read_spaces(source, started)
+            refuse_same_step(self.num_players, settings)
             arguments = self._engine_arguments(source, observation, action, settings)
             core = _native.Pool.make_process(
                 **arguments,
@@ -89,32 +91,25 @@ class ProcessPool(PythonPool):
         self, source: PythonSource | NativeSource, started: Sequence[Started]
     ) -> tuple[FlatSpace, FlatSpace]:
         if isinstance(source, NativeSource):
-            self.metadata, self.render_mode = {}, None
+            self.metadata, self.render_mode, self.num_players = {}, None, source.max_num_players
             return (
                 FlatSpace(source.observation_space, source.observation_tree, [], []),
                 FlatSpace(source.action_space, source.action_tree, [], []),
             )
         first = started[0].ready_payload
-        observation, action, self.metadata, self.render_mode = cloudpickle.loads(first or b"")
+        described: EnvDescription = cloudpickle.loads(first or b"")
         for worker in started[1:]:
             if worker.ready_payload == first:
                 continue
-            others = cloudpickle.loads(worker.ready_payload or b"")
-            for name, expected, got in zip(
-                ("observation_space", "action_space"), (observation, action), others[:2], strict=True
-            ):
-                if expected != got:
-                    raise ConfigError(
-                        f"env {worker.envs[0]}: expected the {name} of env 0, {expected}, got {got}. The envs of one "
-                        "pool share their spaces"
-                    )
-        return flatten(observation), flatten(action)
+            cloudpickle.loads(worker.ready_payload or b"").check_like(worker.envs[0], described, 0)
+        self.metadata, self.render_mode = described.metadata, described.render_mode
+        self.num_players = described.num_players
+        return flatten(described.observation_space), flatten(described.action_space)
 
-    @staticmethod
     def _engine_arguments(
-        source: PythonSource | NativeSource, observation: FlatSpace, action: FlatSpace, settings: Settings
+        self, source: PythonSource | NativeSource, observation: FlatSpace, action: FlatSpace, settings: Settings
     ) -> dict[str, Any]:
-        arguments = engine_arguments(observation, action, settings)
+        arguments = engine_arguments(observation, action, self.num_players, settings)
         if isinstance(source, NativeSource):
             arguments["env_class"] = source.env_class
             arguments["configs"] = source.configs
@@ -351,7 +346,8 @@ def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
     """What a worker has to know of the leaves. Bounds are for its messages only, and those of many elements long."""
     if spec is None:
         return None
-    return {role: [_with_short_bounds(leaf) for leaf in leaves] for role, leaves in spec.items()}
+    short = {role: [_with_short_bounds(leaf) for leaf in spec[role]] for role in ("observation", "action")}
+    return {**spec, **short}
 
 
 def _with_short_bounds(leaf: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import cloudpickle
 import numpy as np
 
 from stepmill.errors import ConfigError, EnvError
+from stepmill.pool.description import EnvDescription
 from stepmill.pool.process.guardian import become_subreaper, die_with_parent, flush_streams
 from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
@@ -145,7 +146,7 @@ def _build(context: Context, source: PythonSource | NativeSource, envs: list[Any
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
             envs.append(source.build(env_id, context.worker_id))
-            _check_spaces(envs, env_id, context.first_env)
+            EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))
         set_current_env(_no_env)
@@ -160,22 +161,9 @@ def _build(context: Context, source: PythonSource | NativeSource, envs: list[Any
         raise _Failed(env_id, "constructor", error) from None
 
 
-def _check_spaces(envs: list[Any], env_id: int, first_env: int) -> None:
-    for name in ("observation_space", "action_space"):
-        expected, got = getattr(envs[0], name), getattr(envs[-1], name)
-        if expected != got:
-            raise ConfigError(
-                f"env {env_id}: expected the {name} of env {first_env}, {expected}, got {got}. The envs of one pool "
-                "share their spaces"
-            )
-
-
 def _describe(env: Any, env_id: int) -> bytes:
-    metadata = dict(getattr(env, "metadata", None) or {})
     try:
-        described: bytes = cloudpickle.dumps(
-            (env.observation_space, env.action_space, metadata, getattr(env, "render_mode", None))
-        )
+        described: bytes = cloudpickle.dumps(EnvDescription.of(env))
     except Exception as error:
         raise ConfigError(
             f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"

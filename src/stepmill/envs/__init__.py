@@ -1,0 +1,31 @@
+"""The environment layer: ``BaseEnv``, elements, and adapters between all kinds of envs."""
+
+from stepmill.envs.adapters import as_base_env, as_gymnasium
+from stepmill.envs.as_gymnasium import AsGymnasium
+from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.common import to_ndarray, to_tensor
+from stepmill.envs.ding_env_wrapper import DingEnvWrapper
+from stepmill.envs.dm import DmAsGymnasium
+from stepmill.envs.element import EnvElement, IEnvElement
+from stepmill.envs.element_runner import EnvElementRunner, IEnvElementRunner
+from stepmill.envs.parallel import ParallelAsBaseEnv
+from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
+
+__all__ = [
+    "AsGymnasium",
+    "BaseEnv",
+    "BaseEnvInfo",
+    "BaseEnvTimestep",
+    "DingEnvWrapper",
+    "DmAsGymnasium",
+    "EnvElement",
+    "EnvElementInfo",
+    "EnvElementRunner",
+    "IEnvElement",
+    "IEnvElementRunner",
+    "ParallelAsBaseEnv",
+    "as_base_env",
+    "as_gymnasium",
+    "to_ndarray",
+    "to_tensor",
+]

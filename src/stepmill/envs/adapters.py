@@ -1,0 +1,71 @@
+"""From any kind of env to any other: each way is one class, and this is the map.
+
+::
+
+    gymnasium.Env ────── DingEnvWrapper ──────► BaseEnv ──── AsGymnasium ────► gymnasium.Env ──► pools
+    dm_env.Environment ─ DmAsGymnasium ─┘          ▲
+    pettingzoo.ParallelEnv ─ ParallelAsBaseEnv ────┘ ──────── TeamAsGymnasium ──────────────────► pools
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
+from stepmill.envs.base_env import BaseEnv
+
+__all__ = ["as_base_env", "as_gymnasium", "as_pool_env"]
+
+
+def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
+    """Any env as a ``BaseEnv``; one that is one already as it is. ``cfg`` is the adapter's own."""
+    if _is_base_env(env):
+        return env  # type: ignore[no-any-return]
+    if _is_parallel(env):
+        from stepmill.envs.parallel import ParallelAsBaseEnv
+
+        return ParallelAsBaseEnv(env, cfg)
+    from stepmill.envs.ding_env_wrapper import DingEnvWrapper
+
+    return DingEnvWrapper(_from_dm(env), cfg)
+
+
+def as_gymnasium(env: Any) -> Any:
+    """Any env as a ``gymnasium.Env``; one that is one already as it is."""
+    if _is_parallel(env):
+        env = as_base_env(env)
+    return AsGymnasium(env) if _is_base_env(env) else _from_dm(env)
+
+
+def as_pool_env(env: Any, env_id: int) -> Any:
+    """Any env as pools step it: as ``as_gymnasium``, but of many agents each is a player of the pool."""
+    if _is_parallel(env):
+        env = as_base_env(env)
+    if not _is_base_env(env):
+        return _from_dm(env)
+    env.env_id = env_id
+    agents = env.num_agents
+    if agents > 1 and all(player_space(s, agents) is not None for s in (env.observation_space, env.action_space)):
+        return TeamAsGymnasium(env)
+    return AsGymnasium(env)
+
+
+def _is_base_env(env: Any) -> bool:
+    """Ours, or one with its interface: DI-engine's."""
+    return isinstance(env, BaseEnv) or hasattr(type(env), "create_collector_env_cfg")
+
+
+def _is_parallel(env: Any) -> bool:
+    """A PettingZoo env. Nobody can have one without having imported the package."""
+    module = sys.modules.get("pettingzoo.utils.env")
+    return module is not None and isinstance(env, module.ParallelEnv)
+
+
+def _from_dm(env: Any) -> Any:
+    module = sys.modules.get("dm_env")
+    if module is None or not isinstance(env, module.Environment):
+        return env
+    from stepmill.envs.dm import DmAsGymnasium
+
+    return DmAsGymnasium(env)

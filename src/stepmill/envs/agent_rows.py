@@ -1,0 +1,115 @@
+"""The values of several agents as rows of one array, and back.
+
+Agents whose spaces differ can be filled up: vectors with zeros to the longest, Discrete spaces to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.errors import ActionError, SpaceError
+
+__all__ = ["split_rows", "stack_rows", "stack_spaces"]
+
+
+def stack_spaces(
+    name: str, own: Sequence[spaces.Space[Any]], pad: bool, *, holds_zero: bool = False
+) -> spaces.Space[Any]:
+    """The space of the rows. ``holds_zero`` widens bounds so that a row of zeros is inside."""
+    first = own[0]
+    if isinstance(first, spaces.Dict) and all(
+        isinstance(one, spaces.Dict) and one.keys() == first.keys() for one in own
+    ):
+        parts = {
+            key: stack_spaces(f"{name}[{key!r}]", [one[key] for one in own], pad, holds_zero=holds_zero)  # type: ignore[index]
+            for key in first
+        }
+        return spaces.Dict(parts)
+    kind = next((k for k in (spaces.Box, spaces.Discrete, spaces.MultiDiscrete) if isinstance(first, k)), None)
+    if kind is None or any(not isinstance(one, kind) or one.dtype != first.dtype for one in own):
+        raise SpaceError(
+            f"{name}: expected agents whose spaces are all Box, all Discrete, all MultiDiscrete, or Dicts of these "
+            f"with the same keys, got {list(own)}"
+        )
+    if any(one != first for one in own):
+        if not pad:
+            raise SpaceError(
+                f"{name}: expected agents with equal spaces, got {list(own)}. cfg={{'pad': True}} fills up the smaller "
+                "ones"
+            )
+        if any(len(one.shape or ()) > 1 for one in own):
+            raise SpaceError(f"{name}: pad: expected vectors or numbers, got {list(own)}")
+    low, high = _common_bounds(own)
+    if holds_zero:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    low, high = (np.repeat(bound[None], len(own), axis=0) for bound in (low, high))
+    if kind is spaces.Box:
+        return spaces.Box(low, high, dtype=first.dtype.type)  # type: ignore[union-attr]
+    return spaces.MultiDiscrete(high - low + 1, start=low)
+
+
+def _common_bounds(own: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest of all agents, elementwise."""
+    bounds = [_bounds(one) for one in own]
+    longest = max((low.shape for low, _ in bounds), key=lambda shape: shape[0] if shape else 0)
+    lows = [_filled(low, longest) for low, _ in bounds]
+    highs = [_filled(high, longest) for _, high in bounds]
+    return np.min(lows, axis=0), np.max(highs, axis=0)
+
+
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start, np.int64), np.asarray(space.start + space.n - 1, np.int64)
+    return np.asarray(space.start, np.int64), np.asarray(space.start + space.nvec - 1, np.int64)
+
+
+def _filled(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    out = np.zeros(shape, array.dtype)
+    out[tuple(map(slice, array.shape))] = array
+    return out
+
+
+def stack_rows(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
+    """A row a value, zeros where there is None."""
+    if isinstance(space, spaces.Dict):
+        return {
+            key: stack_rows(child, [None if one is None else one[key] for one in values])
+            for key, child in space.items()
+        }
+    out = np.zeros(space.shape or (), space.dtype)
+    for row, value in enumerate(values):
+        if value is not None:
+            array = np.asarray(value)
+            place: tuple[Any, ...] = (row, *map(slice, array.shape))
+            out[place] = array
+    return out
+
+
+def split_rows(name: str, space: spaces.Space[Any], value: Any, own: Sequence[spaces.Space[Any]]) -> list[Any]:
+    """The rows of ``value`` as each agent's own space has them."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict) or set(value) != set(space.keys()):
+            raise ActionError(
+                f"{name}: expected a dict with the keys {', '.join(map(repr, space.keys()))}, got {value!r}"
+            )
+        parts = {
+            key: split_rows(f"{name}[{key!r}]", child, value[key], [one[key] for one in own])  # type: ignore[index]
+            for key, child in space.items()
+        }
+        return [{key: part[row] for key, part in parts.items()} for row in range(len(own))]
+    array = np.asarray(value)
+    if array.shape != space.shape:
+        raise ActionError(f"{name}: expected a row an agent, shape {space.shape}, got {array.shape}")
+    return [_own_form(array[row], one) for row, one in enumerate(own)]
+
+
+def _own_form(row: np.ndarray, space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Discrete):
+        return int(row)
+    return np.array(row[tuple(map(slice, space.shape or ()))], space.dtype)

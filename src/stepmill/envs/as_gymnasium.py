@@ -1,0 +1,141 @@
+"""A ``BaseEnv`` as a Gymnasium env: what pools step, and what users of Gymnasium know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.envs.base_env import BaseEnv
+from stepmill.errors import EnvError, UnsupportedError
+
+__all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
+
+
+class AsGymnasium(gymnasium.Env[Any, Any]):
+    """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
+
+    - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with ``dynamic_seed`` of this object; ``options`` are the
+      keyword arguments of the env's ``reset``.
+    - ``done`` is truncated where ``info["TimeLimit.truncated"]`` says so, else terminated.
+    - Of several rewards (many agents, many objectives) the reward is the sum, and ``info["rewards"]`` has them all.
+    - Attributes that Gymnasium does not know are the env's: ``get_wrapper_attr`` finds them.
+    """
+
+    render_mode = "rgb_array"
+
+    def __init__(self, base_env: BaseEnv) -> None:
+        self.base_env = base_env
+        self.dynamic_seed = True
+        self.observation_space = base_env.observation_space
+        self.action_space = base_env.action_space
+        self.metadata = {"render_modes": ["rgb_array"], **(getattr(base_env, "metadata", None) or {})}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None and hasattr(self.base_env, "seed"):  # it may be left out where nothing is random
+            self.base_env.seed(seed, self.dynamic_seed)
+        observation = self.base_env.reset(**(options or {}))
+        return observation, dict(getattr(self.base_env, "reset_info", {}))
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if not isinstance(action, np.ndarray | tuple | dict):  # of a Discrete space
+            action = np.asarray(action)
+        timestep = self.base_env.step(action)
+        try:
+            done, info, given = timestep.done, timestep.info, timestep.reward
+            cut_off = done and info.get("TimeLimit.truncated", False)
+        except AttributeError:
+            raise EnvError(
+                f"{type(self.base_env).__name__}: step: expected a BaseEnvTimestep(obs, reward, done, info), got "
+                f"{timestep!r:.200}"
+            ) from None
+        reward, info = self._reward(given, info)
+        return timestep.obs, reward, bool(done and not cut_off), bool(cut_off), info
+
+    def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        rewards = self._numbers(given)
+        if rewards.size == 1:
+            return rewards.item(), info
+        return float(rewards.sum()), {**info, "rewards": rewards}
+
+    def _numbers(self, given: Any) -> np.ndarray:
+        rewards = np.asarray(given)
+        if rewards.size == 0 or not np.issubdtype(rewards.dtype, np.number):
+            raise EnvError(
+                f"{type(self.base_env).__name__}: step: expected a float32 array of shape (1,) as reward, got {given!r}"
+            )
+        return rewards
+
+    def render(self) -> Any:
+        return self.base_env.render()
+
+    def close(self) -> None:
+        self.base_env.close()
+
+    def __repr__(self) -> str:
+        """The env that is inside."""
+        return repr(self.base_env)
+
+    __str__ = __repr__
+
+    # ---- what is asked for by name -----------------------------------------------------------
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return hasattr(self, name) or hasattr(self.base_env, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return getattr(self if hasattr(self, name) else self.base_env, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        owner = self if hasattr(self, name) and not hasattr(self.base_env, name) else self.base_env
+        if not force and not hasattr(owner, name):
+            return False
+        setattr(owner, name, value)
+        return True
+
+
+class TeamAsGymnasium(AsGymnasium):
+    """A ``BaseEnv`` of many agents as pools step it: the spaces are those of one agent, values have a row an agent."""
+
+    def __init__(self, base_env: BaseEnv) -> None:
+        super().__init__(base_env)
+        self.num_players = base_env.num_agents
+        for name in ("observation_space", "action_space"):
+            space = player_space(getattr(base_env, name), self.num_players)
+            if space is None:
+                raise UnsupportedError(f"{base_env!r}: its {name} has no row an agent: {getattr(base_env, name)}")
+            setattr(self, name, space)
+
+    def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        rewards = self._numbers(given)
+        if rewards.size == 1:
+            return rewards.item(), info  # one that all agents share
+        return rewards.reshape(-1), info
+
+
+def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:
+    """The space of one agent, where every part of ``space`` has an equal row for each; else None."""
+    if isinstance(space, spaces.Dict):
+        parts = {key: player_space(child, players) for key, child in space.items()}
+        return None if None in parts.values() else spaces.Dict(parts)  # type: ignore[arg-type]
+    if isinstance(space, spaces.Tuple):
+        items = [player_space(child, players) for child in space.spaces]
+        return None if None in items else spaces.Tuple(items)  # type: ignore[arg-type]
+    if not space.shape or space.shape[0] != players:
+        return None
+    if isinstance(space, spaces.Box) and _rows_are_equal(space.low) and _rows_are_equal(space.high):
+        return spaces.Box(space.low[0], space.high[0], space.shape[1:], space.dtype.type)
+    if isinstance(space, spaces.MultiDiscrete) and _rows_are_equal(space.nvec) and _rows_are_equal(space.start):
+        if len(space.shape) == 1:
+            return spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]))
+        return spaces.MultiDiscrete(space.nvec[0], start=space.start[0])
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiBinary(space.shape[1:]) if len(space.shape) > 1 else spaces.Discrete(2)
+    return None
+
+
+def _rows_are_equal(array: np.ndarray) -> bool:
+    return bool((array == array[0]).all())

@@ -1,0 +1,160 @@
+"""``BaseEnv``: the contract between an env and those who step it.
+
+::
+
+    env = MyEnv(cfg)                     stores the configuration, builds nothing
+    env.seed(0, dynamic_seed=True)       notes the seed
+    env.enable_save_replay("./video")    asks for videos; may be left out
+    obs = env.reset()                    the first one builds the simulator
+    obs, reward, done, info = env.step(action)
+    env.close()                          a reset after it builds again
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.envs.configs import env_cfgs
+from stepmill.envs.seeds import EpisodeSeeds
+from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, element_info_of
+from stepmill.errors import UnsupportedError
+
+__all__ = ["BaseEnv"]
+
+
+class BaseEnv(ABC):
+    """An env as a training framework sees it. Subclasses have ``reset``, ``step``, ``close`` and their spaces.
+
+    - ``__init__`` only stores configuration. The first ``reset`` builds the simulator; the spaces are known before.
+    - Observations and actions are arrays of float32 or int64 (images may be uint8), or dicts and tuples of these.
+      The reward is a float32 array of shape ``(1,)``, ``done`` a bool.
+    - The ``info`` of a step that ends an episode has ``eval_episode_return``, a float: how well the episode went.
+    - ``info["abnormal"]`` on any step: something went wrong in it, do not learn from it.
+    - ``info["TimeLimit.truncated"]`` at an end: the episode was cut off, it did not end by itself.
+    - All chance comes from ``_next_seed()``, never from a global generator.
+    - With many agents, observation and action have a row an agent, and so has the reward, unless the agents share one.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    reward_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    num_agents: int = 1
+    # Which env of a pool this is: set by who builds it, and part of the names of its videos.
+    env_id: int = 0
+    # Frames in a second of video.
+    metadata: Mapping[str, Any] = {"render_fps": 30}
+
+    _seeds: EpisodeSeeds | None = None
+    _sampler: spaces.Space[Any] | None = None
+    _replay_path: str | None = None
+
+    def __init__(self, cfg: Any = None) -> None:
+        self._cfg = cfg
+
+    # ---- an episode --------------------------------------------------------------------------
+
+    @abstractmethod
+    def reset(self, **kwargs: Any) -> Any:
+        """Begins an episode and returns its first observation. Builds the simulator where there is none."""
+
+    @abstractmethod
+    def step(self, action: Any) -> BaseEnvTimestep:
+        """Takes one action."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees what ``reset`` built. Calling it again does nothing."""
+
+    def __repr__(self) -> str:
+        """The class and the id; an env of one's own may say more."""
+        return f"{type(self).__name__}(env_id={self.env_id})"
+
+    # ---- chance ------------------------------------------------------------------------------
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Seeds the episodes to come.
+
+        Args:
+            seed: From 0 to ``2**63 - 1``.
+            dynamic_seed: True (to collect data): every episode has a new seed, drawn from a generator that this one
+                seeds. False (to evaluate): every episode begins from the seed itself.
+        """
+        self._seeds = EpisodeSeeds(seed, dynamic_seed)
+        self._sampler = None
+
+    def _next_seed(self) -> int | None:
+        """For ``reset``: the seed of the episode that begins; None where nobody called ``seed``."""
+        return None if self._seeds is None else self._seeds.next()
+
+    def random_action(self) -> Any:
+        """An action of the action space, from a generator of this env's own."""
+        if self._sampler is None:
+            self._sampler = copy.deepcopy(self.action_space)
+            self._sampler.seed(None if self._seeds is None else self._seeds.seed)
+        return _as_arrays(self._sampler.sample())
+
+    # ---- what it is --------------------------------------------------------------------------
+
+    @property
+    def num_agent(self) -> int:
+        """An alias of ``num_agents``."""
+        return self.num_agents
+
+    @num_agent.setter
+    def num_agent(self, value: int) -> None:
+        self.num_agents = value
+
+    def info(self) -> BaseEnvInfo:
+        """The spaces in the old form, derived from the new one."""
+        return BaseEnvInfo(
+            agent_num=self.num_agents,
+            obs_space=element_info_of(self.observation_space),
+            act_space=element_info_of(self.action_space),
+            rew_space=element_info_of(self.reward_space),
+            use_wrappers=None,
+        )
+
+    # ---- pictures ----------------------------------------------------------------------------
+
+    def render(self) -> Any:
+        """The picture of this moment: an RGB array of uint8, (height, width, 3). An env without a renderer has none."""
+        raise UnsupportedError(
+            f"{type(self).__name__} has no renderer: give it a method render() that returns an image"
+        )
+
+    def enable_save_replay(self, replay_path: str | None = None) -> None:
+        """Every episode from the next ``reset`` on becomes a video file in ``replay_path`` (``./video``).
+
+        Call it after ``seed`` and before ``reset``: an env that has to be told to draw is then built so.
+        """
+        from stepmill.envs.replay import record_episodes
+
+        self._replay_path = "./video" if replay_path is None else str(replay_path)
+        record_episodes(self, self._replay_path)
+
+    # ---- configurations ----------------------------------------------------------------------
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: Any) -> list[Any]:
+        """One cfg for each env that collects data: ``cfg["collector_env_num"]`` copies, ``is_train`` true."""
+        return env_cfgs(cfg, "collector_env_num", is_train=True)
+
+    @staticmethod
+    def create_evaluator_env_cfg(cfg: Any) -> list[Any]:
+        """One cfg for each env that evaluates: ``cfg["evaluator_env_num"]`` copies, ``is_train`` false."""
+        return env_cfgs(cfg, "evaluator_env_num", is_train=False)
+
+
+def _as_arrays(value: Any) -> Any:
+    """A sample as the contract has it: arrays all through."""
+    if isinstance(value, dict):
+        return {key: _as_arrays(child) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_as_arrays(child) for child in value)
+    return np.asarray(value) if isinstance(value, np.generic) else value

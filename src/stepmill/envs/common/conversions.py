@@ -1,0 +1,78 @@
+"""Whole structures to arrays and to tensors.
+
+Dicts, lists, tuples and namedtuples keep their form, their leaves become arrays; a list or tuple of nothing but numbers
+becomes one array. ``None``, ``bool`` and text stay as they are (so ``done`` of a timestep does), and so does an empty
+list. Without a dtype, float64 becomes float32 and Python's numbers float32 or int64, as envs have it; other arrays keep
+their type. What comes out shares no memory with what went in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from stepmill.errors import InputError
+from stepmill.optional import require
+
+__all__ = ["to_ndarray", "to_tensor"]
+
+
+def to_ndarray(item: Any, dtype: DTypeLike | None = None) -> Any:
+    """Arrays, numbers and torch tensors, in whatever they are nested, as arrays.
+
+    Args:
+        item: What is to be converted.
+        dtype: Of all arrays that come out; None for the types of an env.
+    """
+    return _convert("to_ndarray", item, lambda leaf: _array(leaf, dtype))
+
+
+def to_tensor(item: Any, dtype: Any = None) -> Any:
+    """Arrays, numbers and torch tensors, in whatever they are nested, as torch tensors on the CPU.
+
+    Args:
+        item: What is to be converted.
+        dtype: The torch dtype of all tensors that come out; None for the types of an env.
+    """
+    torch = require("torch", "torch", "torch", "to_tensor")
+
+    def tensor(leaf: Any) -> Any:
+        if _is_tensor(leaf):
+            narrow = torch.float32 if leaf.dtype == torch.float64 else leaf.dtype
+            return leaf.detach().cpu().to(dtype or narrow, copy=True)
+        return torch.from_numpy(_array(leaf, None) if dtype is None else np.array(leaf)).to(dtype)
+
+    return _convert("to_tensor", item, tensor)
+
+
+def _convert(owner: str, item: Any, leaf: Callable[[Any], Any]) -> Any:
+    if item is None or isinstance(item, bool | str | bytes):
+        return item
+    if isinstance(item, Mapping):
+        return {key: _convert(owner, child, leaf) for key, child in item.items()}
+    if isinstance(item, tuple | list):
+        if hasattr(item, "_make"):  # a namedtuple: its parts have names, and stay apart
+            return item._make(_convert(owner, child, leaf) for child in item)
+        if item and all(isinstance(child, int | float | np.number | np.bool_) for child in item):
+            return leaf(item)
+        return type(item)([_convert(owner, child, leaf) for child in item])
+    if isinstance(item, np.ndarray | np.generic | int | float) or _is_tensor(item):
+        return leaf(item)
+    raise InputError(
+        f"{owner}: expected arrays, tensors, numbers, None, text, or dicts, lists and tuples of these, "
+        f"got {item!r} of type {type(item).__name__}"
+    )
+
+
+def _array(leaf: Any, dtype: DTypeLike | None) -> np.ndarray:
+    array = np.array(leaf.detach().cpu().numpy() if _is_tensor(leaf) else leaf, dtype)
+    return array.astype(np.float32) if dtype is None and array.dtype == np.float64 else array
+
+
+def _is_tensor(item: Any) -> bool:
+    torch = sys.modules.get("torch")  # where nobody imported it, nothing is a tensor of it
+    return torch is not None and isinstance(item, torch.Tensor)

@@ -1,0 +1,79 @@
+"""From one range of numbers to another, and back. Arrays in (or what becomes one), float32 arrays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepmill.errors import ConfigError
+
+__all__ = ["affine_transform", "div_func", "inverse_affine_transform"]
+
+
+def div_func(inputs: Any, other: Any, unsqueeze_dim: int | None = 1) -> np.ndarray:
+    """``inputs / other`` with a new axis of length 1 at ``unsqueeze_dim`` (None for none): a feature a column."""
+    if np.any(np.asarray(other) == 0):
+        raise ConfigError(f"div_func: expected a divisor other than 0, got {other!r}")
+    values = np.asarray(inputs, np.float64)
+    if unsqueeze_dim is not None:
+        if not -values.ndim - 1 <= unsqueeze_dim <= values.ndim:
+            raise ConfigError(
+                f"div_func: unsqueeze_dim: expected one from {-values.ndim - 1} to {values.ndim} for inputs of shape "
+                f"{values.shape}, got {unsqueeze_dim!r}"
+            )
+        values = np.expand_dims(values, unsqueeze_dim)
+    return np.asarray(values / other, np.float32)
+
+
+def affine_transform(
+    data: Any,
+    action_clip: bool = False,
+    alpha: Any = None,
+    beta: Any = None,
+    min_val: Any = None,
+    max_val: Any = None,
+) -> np.ndarray:
+    """``alpha * data + beta``, or ``[-1, 1]`` to ``[min_val, max_val]``: an agent's action to that of the env.
+
+    Args:
+        data: An array, usually within ``[-1, 1]``.
+        action_clip: Whether to clip the data to ``[-1, 1]`` first.
+        alpha: The factor; a number, or an array with one for each part. Give it, or the two bounds.
+        beta: What is added; 0 where left out.
+        min_val: What -1 becomes; a number, or an array such as a space's ``low``.
+        max_val: What 1 becomes.
+    """
+    factor, offset = _factor_and_offset("affine_transform", alpha, beta, min_val, max_val)
+    values = np.asarray(data, np.float64)
+    if action_clip:
+        values = np.clip(values, -1.0, 1.0)
+    return np.asarray(values * factor + offset, np.float32)
+
+
+def inverse_affine_transform(
+    data: Any, alpha: Any = None, beta: Any = None, min_val: Any = None, max_val: Any = None
+) -> np.ndarray:
+    """What ``affine_transform`` with the same arguments would have made ``data`` of (but for clipping)."""
+    factor, offset = _factor_and_offset("inverse_affine_transform", alpha, beta, min_val, max_val)
+    if np.any(factor == 0):
+        raise ConfigError("inverse_affine_transform: expected a transform that has an inverse, got a factor of 0")
+    return np.asarray((np.asarray(data, np.float64) - offset) / factor, np.float32)
+
+
+def _factor_and_offset(owner: str, alpha: Any, beta: Any, min_val: Any, max_val: Any) -> tuple[np.ndarray, np.ndarray]:
+    """In float64: 1 must become ``max_val`` itself, not the float32 beside it that lies outside of a space."""
+    if (min_val is None) != (max_val is None) or (alpha is None) == (min_val is None):
+        given = {"alpha": alpha, "beta": beta, "min_val": min_val, "max_val": max_val}
+        names = [name for name, value in given.items() if value is not None]
+        raise ConfigError(
+            f"{owner}: expected alpha (and beta), or min_val and max_val, got {', '.join(names) or 'none'}"
+        )
+    if alpha is not None:
+        return np.asarray(alpha, np.float64), np.asarray(0.0 if beta is None else beta, np.float64)
+    if beta is not None:
+        raise ConfigError(f"{owner}: expected no beta beside min_val and max_val, got {beta!r}")
+    low, high = np.asarray(min_val, np.float64), np.asarray(max_val, np.float64)
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and np.all(low <= high)):
+        raise ConfigError(f"{owner}: expected finite bounds, min_val <= max_val, got {min_val!r} and {max_val!r}")
+    return (high - low) / 2.0, (high + low) / 2.0

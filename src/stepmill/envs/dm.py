@@ -1,0 +1,128 @@
+"""A ``dm_env.Environment`` as a Gymnasium env."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.errors import SpaceError, UsageError
+
+__all__ = ["DmAsGymnasium", "space_of_spec"]
+
+# Random states of numpy take seeds of 32 bits.
+_SEED_MODULUS = 2**32
+
+
+class DmAsGymnasium(gymnasium.Env[Any, Any]):
+    """Five results from a ``TimeStep``.
+
+    - ``LAST`` with discount 0 is terminated, with any other truncated; ``info["discount"]`` has the discount.
+    - dm_env knows no seeds: ``reset(seed=...)`` calls ``seed`` of the env where it has that method, or seeds the random
+      state of its task (``dm_control``); else the seed is without effect.
+    - ``render`` is the env's own, or ``physics.render()`` of ``dm_control``.
+    """
+
+    render_mode = "rgb_array"
+
+    def __init__(self, dm_env: Any) -> None:
+        self.dm_env = dm_env
+        self.observation_space = space_of_spec(dm_env.observation_spec())
+        self.action_space = space_of_spec(dm_env.action_spec())
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if options:
+            raise UsageError(f"{self}: reset: a dm_env takes no options, got {options!r}")
+        super().reset(seed=seed)
+        if seed is not None:
+            self._seed(seed)
+        return _arrays(self.dm_env.reset().observation), {}
+
+    def _seed(self, seed: int) -> None:
+        if hasattr(self.dm_env, "seed"):
+            self.dm_env.seed(seed)
+            return
+        random = getattr(getattr(self.dm_env, "task", None), "random", None)
+        if isinstance(random, np.random.RandomState):
+            random.seed(seed % _SEED_MODULUS)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        timestep = self.dm_env.step(action)
+        if timestep.first():  # an end that nobody saw: dm envs begin anew by themselves
+            raise UsageError(f"{self}: step after the end of an episode: call reset")
+        reward = 0.0 if timestep.reward is None else float(timestep.reward)
+        discount = 1.0 if timestep.discount is None else float(timestep.discount)
+        ended = timestep.last()
+        return (
+            _arrays(timestep.observation),
+            reward,
+            ended and discount == 0.0,
+            ended and discount != 0.0,
+            {"discount": discount},
+        )
+
+    def render(self) -> Any:
+        if hasattr(self.dm_env, "render"):
+            return self.dm_env.render()
+        physics = getattr(self.dm_env, "physics", None)
+        if physics is None:
+            raise UsageError(f"{self} has no renderer")
+        return physics.render()
+
+    def close(self) -> None:
+        self.dm_env.close()
+
+    def __str__(self) -> str:
+        """The env that is inside."""
+        return f"DmAsGymnasium({type(self.dm_env).__name__})"
+
+    # Attributes that are not Gymnasium's are the env's own.
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return hasattr(self, name) or hasattr(self.dm_env, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return getattr(self if hasattr(self, name) else self.dm_env, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        if not force and not self.has_wrapper_attr(name):
+            return False
+        setattr(self.dm_env, name, value)
+        return True
+
+
+def space_of_spec(spec: Any) -> spaces.Space[Any]:
+    """The space of a nested dm_env spec: the inverse of ``stepmill.spaces.spec_of``."""
+    from dm_env import specs
+
+    if isinstance(spec, dict) or hasattr(spec, "items"):
+        return spaces.Dict({key: space_of_spec(child) for key, child in spec.items()})
+    if isinstance(spec, list | tuple):
+        return spaces.Tuple([space_of_spec(child) for child in spec])
+    if isinstance(spec, specs.DiscreteArray):
+        return spaces.Discrete(spec.num_values)
+    if isinstance(spec, specs.StringArray) or not isinstance(spec, specs.Array):
+        raise SpaceError(f"dm_env spec: expected arrays of numbers, or dicts and lists of them, got {spec!r}")
+    dtype = np.dtype(spec.dtype)
+    if isinstance(spec, specs.BoundedArray):
+        low, high = (np.broadcast_to(bound, spec.shape).astype(dtype) for bound in (spec.minimum, spec.maximum))
+    elif np.issubdtype(dtype, np.floating):
+        low, high = (np.full(spec.shape, bound, dtype) for bound in (-np.inf, np.inf))
+    elif dtype == np.bool_:
+        low, high = np.zeros(spec.shape, dtype), np.ones(spec.shape, dtype)
+    else:
+        limits = np.iinfo(dtype)
+        low, high = np.full(spec.shape, limits.min, dtype), np.full(spec.shape, limits.max, dtype)
+    return spaces.Box(low, high, spec.shape, dtype.type)
+
+
+def _arrays(value: Any) -> Any:
+    """Mappings as dicts, lists as tuples: what Gymnasium's spaces hold."""
+    if hasattr(value, "items"):
+        return {key: _arrays(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_arrays(child) for child in value)
+    return value

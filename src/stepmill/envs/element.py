@@ -1,0 +1,166 @@
+"""Env elements: what an observation, an action or a reward is, apart from any one env.
+
+::
+
+    EnvElement          stateless, one instance a class: shape, bounds, and the functions that encode and decode
+    EnvElementRunner    stateful, one an env: what changes during an episode (``element_runner.py``)
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from abc import ABC, ABCMeta, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from stepmill.envs.timestep import EnvElementInfo
+from stepmill.errors import ConfigError, UsageError
+
+__all__ = ["EnvElement", "IEnvElement"]
+
+
+class IEnvElement(ABC):
+    """What elements and their runners have in common: they describe themselves."""
+
+    @abstractmethod
+    def __repr__(self) -> str:
+        """What this is, for people."""
+
+    @property
+    @abstractmethod
+    def info(self) -> Any:
+        """What this is, for programs."""
+
+
+class _Made(NamedTuple):
+    instance: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+# Not an attribute of the classes: a class that travels by value (cloudpickle) would take its instance along.
+_made: dict[type, _Made] = {}
+_making = threading.RLock()  # an element may make others in its _init
+
+
+class _OneInstance(ABCMeta):
+    """Calling the class again gives the object of the first call. A subclass has its own."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        with _making:
+            made = _made.get(cls)
+            if made is None:
+                made = _Made(super().__call__(*args, **kwargs), args, kwargs)
+                _made[cls] = made
+            elif not _same(_bound(cls, args, kwargs), _bound(cls, made.args, made.kwargs)):
+                raise ConfigError(
+                    f"{cls.__name__}: there is one instance of an element, made with {_text(made.args, made.kwargs)}, "
+                    f"got {_text(args, kwargs)}; make a subclass for other arguments"
+                )
+            return made.instance
+
+
+class EnvElement(IEnvElement, metaclass=_OneInstance):
+    """An observation, an action or a reward: what it looks like, and how it is translated. Keeps no state.
+
+    Every class has one instance in a process, so that whoever asks gets the same answer; a call with arguments that
+    differ from the first ones is an error. Pickling and copying give that instance too.
+
+    A subclass writes ``_init``, which sets the four attributes below (``None`` where there is nothing to say), and
+    ``_details``; it may extend ``_check`` (call the inherited one first). Once made, an element takes no more
+    attributes: what changes belongs in a runner.
+    """
+
+    # What ``info`` returns. A class of one's own takes these four as keywords.
+    info_template: ClassVar[Callable[..., Any]] = EnvElementInfo
+    _name: str = "EnvElement"
+
+    _shape: Any  # a tuple, or a dict or tuple of these
+    _value: Any  # ``min``, ``max`` and ``dtype``
+    _to_agent_processor: Callable[..., Any] | None  # of the simulator's words makes the agent's
+    _from_agent_processor: Callable[..., Any] | None  # and back
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._init(*args, **kwargs)
+        self._check()
+
+    @abstractmethod
+    def _init(self, *args: Any, **kwargs: Any) -> None:
+        """Sets the attributes."""
+
+    @abstractmethod
+    def _details(self) -> str:
+        """What ``repr`` says after the name."""
+
+    def _check(self) -> None:
+        """Raises a ``ConfigError`` where the element is not complete."""
+        needed = ("_shape", "_value", "_to_agent_processor", "_from_agent_processor")
+        missing = [name for name in needed if not hasattr(self, name)]
+        if missing:
+            raise ConfigError(
+                f"{type(self).__name__}: expected _init to set {', '.join(needed)} (None where there is nothing to "
+                f"say), got no {', '.join(missing)}"
+            )
+
+    @property
+    def info(self) -> Any:
+        """The caller's own: changing it changes no element."""
+        return type(self).info_template(
+            shape=copy.deepcopy(self._shape),
+            value=copy.deepcopy(self._value),
+            to_agent_processor=self._to_agent_processor,
+            from_agent_processor=self._from_agent_processor,
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._name}: {self._details()}"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if type(self) in _made:
+            raise UsageError(
+                f"{type(self).__name__}: an element is shared by all envs of a process and keeps no state, "
+                f"got {name} = {value!r} after it was made; keep it in a runner"
+            )
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> Any:
+        made = _made[type(self)]
+        return _made_again, (type(self), made.args, made.kwargs)
+
+    def __copy__(self) -> EnvElement:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> EnvElement:
+        return self
+
+
+def _made_again(cls: type[EnvElement], args: tuple[Any, ...], kwargs: dict[str, Any]) -> EnvElement:
+    return cls(*args, **kwargs)
+
+
+def _bound(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, with the defaults: ``E()`` and ``E(size=3)`` are the same where 3 is the default."""
+    takes_them = cls._init if cls.__init__ is EnvElement.__init__ else cls.__init__
+    bound = inspect.signature(takes_them).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _same(left: Any, right: Any) -> bool:
+    if left is right:
+        return True
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return type(left) is type(right) and left.dtype == right.dtype and np.array_equal(left, right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, tuple | list) and type(left) is type(right):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return bool(left == right)
+
+
+def _text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return f"({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"

@@ -1,0 +1,198 @@
+"""Videos of a ``BaseEnv``: one mp4 an episode, written while the episode runs.
+
+::
+
+    reset -> render -> a video begins      env_3_episode_0000.mp4.part
+    step  -> render -> one frame more
+    done            -> the video is whole  env_3_episode_0000.mp4
+
+- An episode that ``reset`` or ``close`` cuts short is kept as far as it came, and so is one whose env failed. One
+  without a single step leaves nothing.
+- No video is written over: where a file of that name is, its number is left out.
+- Only a process that is killed leaves a ``.part``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from stepmill.arguments import real_number
+from stepmill.envs.video_file import VideoFile
+from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.optional import require
+
+__all__ = ["EpisodeRecorder", "record_episodes"]
+
+_DEFAULT_FPS = 30
+
+
+class Recordable(Protocol):
+    """What a recorder needs of an env. ``BaseEnv`` has it all, and imports this module, so not the other way."""
+
+    env_id: int
+    metadata: Mapping[str, Any]
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Begins an episode."""
+
+    def step(self, action: Any) -> Any:
+        """Takes one action; the third part of what it returns says whether the episode is over."""
+
+    def render(self) -> Any:
+        """An RGB image."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+def record_episodes(env: Recordable, folder: str) -> None:
+    """Has every episode of ``env``, from its next ``reset`` on, written to a video in ``folder``.
+
+    Nothing is built or drawn before that. A second call changes the folder of the episodes to come.
+    """
+    require("imageio_ffmpeg", "imageio-ffmpeg", "video", "enable_save_replay")
+    where = Path(folder).absolute()  # of now, whatever the working directory will be
+    present = getattr(vars(env).get("step"), "__self__", None)
+    if isinstance(present, EpisodeRecorder):
+        present.move_to(where)
+    else:
+        recorder = EpisodeRecorder(env, where)
+        # On this one env, so that others pay nothing and authors write nothing.
+        vars(env).update(reset=recorder.reset, step=recorder.step, close=recorder.close)
+
+
+class EpisodeRecorder:
+    """Stands in for ``reset``, ``step`` and ``close`` of one env: does what they do, and draws after each.
+
+    A copy of the env, or one that was pickled, leaves the video of this episode to the original and records from its
+    own next ``reset`` on.
+    """
+
+    def __init__(self, env: Recordable, folder: Path) -> None:
+        self._env = env
+        self._own_reset, self._own_step, self._own_close = env.reset, env.step, env.close
+        self._is_inside = False
+        self._video: VideoFile | None = None
+        # For an env that nobody closes: finishes its video when it is collected, or when Python ends.
+        self._last_resort: weakref.finalize[Any, Any] | None = None
+        self.move_to(folder)
+
+    def move_to(self, folder: Path) -> None:
+        """Writes the episodes to come to ``folder``."""
+        self._folder = folder
+        self._next_episode = 0
+
+    def reset(self, *args: Any, **kwargs: Any) -> Any:
+        """The env's own, and the first frame of a video."""
+        if self._is_inside:
+            return self._own_reset(*args, **kwargs)
+        self._end_video()
+        observation = self._call(self._own_reset, *args, **kwargs)
+        frame = self._draw()
+        self._begin_video(frame.shape[:2])
+        self._append(frame)
+        return observation
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """The env's own, and one frame more; the last one completes the video."""
+        if self._is_inside:
+            return self._own_step(*args, **kwargs)
+        timestep = self._call(self._own_step, *args, **kwargs)
+        if self._video is not None:
+            self._append(self._draw(self._video.size))
+            if timestep[2]:
+                self._end_video()
+        return timestep
+
+    def close(self) -> None:
+        """The env's own. A video that is not complete ends here."""
+        try:
+            if not self._is_inside:
+                self._end_video()
+        finally:
+            self._call(self._own_close)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_video": None, "_last_resort": None}
+
+    def _call(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs a method of the env. If it calls others of its own, a ``reset`` that takes steps, they are not drawn."""
+        was_inside, self._is_inside = self._is_inside, True
+        try:
+            return own(*args, **kwargs)
+        finally:
+            self._is_inside = was_inside
+
+    # ---- the video ---------------------------------------------------------------------------
+
+    def _begin_video(self, size: tuple[int, ...]) -> None:
+        self._video = VideoFile(self._folder, self._env.env_id, self._next_episode, size, self._fps())
+        self._next_episode = self._video.episode + 1
+        self._last_resort = weakref.finalize(self, _finish_quietly, self._video)
+
+    def _append(self, frame: np.ndarray[Any, Any]) -> None:
+        assert self._video is not None
+        if self._video.is_open:  # else it was the parent's, and this is a fork
+            self._video.append(frame)
+
+    def _end_video(self) -> None:
+        video, self._video = self._video, None
+        if self._last_resort is not None:
+            self._last_resort.detach()
+        if video is not None:
+            video.finish()
+
+    # ---- its frames --------------------------------------------------------------------------
+
+    def _draw(self, size: tuple[int, ...] | None = None) -> np.ndarray[Any, Any]:
+        try:
+            frame = self._env.render()
+        except StepmillError:
+            raise  # says what to do, for one that there is no renderer
+        except Exception as error:
+            raise self._failure(f"render() raised {summary(error)}") from error
+        if frame is None:
+            raise self._failure(
+                "expected an image from render(), got None. Let the first reset come after enable_save_replay, and "
+                "build a simulator that draws: Gymnasium's envs do with render_mode='rgb_array'"
+            )
+        if not _is_rgb(frame):
+            got = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
+            raise self._failure(f"expected an RGB image from render(), uint8 of shape (height, width, 3), got {got}")
+        if size is not None and frame.shape[:2] != size:
+            raise self._failure(f"expected images of {size} in all of an episode, as its first, got {frame.shape[:2]}")
+        image: np.ndarray[Any, Any] = frame
+        return image
+
+    def _fps(self) -> Fraction:
+        fps = (self._env.metadata or {}).get("render_fps")
+        name = f"{self._who()}: metadata['render_fps']"
+        return Fraction(real_number(name, _DEFAULT_FPS if fps is None else fps, 0.001, 1000)).limit_denominator(1001)
+
+    def _failure(self, what: str) -> EnvError:
+        return EnvError(f"{self._who()}, replay: {what}", env_id=self._env.env_id, phase="render")
+
+    def _who(self) -> str:
+        return f"{type(self._env).__name__}, env {self._env.env_id}"
+
+
+def _is_rgb(frame: Any) -> bool:
+    return (
+        isinstance(frame, np.ndarray)
+        and frame.dtype == np.uint8
+        and frame.ndim == 3
+        and frame.shape[2] == 3
+        and frame.size > 0
+    )
+
+
+def _finish_quietly(video: VideoFile) -> None:
+    with contextlib.suppress(Exception):  # nobody is there to hear of it
+        video.finish()

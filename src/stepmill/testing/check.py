@@ -1,0 +1,116 @@
+"""``check_env``: tells an author, line by line, where an env breaks the contract."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stepmill.errors import ConfigError
+from stepmill.testing.evidence import Evidence
+from stepmill.testing.finding import Finding, Problem, Report, Unchecked, count_of
+from stepmill.testing.moments import Moment
+from stepmill.testing.rule import MomentRule, Rule
+from stepmill.testing.rules import RULES
+from stepmill.testing.subject import Subject
+from stepmill.testing.trial import gather
+
+__all__ = ["check_env"]
+
+
+def check_env(
+    env: Any, cfg: Any = None, *, seed: int = 0, episodes: int = 3, steps: int = 1000, print_report: bool = True
+) -> Report:
+    """Plays with an env and says where it breaks the contract of ``BaseEnv``.
+
+    The findings are returned, and printed a line each; an env that keeps all rules gives an empty list. No exception
+    of the env comes out of here: it is a finding. ``stepmill.testing.RULES`` has the rules and what they mean.
+
+    Args:
+        env: The class of the env, or a function that makes one. An env that exists already is checked too, as far as
+            one env can be: it is used and closed, and the report says which rules need more than one. An env that is
+            not a ``BaseEnv`` (of Gymnasium, dm_env or PettingZoo) is checked through ``as_base_env``.
+        cfg: What the class or the function is called with, a copy for each env; a class of Gymnasium gets the entries
+            as keyword arguments. Left out, they are called with nothing.
+        seed: For the seeds of the envs and the actions; these are samples of the action space.
+        episodes: How many whole episodes are played. Some short ones come on top, to compare seeds.
+        steps: After how many steps an episode is broken off. Where none ends before, its end is not checked.
+        print_report: False prints nothing.
+    """
+    for name, value, least in (("seed", seed, 0), ("episodes", episodes, 1), ("steps", steps, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"check_env: {name}: expected a whole number >= {least}, got {value!r}")
+    findings = _Findings()
+    with _generators_restored():
+        evidence = gather(Subject(env, cfg), seed, episodes, steps, findings.see)
+    report = findings.report(evidence, steps)
+    if print_report:
+        sys.stdout.write(f"{report}\n")
+    return report
+
+
+class _Findings:
+    """Asks the rules, and puts what they say again and again into one finding."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Finding] = {}
+        self._applied: set[str] = set()
+        self._moment_rules = [rule for rule in RULES if isinstance(rule, MomentRule)]
+
+    def see(self, moment: Moment) -> None:
+        for rule in self._moment_rules:
+            if rule.applies(moment):
+                self._applied.add(rule.name)
+                said = set()
+                for problem in rule.check(moment):
+                    if problem.subject not in said:  # a moment counts once
+                        said.add(problem.subject)
+                        self._add(rule, problem, f"{problem.subject}, {moment.where}")
+
+    def report(self, evidence: Evidence, steps: int) -> Report:
+        checked, unchecked = [], {}
+        for rule in RULES:
+            try:
+                self._ask(rule, evidence, steps)
+                checked.append(rule.name)
+            except Unchecked as why:
+                unchecked[rule.name] = str(why)
+        order = [rule.name for rule in RULES]
+        found = sorted(self._found.values(), key=lambda finding: order.index(finding.rule))
+        return Report(found, title=_title(evidence), checked=checked, unchecked=unchecked)
+
+    def _ask(self, rule: Rule | MomentRule, evidence: Evidence, steps: int) -> None:
+        if isinstance(rule, Rule):
+            for problem in rule.check(evidence):
+                self._add(rule, problem, problem.subject)
+        elif rule.name not in self._applied:
+            raise Unchecked(evidence.stopped or f"no episode ended within {steps} steps: check_env(..., steps=...)")
+
+    def _add(self, rule: Rule | MomentRule, problem: Problem, where: str) -> None:
+        key = (rule.name, problem.subject)
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = Finding(rule.name, where, problem.expected, problem.got, rule.advice)
+        else:
+            self._found[key] = replace(known, count=known.count + 1)
+
+
+def _title(evidence: Evidence) -> str:
+    played = f"{count_of(evidence.episodes, 'episode')}, {count_of(evidence.steps, 'step')}"
+    return f"check_env({evidence.subject.name}): {played}, seed {evidence.seed}"
+
+
+@contextmanager
+def _generators_restored() -> Iterator[None]:
+    """An env that uses the global generators does not do so at the cost of who checks it."""
+    of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()
+    try:
+        yield
+    finally:
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)

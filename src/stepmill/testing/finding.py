@@ -1,0 +1,95 @@
+"""What rules and checks say: problems, findings, and what could not be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Finding", "Problem", "Report", "Unchecked"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a rule has against an env. The same subject again is the same finding, seen once more."""
+
+    subject: str
+    expected: str
+    got: str
+
+
+class Unchecked(Exception):
+    """A rule raises it where it cannot tell, with the reason."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where an env breaks a rule. Its ``str`` is one line."""
+
+    rule: str
+    where: str  # which value or call, of which step and episode: the first of ``count``
+    expected: str
+    got: str
+    advice: str
+    count: int = 1
+
+    @property
+    def text(self) -> str:
+        """The line without the name of the rule."""
+        more = f" (seen {self.count} times)" if self.count > 1 else ""
+        return one_line(f"{self.where}: expected {self.expected}, got {self.got}{more}. {self.advice}")
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+# A trial that broke off leaves nearly all rules unchecked: their names would say nothing.
+_NAMED = 6
+
+
+class Report(list[Finding]):
+    """The findings of a check, an empty list for an env that keeps every rule.
+
+    Attributes:
+        title: What was checked, and with how much play.
+        checked: The names of the rules that were checked.
+        unchecked: The names of those that could not be, each with the reason.
+    """
+
+    def __init__(
+        self,
+        findings: Iterable[Finding] = (),
+        *,
+        title: str = "",
+        checked: Iterable[str] = (),
+        unchecked: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(findings)
+        self.title = title
+        self.checked = list(checked)
+        self.unchecked = dict(unchecked or {})
+
+    def lines(self) -> list[str]:
+        """The report as it is printed: a title, a line a finding, a line a reason for what was not checked, a sum."""
+        width = max((len(finding.rule) for finding in self), default=0)
+        lines = [self.title]
+        lines += [f"  {finding.rule:<{width}}  {finding.text}" for finding in self]
+        for reason in dict.fromkeys(self.unchecked.values()):
+            names = [name for name, why in self.unchecked.items() if why == reason]
+            said = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} rules"
+            lines.append(f"  not checked: {said}: {one_line(reason)}")
+        left_out = f", {count_of(len(self.unchecked), 'rule')} not checked" if self.unchecked else ""
+        lines.append(f"{count_of(len(self.checked), 'rule')} checked, {count_of(len(self), 'finding')}{left_out}")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def one_line(text: str) -> str:
+    """Any text without its line breaks."""
+    return " ".join(text.split())
+
+
+def count_of(number: int, thing: str) -> str:
+    """``1 rule``, ``2 rules``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"

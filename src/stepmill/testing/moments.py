@@ -1,0 +1,136 @@
+"""One call of ``reset`` or ``step``, read as far as it can be read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.testing.trees import arrays_in
+
+__all__ = ["Held", "Moment", "Spaces", "read_reset", "read_step"]
+
+_NAMES = BaseEnvTimestep._fields
+
+# What is wrong with the form of what a call returned: expected, got.
+Form = tuple[str, str] | None
+
+
+class Spaces(NamedTuple):
+    """What an env says of itself."""
+
+    observation: Any
+    action: Any
+    reward: Any
+    num_agents: Any
+
+
+class Loan(NamedTuple):
+    """An array that an env handed out, and what was in it."""
+
+    where: str
+    path: str
+    array: np.ndarray
+    content: bytes
+
+
+@dataclass
+class Held:
+    """What an env handed out and a caller may still hold: the last few results, and the first of the episode."""
+
+    first: list[Loan] = field(default_factory=list)
+    last: deque[list[Loan]] = field(default_factory=lambda: deque(maxlen=4))
+    infos: deque[Any] = field(default_factory=lambda: deque(maxlen=4))
+
+    def __iter__(self) -> Iterator[Loan]:
+        yield from self.first
+        for loans in self.last:
+            yield from loans
+
+    def add(self, moment: Moment) -> None:
+        """Takes the arrays of a result, once the rules have seen it."""
+        loans = [Loan(moment.where, path, array, array.tobytes()) for path, array in moment.arrays()]
+        if moment.call == "reset":
+            self.first = loans
+        else:
+            self.last.append(loans)
+            self.infos.append(moment.info)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What came back from a call, and what is needed to judge it. Parts that cannot be found are None."""
+
+    run: str
+    call: str  # "reset" or "step"
+    episode: int
+    spaces: Spaces
+    held: Held
+    form: Form
+    obs: Any
+    step: int = 0
+    is_readable: bool = True  # whether the parts of what was returned could be told apart
+    reward: Any = None
+    done: Any = None
+    info: Any = None
+    action: Any = None
+    action_before: Any = None
+
+    @property
+    def where(self) -> str:
+        """``step 3 of episode 0``."""
+        return place(self.run, self.call, self.episode, self.step)
+
+    @property
+    def over(self) -> bool:
+        """Whether the env says that the episode ended."""
+        if self.call == "reset":
+            return False
+        try:
+            return bool(self.done)
+        except Exception:  # an array with a flag an agent
+            return bool(np.all(self.done))
+
+    def arrays(self) -> Iterable[tuple[str, np.ndarray]]:
+        """The arrays that the caller may keep."""
+        yield from arrays_in(self.obs, "obs")
+        yield from arrays_in(self.reward, "reward")
+
+
+def place(run: str, call: str, episode: int, step: int = 0) -> str:
+    """A call in words."""
+    what = f"step {step}" if call == "step" else call
+    return f"{what} of episode {episode}{f' ({run})' if run else ''}"
+
+
+def read_reset(returned: Any, space: spaces.Space[Any]) -> tuple[Any, Form]:
+    """The observation in what ``reset`` returned."""
+    is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
+    if not is_pair or isinstance(space, spaces.Tuple):
+        return returned, None
+    return returned[0], ("the observation alone", "a tuple (observation, info), as Gymnasium has it")
+
+
+def read_step(returned: Any) -> tuple[tuple[Any, Any, Any, Any] | None, Form]:
+    """The four parts of what ``step`` returned, None where they cannot be told apart."""
+    expected = f"a BaseEnvTimestep({', '.join(_NAMES)})"
+    if not isinstance(returned, tuple):
+        return None, (expected, f"a {type(returned).__name__}")
+    names = getattr(returned, "_fields", ())
+    if names[:4] == _NAMES:
+        return (returned[0], returned[1], returned[2], returned[3]), None
+    if set(_NAMES) <= set(names):
+        obs, reward, done, info = (getattr(returned, name) for name in _NAMES)
+        return (obs, reward, done, info), (expected, f"a tuple with the names {', '.join(names)}")
+    if len(returned) == 4:
+        return (returned[0], returned[1], returned[2], returned[3]), (expected, "a tuple of 4 without these names")
+    if len(returned) == 5:
+        obs, reward, terminated, truncated, info = returned
+        ended = bool(np.any(terminated) or np.any(truncated))
+        return (obs, reward, ended, info), (expected, "a tuple of 5 with terminated and truncated, as Gymnasium has it")
+    return None, (expected, f"a tuple of {len(returned)}")

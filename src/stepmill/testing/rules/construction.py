@@ -1,0 +1,92 @@
+"""Rules of ``__init__`` and of configurations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from stepmill.testing.evidence import Evidence
+from stepmill.testing.finding import Problem, Unchecked
+from stepmill.testing.rule import rule
+from stepmill.testing.trees import kind_of, same, show
+
+__all__ = ["cfg_unchanged", "env_cfgs", "lazy_construction"]
+
+
+@rule("Build the simulator in the first reset(), where there is none yet.")
+def lazy_construction(evidence: Evidence) -> Iterator[Problem]:
+    """``__init__`` only stores configuration: many build an env to ask for its spaces, and never run it."""
+    evidence.need_several()
+    if evidence.subject.is_adapted:
+        raise Unchecked("only a BaseEnv promises it, and this env is one through an adapter")
+    watch = evidence.seen(evidence.constructor)
+    if watch.signs:
+        yield Problem("__init__", "nothing but configuration to be stored in it", " and ".join(watch.signs))
+    elif not watch.saw_calls:
+        raise Unchecked("a profiler is running, so that calls in __init__ cannot be seen")
+
+
+@rule("Copy what you want to change: self._cfg = copy.deepcopy(cfg).")
+def cfg_unchanged(evidence: Evidence) -> Iterator[Problem]:
+    """The configuration is the caller's: an env reads it."""
+    before = evidence.subject.given_cfg
+    if before is None:
+        raise Unchecked("needs a configuration: pass cfg=")
+    evidence.seen(evidence.env)
+    after = evidence.subject.first_cfg
+    if same(before, after):
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in [*before, *(key for key in after if key not in before)]:
+            if key not in after:
+                yield Problem(f"cfg[{key!r}]", "to stay in the cfg", "it removed")
+            elif key not in before:
+                yield Problem(f"cfg[{key!r}]", "no new key in the caller's cfg", f"{show(after[key])} added")
+            elif not same(before[key], after[key]):
+                yield Problem(f"cfg[{key!r}]", f"{show(before[key])}, as it was given", show(after[key]))
+    else:
+        yield Problem("cfg", f"{show(before)}, as it was given", show(after))
+
+
+@rule("Leave both as BaseEnv has them, or give copy.deepcopy(cfg) once for each env.")
+def env_cfgs(evidence: Evidence) -> Iterator[Problem]:
+    """``create_collector_env_cfg`` and ``create_evaluator_env_cfg`` give independent copies, and leave the cfg."""
+    env = evidence.seen(evidence.env)
+    cfg = evidence.subject.given_cfg
+    cfg = getattr(env, "_cfg", None) if cfg is None else cfg
+    if not isinstance(cfg, Mapping):
+        raise Unchecked("needs a configuration: pass cfg=, a dict")
+    for name, count_key, is_train in (
+        ("create_collector_env_cfg", "collector_env_num", True),
+        ("create_evaluator_env_cfg", "evaluator_env_num", False),
+    ):
+        given: Any = copy.deepcopy(cfg)
+        given[count_key] = 2
+        before = copy.deepcopy(given)
+        try:
+            made = getattr(env, name)(given)
+        except Exception as error:
+            yield Problem(f"{name}(cfg)", "two configurations", f"{type(error).__name__}: {error}")
+            continue
+        if not same(before, given):
+            yield Problem(f"{name}(cfg)", "cfg left as it was", show(given))
+        elif not isinstance(made, list) or len(made) != 2 or not all(isinstance(one, type(given)) for one in made):
+            expected = f"a list of 2, each {kind_of(given)}, for {count_key}=2"
+            yield Problem(f"{name}(cfg)", expected, show(made))
+        elif _parts(made[0]) & _parts(made[1]) or _parts(given) & (_parts(made[0]) | _parts(made[1])):
+            yield Problem(f"{name}(cfg)", "copies that share nothing", "parts that are the same object")
+        elif any(one.get("is_train") is not is_train or count_key in one for one in made):
+            yield Problem(f"{name}(cfg)", f"is_train={is_train} and no {count_key} in each", show(made[0]))
+
+
+def _parts(value: Any) -> set[int]:
+    """The ids of everything in it that can be changed."""
+    if isinstance(value, Mapping):
+        return {id(value)}.union(*map(_parts, value.values()))
+    if isinstance(value, list | tuple):
+        own = {id(value)} if isinstance(value, list) else set()
+        return own.union(*map(_parts, value))
+    return {id(value)} if isinstance(value, np.ndarray) else set()

@@ -1,0 +1,126 @@
+"""Rules of chance: seeds, and where random numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepmill.testing.evidence import Episode, Evidence
+from stepmill.testing.finding import Problem, Unchecked
+from stepmill.testing.rule import rule
+
+__all__ = [
+    "distinct_envs",
+    "dynamic_seed_renews",
+    "dynamic_seed_repeats",
+    "global_generators",
+    "independent_envs",
+    "static_seed",
+]
+
+
+@rule("Seed the simulator with self._next_seed() in every reset().")
+def static_seed(evidence: Evidence) -> Iterator[Problem]:
+    """``seed(s, dynamic_seed=False)``: every episode is the same one, for the same actions."""
+    first, *others = evidence.seen(evidence.static_run)
+    for number, other in enumerate(others, 1):
+        step = _first_difference(first, other)
+        if step is not None:
+            expected = "it to be as episode 0, with the same actions"
+            yield Problem(f"episode {number} of a static seed", expected, f"another {_name(step)}")
+            return
+
+
+@rule("Draw everything from the seed that self._next_seed() gives, and from nothing else.")
+def dynamic_seed_repeats(evidence: Evidence) -> Iterator[Problem]:
+    """``seed(s)``: two envs of the same seed play the same run."""
+    run, again = evidence.seen(evidence.run), evidence.seen(evidence.run_again)
+    place = _first_place(run, again)
+    if place is not None:
+        yield Problem(
+            f"two runs of seed({evidence.seed})", "the same episodes for the same actions", f"a difference in {place}"
+        )
+
+
+@rule("Take a new seed for every episode: self._next_seed() in every reset().")
+def dynamic_seed_renews(evidence: Evidence) -> Iterator[Problem]:
+    """``seed(s)``: the episodes of a run are not all the same one."""
+    run = evidence.seen(evidence.run)
+    _need_chance(evidence)
+    if len(run) > 1 and all(episode == run[0] for episode in run):
+        yield Problem(f"seed({evidence.seed})", "a new episode after every reset", f"the same {len(run)} times")
+
+
+@rule("Derive every episode's seed from the env's own seed by a generator, as self._next_seed() does, not by counting.")
+def distinct_envs(evidence: Evidence) -> Iterator[Problem]:
+    """Envs of different seeds play different episodes."""
+    run, other = evidence.seen(evidence.run), evidence.seen(evidence.run_of_other_seed)
+    static, static_other = evidence.seen(evidence.static_run), evidence.seen(evidence.static_run_of_other_seed)
+    _need_chance(evidence)
+    one, two = evidence.seed, evidence.seed + 1
+    if run == other:
+        yield Problem(f"seed({one}) and seed({two})", "different episodes", "the same ones")
+    elif _overlap(run, other):
+        yield Problem(f"seed({one}) and seed({two})", "different episodes", "the same ones, shifted by a few")
+    if static == static_other:
+        yield Problem(f"the static seeds {one} and {two}", "different episodes", "the same one")
+
+
+@rule("Keep generators and all other state in the env, not in its class or module.")
+def independent_envs(evidence: Evidence) -> Iterator[Problem]:
+    """An env plays the same episodes while another one runs beside it."""
+    evidence.need_several()
+    run, in_turns = evidence.seen(evidence.run), evidence.seen(evidence.run_in_turns)
+    if evidence.run != evidence.run_again:
+        raise Unchecked("its episodes do not even repeat when it runs alone")
+    place = _first_place(run, in_turns)
+    if place is not None:
+        yield Problem("two envs, a call each in turns", "the episodes that one plays alone", f"a difference in {place}")
+
+
+@rule("Use a generator of the env's own: np.random.default_rng(self._next_seed()).")
+def global_generators(evidence: Evidence) -> Iterator[Problem]:
+    """No call draws from the generators of the modules ``random`` and ``np.random``, nor seeds them."""
+    evidence.seen(evidence.env)
+    for touched in evidence.calls.touched:
+        yield Problem(f"{touched.generator} in {touched.call}()", "it left alone", f"it used by {touched.where}")
+
+
+# ---- comparing -----------------------------------------------------------------------------------
+
+
+def _need_chance(evidence: Evidence) -> None:
+    """An env that does the same whatever its seed may have nothing random in it; nobody can tell from outside."""
+    runs = (evidence.run, evidence.run_again, evidence.run_of_other_seed, evidence.static_run)
+    episodes = [episode for run in runs for episode in run or []]
+    if all(episode == episodes[0] for episode in episodes):
+        raise Unchecked("every episode was the same, whatever the seed: there seems to be no chance in this env")
+
+
+def _first_difference(one: Episode, other: Episode) -> int | None:
+    """The step where two episodes part; 0 is the reset."""
+    for step, (mine, yours) in enumerate(zip(one, other, strict=False)):
+        if mine != yours:
+            return step
+    return None if len(one) == len(other) else min(len(one), len(other))
+
+
+def _first_place(one: list[Episode], other: list[Episode]) -> str | None:
+    for number, (mine, yours) in enumerate(zip(one, other, strict=True)):
+        step = _first_difference(mine, yours)
+        if step is not None:
+            return f"{_name(step)} of episode {number}"
+    return None
+
+
+def _name(step: int) -> str:
+    return f"step {step}" if step else "reset"
+
+
+def _overlap(one: list[Episode], other: list[Episode]) -> bool:
+    """Whether one run is the other, a few episodes later: what seed + episode number gives."""
+    for shift in (1, 2):
+        for early, late in ((one, other), (other, one)):
+            common = late[: len(late) - shift]
+            if early[shift:] == common and any(episode != common[0] for episode in common):
+                return True
+    return False

@@ -1,0 +1,121 @@
+"""Rules of what an env says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.testing.evidence import Evidence
+from stepmill.testing.finding import Problem, Unchecked
+from stepmill.testing.rule import rule
+from stepmill.testing.trees import is_array_space, kind_of, leaves, misfits, same, show
+
+__all__ = ["action_dtype", "num_agents", "random_action", "repr_text", "spaces_fixed", "spaces_known"]
+
+_SPACES = {"observation_space": "observation", "action_space": "action", "reward_space": "reward"}
+
+
+@rule("Set it in __init__ from the configuration, or as a class attribute.")
+def spaces_known(evidence: Evidence) -> Iterator[Problem]:
+    """Spaces and ``num_agents`` can be asked for before the first reset."""
+    early = evidence.seen(evidence.early)
+    errors = {one.call: one.error for one in reversed(evidence.calls.raised) if one.where.endswith("before reset")}
+    for name, part in _SPACES.items():
+        said = getattr(early, part)
+        if not isinstance(said, spaces.Space):
+            yield Problem(f"{name} before reset", "a gymnasium space", errors.get(name) or kind_of(said))
+    if "num_agents" in errors:
+        yield Problem("num_agents before reset", "a whole number", errors["num_agents"])
+
+
+@rule("Decide on spaces once, from the configuration.")
+def spaces_fixed(evidence: Evidence) -> Iterator[Problem]:
+    """What an env says of its spaces and agents before the first reset stays true."""
+    early = evidence.seen(evidence.early)
+    if not evidence.late:
+        raise Unchecked(evidence.stopped or "no reset was made")
+    for when, late in evidence.late:
+        for name, before, after in zip(early._fields, early, late, strict=True):
+            subject = name if name == "num_agents" else f"{name}_space"
+            if before is not None and not _equal(before, after):
+                yield Problem(f"{subject} {when}", f"{show(before)}, as before reset", show(after))
+
+
+@rule("Say num_agents as an int, and give every space of the agents a row an agent: shape (num_agents, ...).")
+def num_agents(evidence: Evidence) -> Iterator[Problem]:
+    """At least 1; of many agents observation and action have a row an agent."""
+    early = evidence.seen(evidence.early)
+    count = early.num_agents
+    if count is None:
+        raise Unchecked("the env does not say it before reset")
+    if type(count) is not int or count < 1:
+        yield Problem("num_agents", "an int >= 1", show(count))
+        return
+    for name in ("observation", "action"):
+        space = getattr(early, name)
+        if count > 1 and isinstance(space, spaces.Space) and not _has_rows(space, count):
+            yield Problem(f"{name}_space", f"a row for each of {count} agents", show(space))
+
+
+def _has_rows(space: spaces.Space[Any], count: int) -> bool:
+    """A part an agent, or, in a Dict, at least one entry with a row an agent: others may be of all."""
+    if isinstance(space, spaces.Tuple):
+        return len(space.spaces) == count or any(_has_rows(child, count) for child in space.spaces)
+    if isinstance(space, spaces.Dict):
+        return any(_has_rows(child, count) for child in space.values())
+    shape = space.shape
+    return shape is None or (len(shape) > 0 and shape[0] == count)
+
+
+@rule("Let the action space be of np.float32 or np.int64; for flags use MultiDiscrete([2, 2, ...]).")
+def action_dtype(evidence: Evidence) -> Iterator[Problem]:
+    """Actions are float32 or int64."""
+    space = evidence.seen(evidence.action_space)
+    for path, leaf in _array_leaves(space, "action_space"):
+        if leaf.dtype not in (np.float32, np.int64):
+            yield Problem(path, "float32 or int64", str(np.dtype(leaf.dtype)))
+
+
+def _array_leaves(space: spaces.Space[Any], path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(space, spaces.Dict):
+        for key, child in space.items():
+            yield from _array_leaves(child, f"{path}[{key!r}]")
+    elif isinstance(space, spaces.Tuple):
+        for i, child in enumerate(space.spaces):
+            yield from _array_leaves(child, f"{path}[{i}]")
+    elif is_array_space(space):
+        yield path, space
+
+
+@rule("Leave random_action() as BaseEnv has it, or give arrays of the action space.")
+def random_action(evidence: Evidence) -> Iterator[Problem]:
+    """``random_action()`` gives an action of the action space, made of arrays."""
+    space = evidence.seen(evidence.action_space)
+    if evidence.random_action is None and evidence.stopped is None:
+        raise Unchecked("the env has no random_action() that returns an action")
+    action = evidence.seen(evidence.random_action)
+    found = False
+    for misfit in misfits(space, action, "random_action()"):
+        found = True
+        yield Problem(*misfit)
+    if not found and not space.contains(action):
+        bad = [leaf for leaf in leaves(space, action, "random_action()") if not leaf.space.contains(leaf.value)]
+        for path, leaf, value in bad:
+            yield Problem(path, f"an action of {show(leaf)}", show(value))
+
+
+@rule("Let __repr__ return a short text that says which env this is.")
+def repr_text(evidence: Evidence) -> Iterator[Problem]:
+    """``repr(env)`` works at any time: logs and errors show it."""
+    evidence.seen(evidence.early)
+    for error in evidence.raised_in("repr"):
+        yield Problem("repr(env)", "a text", error.error)
+    if evidence.text == "":
+        yield Problem("repr(env)", "a text that is not empty", "''")
+
+
+def _equal(before: Any, after: Any) -> bool:
+    return type(before) is type(after) and same(before, after)

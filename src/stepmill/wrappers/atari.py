@@ -1,0 +1,127 @@
+"""``wrap_atari``: the preprocessing that Atari agents are usually trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from stepmill.errors import ConfigError, UnknownEnvError
+from stepmill.optional import require
+from stepmill.wrappers.action_meanings import fires
+from stepmill.wrappers.catalogue import wrap
+
+__all__ = ["atari_wrappers", "wrap_atari"]
+
+
+def wrap_atari(
+    env: str | gymnasium.Env[Any, Any],
+    *,
+    noop_max: int | None = 30,
+    frame_skip: int | None = 4,
+    episode_life: bool = True,
+    fire_reset: bool = True,
+    size: int | tuple[int, int] | None = 84,
+    scale: bool = True,
+    clip_rewards: bool = True,
+    frame_stack: int | None = 4,
+    eval_return: bool = True,
+    config: Mapping[str, Any] | None = None,
+) -> gymnasium.Env[Any, Any]:
+    """An Atari game as agents are usually shown it: by default ``(4, 84, 84)``, float32 from 0 to 1.
+
+    From the inside to the outside, each of them where its argument is not None, 0 or False:
+
+    ================ ================= =====================================================
+    ``eval_return``  EvalEpisodeReturn the true score, told when the game is really over
+    ``noop_max``     NoopResetEnv      1 to so many no-ops after each reset
+    ``frame_skip``   MaxAndSkipEnv     each action so often
+    ``episode_life`` EpisodicLifeEnv   a lost life ends the episode (for training)
+    ``fire_reset``   FireResetEnv      FIRE after each reset, in games whose action 1 that is
+    ``size``         WarpFrame         grey, and of this size
+    ``scale``        ScaledFloatFrame  float32 from 0 to 1; else uint8
+    ``clip_rewards`` ClipRewardEnv     the sign of the reward (for training)
+    ``frame_stack``  FrameStack        the last so many frames
+    ================ ================= =====================================================
+
+    Args:
+        env: An id, such as ``"ALE/Pong-v5"`` or ``"PongNoFrameskip-v4"``, or an env.
+        noop_max: See the table.
+        frame_skip: See the table. The game itself must not skip frames then: of an id it is told so, an env has to be
+            made with ``frameskip=1``. Without it the game skips as it does by itself.
+        episode_life: See the table.
+        fire_reset: See the table.
+        size: See the table.
+        scale: See the table.
+        clip_rewards: See the table.
+        frame_stack: See the table.
+        eval_return: See the table.
+        config: Passed on to ``gymnasium.make``, of an id.
+    """
+    if isinstance(env, str):
+        env = _make(env, skips=not frame_skip, config=config or {})
+    elif config:
+        raise ConfigError(f"wrap_atari: config: expected none beside an env that is made already, got {dict(config)!r}")
+    own_skip = getattr(env.unwrapped, "_frameskip", 1)
+    if frame_skip not in (None, 0, 1) and own_skip != 1:
+        raise ConfigError(
+            f"wrap_atari: frame_skip: expected an env that skips no frames itself (frameskip=1), or frame_skip=None, "
+            f"got an env with frameskip={own_skip} and frame_skip={frame_skip}"
+        )
+    return wrap(
+        env,
+        atari_wrappers(
+            noop_max=noop_max,
+            frame_skip=frame_skip,
+            episode_life=episode_life,
+            fire_reset=fire_reset and fires(env),
+            size=size,
+            scale=scale,
+            clip_rewards=clip_rewards,
+            frame_stack=frame_stack,
+            eval_return=eval_return,
+        ),
+    )
+
+
+def atari_wrappers(
+    *,
+    noop_max: int | None = 30,
+    frame_skip: int | None = 4,
+    episode_life: bool = True,
+    fire_reset: bool = True,
+    size: int | tuple[int, int] | None = 84,
+    scale: bool = True,
+    clip_rewards: bool = True,
+    frame_stack: int | None = 4,
+    eval_return: bool = True,
+) -> list[tuple[str, dict[str, Any]]]:
+    """The wrappers of ``wrap_atari``, for ``update_shape``, ``wrap`` and ``wrapper_names``: names and arguments.
+
+    There is no env to ask here: ``fire_reset`` is taken as it is said. It changes no shape.
+    """
+    return [
+        *([("EvalEpisodeReturn", {})] if eval_return else []),
+        *([("NoopResetEnv", {"noop_max": noop_max})] if noop_max else []),
+        *([("MaxAndSkipEnv", {"skip": frame_skip})] if frame_skip else []),
+        *([("EpisodicLifeEnv", {})] if episode_life else []),
+        *([("FireResetEnv", {})] if fire_reset else []),
+        *([("WarpFrame", {"size": size})] if size else []),
+        *([("ScaledFloatFrame", {})] if scale else []),
+        *([("ClipRewardEnv", {})] if clip_rewards else []),
+        *([("FrameStack", {"n_frames": frame_stack})] if frame_stack else []),
+    ]
+
+
+def _make(id: str, skips: bool, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    try:
+        spec = gymnasium.spec(id)
+    except gymnasium.error.Error:
+        require("ale_py", "ale-py", "atari", "wrap_atari")  # its import makes Gymnasium know the games
+        try:
+            spec = gymnasium.spec(id)
+        except gymnasium.error.Error as error:
+            raise UnknownEnvError(f"wrap_atari: unknown env id {id!r}: {error}") from error
+    no_skip = {} if skips or "frameskip" not in spec.kwargs else {"frameskip": 1}
+    return gymnasium.make(spec, **{"disable_env_checker": True, **no_skip, **config})

@@ -1,0 +1,39 @@
+"""What our wrappers add to Gymnasium's: they say how they change shapes, and refuse spaces they cannot serve."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from stepmill.errors import SpaceError
+
+__all__ = ["ShapeTeller", "Shapes", "one_number", "refuse"]
+
+# The shapes of observation, action and reward, as ``BaseEnv.info()`` tells them: ``Discrete(n)`` is ``(n,)``, a Dict
+# space a dict of shapes, a Tuple space a tuple of shapes.
+Shapes = tuple[Any, Any, Any]
+
+
+class ShapeTeller:
+    """A wrapper that says, without an env, which shapes come out of it."""
+
+    @staticmethod
+    def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
+        """The shapes outside of the wrapper, from those inside. Takes the wrapper's own arguments too."""
+        return obs_shape, act_shape, rew_shape
+
+
+def refuse(wrapper: str, expected: str, got: Any) -> NoReturn:
+    """Says that a wrapper cannot serve what it was put on."""
+    raise SpaceError(f"{wrapper}: expected {expected}, got {got}")
+
+
+def one_number(wrapper: str, reward: Any) -> float:
+    """A reward as a float. An array of one element is taken; of many agents there is no one number."""
+    if isinstance(reward, float | int):
+        return float(reward)
+    array = np.asarray(reward)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        refuse(wrapper, "one number as reward", f"{reward!r}")
+    return float(array.item())

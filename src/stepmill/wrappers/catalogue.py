@@ -1,0 +1,174 @@
+"""Wrappers by name: what there is, how a list of them is put on an env, and which shapes come out."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import gymnasium
+
+from stepmill.errors import ConfigError
+from stepmill.wrappers.action_repeat import ActionRepeat
+from stepmill.wrappers.base import Shapes
+from stepmill.wrappers.clip_reward import ClipRewardEnv
+from stepmill.wrappers.delay_reward import DelayReward
+from stepmill.wrappers.episodic_life import EpisodicLifeEnv
+from stepmill.wrappers.eval_episode_return import EvalEpisodeReturn
+from stepmill.wrappers.fire_reset import FireResetEnv
+from stepmill.wrappers.flat_obs import FlatObs
+from stepmill.wrappers.frame_stack import FrameStack
+from stepmill.wrappers.gym_hybrid_dict_action import GymHybridDictAction
+from stepmill.wrappers.max_and_skip import MaxAndSkipEnv
+from stepmill.wrappers.noop_reset import NoopResetEnv
+from stepmill.wrappers.obs_norm import ObsNormEnv
+from stepmill.wrappers.obs_plus_prev_act_rew import ObsPlusPrevActRew
+from stepmill.wrappers.obs_transpose import ObsTransposeWrapper
+from stepmill.wrappers.ram import RamWrapper
+from stepmill.wrappers.reward_norm import RewardNormEnv
+from stepmill.wrappers.scaled_float_frame import ScaledFloatFrame
+from stepmill.wrappers.static_obs_norm import StaticObsNorm
+from stepmill.wrappers.time_limit import TimeLimit
+from stepmill.wrappers.warp_frame import WarpFrame
+
+__all__ = ["WRAPPERS", "find_wrapper", "update_shape", "wrap", "wrapper_names"]
+
+_CLASSES: tuple[type[gymnasium.Wrapper[Any, Any, Any, Any]], ...] = (
+    NoopResetEnv,
+    MaxAndSkipEnv,
+    WarpFrame,
+    ScaledFloatFrame,
+    ClipRewardEnv,
+    FrameStack,
+    ObsTransposeWrapper,
+    ObsNormEnv,
+    RewardNormEnv,
+    RamWrapper,
+    EpisodicLifeEnv,
+    FireResetEnv,
+    TimeLimit,
+    EvalEpisodeReturn,
+    ActionRepeat,
+    DelayReward,
+    StaticObsNorm,
+    FlatObs,
+    ObsPlusPrevActRew,
+    GymHybridDictAction,
+)
+
+WRAPPERS = {cls.__name__: cls for cls in _CLASSES}
+
+# How DI-engine's configs write them: "noop_reset", which is also what our files are called.
+_CONFIG_NAMES = {
+    **{cls.__module__.rpartition(".")[2]: cls for cls in _CLASSES},
+    "obs_plus_prev_action_reward": ObsPlusPrevActRew,
+}
+
+WrapperClass = type[gymnasium.Wrapper[Any, Any, Any, Any]]
+
+
+def find_wrapper(wrapper: str | WrapperClass) -> WrapperClass:
+    """The class of a name, ``"NoopResetEnv"`` or ``"noop_reset"``. A class of wrappers, ours or not, is its own."""
+    if isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper):
+        return wrapper
+    if not isinstance(wrapper, str):
+        raise ConfigError(f"wrappers: expected the name or the class of a wrapper, got {wrapper!r}")
+    found = WRAPPERS.get(wrapper, _CONFIG_NAMES.get(wrapper))
+    if found is None:
+        near = difflib.get_close_matches(wrapper, [*WRAPPERS, *_CONFIG_NAMES], n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ConfigError(f"wrappers: unknown wrapper {wrapper!r}, {hint}There are {', '.join(WRAPPERS)}")
+    return found
+
+
+def update_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, wrappers: Any) -> Shapes:
+    """The shapes that come out of wrappers, from those that go in.
+
+    Args:
+        obs_shape: The shape of an observation, as ``BaseEnv.info()`` tells it; of a Dict space a dict of shapes.
+        act_shape: That of an action.
+        rew_shape: That of a reward.
+        wrappers: The innermost first: names, classes, ``(name or class, kwargs)`` or ``{"type": ..., "kwargs": ...}``;
+            or names joined by newlines. Empty names are skipped, unknown ones are an error.
+    """
+    for wrapper, kwargs in _entries(wrappers):
+        cls = find_wrapper(wrapper)
+        new_shape = getattr(cls, "new_shape", None)
+        if new_shape is None:
+            raise ConfigError(
+                f"wrappers: expected wrappers with a new_shape, got {cls.__name__}, which does not tell its shapes"
+            )
+        _check_arguments(cls, new_shape, (obs_shape, act_shape, rew_shape), kwargs)
+        obs_shape, act_shape, rew_shape = new_shape(obs_shape, act_shape, rew_shape, **kwargs)
+    return obs_shape, act_shape, rew_shape
+
+
+def wrap(env: gymnasium.Env[Any, Any], wrappers: Any) -> gymnasium.Env[Any, Any]:
+    """The env inside of wrappers.
+
+    Args:
+        env: The env.
+        wrappers: As ``update_shape`` takes them, the innermost first; functions from env to env too.
+    """
+    for wrapper, kwargs in _entries(wrappers):
+        if isinstance(wrapper, str | type):
+            wrapper = find_wrapper(wrapper)
+            _check_arguments(wrapper, wrapper, (env,), kwargs)
+        elif not callable(wrapper):
+            raise ConfigError(
+                f"wrappers: expected a wrapper's name or class, or a function from env to env, got {wrapper!r}"
+            )
+        inner, env = env, wrapper(env, **kwargs)
+        if not isinstance(env, gymnasium.Env):
+            raise ConfigError(f"{wrapper!r}: expected a gymnasium.Env to come out, got {env!r} from {inner}")
+    return env
+
+
+def wrapper_names(wrappers: Any) -> str:
+    """The names joined by newlines, as ``BaseEnvInfo.use_wrappers`` has them."""
+    return "\n".join(find_wrapper(wrapper).__name__ for wrapper, _ in _entries(wrappers))
+
+
+def _entries(wrappers: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Each wrapper and its arguments, in whichever way it was written."""
+    if wrappers is None:
+        return
+    if isinstance(wrappers, str):
+        wrappers = wrappers.splitlines()
+    if isinstance(wrappers, Mapping) or not isinstance(wrappers, Iterable):
+        raise ConfigError(f"wrappers: expected a list of wrappers, got {wrappers!r}")
+    for entry in wrappers:
+        wrapper, kwargs = _parts(entry)
+        if isinstance(wrapper, str):
+            wrapper = wrapper.strip()
+        if wrapper != "":
+            yield wrapper, kwargs
+
+
+def _parts(entry: Any) -> tuple[Any, Mapping[str, Any]]:
+    kwargs: Any = {}
+    wrapper = entry
+    if isinstance(entry, Mapping):
+        if "type" not in entry or not set(entry) <= {"type", "kwargs"}:
+            raise ConfigError(f'wrappers: expected a wrapper as {{"type": name, "kwargs": {{...}}}}, got {entry!r}')
+        wrapper, kwargs = entry["type"], entry.get("kwargs", {})
+    elif isinstance(entry, tuple | list):
+        if len(entry) != 2:
+            raise ConfigError(f"wrappers: expected a wrapper as (name, kwargs), got {entry!r}")
+        wrapper, kwargs = entry
+    if not isinstance(kwargs, Mapping):
+        raise ConfigError(f"wrappers: expected the arguments of wrapper {wrapper!r} as a dict, got {kwargs!r}")
+    return wrapper, kwargs
+
+
+def _check_arguments(
+    cls: WrapperClass, function: Callable[..., Any], given: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Says which arguments a wrapper takes, where a config has others."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*given, **kwargs)
+    except TypeError as error:
+        names = ", ".join(list(signature.parameters)[len(given) :]) or "none"
+        raise ConfigError(f"{cls.__name__}: {error}; its arguments are: {names}") from None

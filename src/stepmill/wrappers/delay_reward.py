@@ -1,0 +1,48 @@
+"""Rewards that come late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+from gymnasium.utils import RecordConstructorArgs
+
+from stepmill.arguments import whole_number
+from stepmill.wrappers.base import Shapes, ShapeTeller, one_number
+
+__all__ = ["DelayReward"]
+
+
+class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Keeps the rewards back and pays their sum at every ``delay_reward_step``-th step of an episode and at its end.
+
+    The steps between have reward 0, so an episode's return stays what it was. The reward is one number; observations
+    may be anything, Dicts too.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], delay_reward_step: int) -> None:
+        super().__init__(env)
+        RecordConstructorArgs.__init__(self, delay_reward_step=delay_reward_step)
+        self.delay_reward_step = whole_number("DelayReward: delay_reward_step", delay_reward_step, 1)
+        self._owed = 0.0
+        self._steps = 0  # since the last payment
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode, with nothing owed."""
+        self._owed, self._steps = 0.0, 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step, with what is due."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._owed += one_number("DelayReward", reward)
+        self._steps += 1
+        paid = 0.0
+        if terminated or truncated or self._steps == self.delay_reward_step:
+            paid, self._owed, self._steps = self._owed, 0.0, 0
+        return observation, paid, terminated, truncated, info
+
+    @staticmethod
+    def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, delay_reward_step: int | None = None) -> Shapes:
+        """All as they were."""
+        return obs_shape, act_shape, rew_shape

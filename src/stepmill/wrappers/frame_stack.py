@@ -1,0 +1,91 @@
+"""``FrameStack``: the last few observations as one."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, SupportsFloat
+
+import gymnasium
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+
+from stepmill.arguments import whole_number
+from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+
+__all__ = ["FrameStack"]
+
+
+class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Shows the last ``n_frames`` observations, oldest first, along a new axis in front; at reset the first, repeated.
+
+    Takes Box, MultiBinary and MultiDiscrete observations, and Dict and Tuple ones made of these, each part for itself.
+
+    The axis is always a new one: ``(84, 84)`` becomes ``(4, 84, 84)``, a vector ``(3,)`` becomes ``(4, 3)``, an image
+    with channels ``(3, 84, 84)`` becomes ``(4, 3, 84, 84)``. So one rule serves every shape, frames stay apart, and a
+    network that wants ``(12, 84, 84)`` gets it from a reshape. Gymnasium's ``FrameStackObservation`` does the same, but
+    keeps frames that are not its own: over an env that draws into the same memory again it goes wrong.
+
+    Args:
+        env: The env to wrap.
+        n_frames: How many, at least 1.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], n_frames: int = 4) -> None:
+        self.n_frames = whole_number("FrameStack: n_frames", n_frames, 1)
+        RecordConstructorArgs.__init__(self, n_frames=n_frames)
+        gymnasium.Wrapper.__init__(self, env)
+        if not _can_be_stacked(env.observation_space):
+            refuse(
+                "FrameStack",
+                "Box, MultiBinary or MultiDiscrete observations, or Dict and Tuple ones of these",
+                env.observation_space,
+            )
+        self.observation_space = batch_space(env.observation_space, self.n_frames)
+        self._frames: deque[Any] = deque(maxlen=self.n_frames)
+
+    @staticmethod
+    def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, n_frames: int = 4) -> Shapes:
+        """A new axis of ``n_frames`` in front of every observation."""
+        return _stacked_shape(obs_shape, whole_number("FrameStack: n_frames", n_frames, 1)), act_shape, rew_shape
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode: all frames are the first."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._frames.clear()
+        return self._with(obs), info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes a step: the oldest frame leaves, the new one is the last."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._with(obs), reward, terminated, truncated, info
+
+    def _with(self, obs: Any) -> Any:
+        """The stack with a new frame, in new memory."""
+        frame = copy.deepcopy(obs)  # the env may draw its next frame into the same memory
+        self._frames.extend([frame] * (1 if self._frames else self.n_frames))
+        space = self.env.observation_space
+        out: Any = create_empty_array(space, self.n_frames)
+        return concatenate(space, tuple(self._frames), out)
+
+
+def _can_be_stacked(space: spaces.Space[Any]) -> bool:
+    # Not Discrete: its shape is told as (n,), so that new_shape could not know it from a vector of n numbers.
+    if isinstance(space, spaces.Dict):
+        return all(map(_can_be_stacked, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return all(map(_can_be_stacked, space.spaces))
+    return isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete)
+
+
+def _stacked_shape(shape: Any, n_frames: int) -> Any:
+    if isinstance(shape, Mapping):
+        return {key: _stacked_shape(part, n_frames) for key, part in shape.items()}
+    if isinstance(shape, Integral):  # some write 3 for (3,)
+        return n_frames, shape
+    if any(not isinstance(length, Integral) for length in shape):
+        return tuple(_stacked_shape(part, n_frames) for part in shape)
+    return n_frames, *shape

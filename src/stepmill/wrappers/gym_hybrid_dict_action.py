@@ -1,0 +1,92 @@
+"""Hybrid actions, a choice and its parameters, as a Dict."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from stepmill.errors import ActionError
+from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+
+__all__ = ["GymHybridDictAction"]
+
+_TAKEN = "a Tuple of one Discrete and then Boxes of floats as action"
+
+
+class GymHybridDictAction(ShapeTeller, gymnasium.ActionWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Shows a ``Tuple(Discrete, Box, ...)`` action space as ``Dict(action_type=Discrete, action_args=Box)``.
+
+    ``action_args`` is one vector: the parameters of all Boxes, one after another, each row by row. So gym-hybrid's
+    ``Tuple(Discrete(3), Box(0, 1, (1,)), Box(-1, 1, (1,)))`` takes ``{"action_type": 1, "action_args": [0.0, 0.5]}``,
+    and the env is given ``(1, [0.0], [0.5])``. Parameters outside of their bounds are passed on, as Gymnasium does.
+
+    Observations may be anything, Dicts too.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        RecordConstructorArgs.__init__(self)
+        self._type, self._boxes = _parts(env.action_space)
+        low = np.concatenate([box.low.ravel() for box in self._boxes])
+        high = np.concatenate([box.high.ravel() for box in self._boxes])
+        self._args = spaces.Box(low, high, dtype=low.dtype.type)
+        # Copies: to sample or seed what is shown leaves the env's own space alone.
+        self.action_space = spaces.Dict({"action_type": copy.deepcopy(self._type), "action_args": self._args})
+
+    def action(self, action: Any) -> tuple[Any, ...]:
+        """The action as the env takes it."""
+        if not isinstance(action, Mapping) or set(action) != {"action_type", "action_args"}:
+            raise ActionError(
+                f"GymHybridDictAction: expected a dict of action_type and action_args as action, got {action!r}"
+            )
+        return (self._choice(action["action_type"]), *self._parameters(action["action_args"]))
+
+    def _choice(self, value: Any) -> Any:
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "iuf" and float(array.item()).is_integer():
+            choice = int(array.item())
+            if self._type.contains(choice):
+                return np.dtype(self._type.dtype).type(choice)
+        raise ActionError(f"GymHybridDictAction: expected an action_type of {self._type}, got {value!r}")
+
+    def _parameters(self, values: Any) -> list[np.ndarray]:
+        try:
+            array = np.asarray(values, self._args.dtype)
+        except (TypeError, ValueError):
+            array = None
+        if array is None or array.shape != self._args.shape:
+            raise ActionError(
+                f"GymHybridDictAction: expected action_args of {self._args.shape[0]} numbers, got {values!r}"
+            )
+        ends = np.cumsum([math.prod(box.shape) for box in self._boxes])
+        parts = np.split(array, ends[:-1])
+        return [part.reshape(box.shape).astype(box.dtype) for part, box in zip(parts, self._boxes, strict=True)]
+
+    @staticmethod
+    def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
+        """The action a dict of two: from ``((3,), (1,), (1,))`` to ``{"action_type": (3,), "action_args": (2,)}``."""
+        if (
+            not isinstance(act_shape, tuple)
+            or len(act_shape) < 2
+            or not all(isinstance(one, tuple) for one in act_shape)
+        ):
+            refuse("GymHybridDictAction", "the shapes of a Discrete and one or more Boxes", act_shape)
+        kind, *boxes = act_shape
+        return obs_shape, {"action_type": kind, "action_args": (sum(map(math.prod, boxes)),)}, rew_shape
+
+
+def _parts(space: spaces.Space[Any]) -> tuple[spaces.Discrete, list[spaces.Box]]:
+    if isinstance(space, spaces.Tuple) and len(space.spaces) > 1:
+        kind, *boxes = space.spaces
+        if isinstance(kind, spaces.Discrete):
+            floats = [box for box in boxes if isinstance(box, spaces.Box) and box.dtype.kind == "f"]
+            if len(floats) == len(boxes):
+                return kind, floats
+    refuse("GymHybridDictAction", _TAKEN, space)

@@ -1,0 +1,63 @@
+"""What the wrappers that change an image share: where in the observation the image is."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from stepmill.wrappers.base import ShapeTeller, refuse
+
+__all__ = ["ImageWrapper", "shape_under"]
+
+
+class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Changes one array: the whole observation, or, with a ``dict_key``, that part of a Dict observation."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], dict_key: str | None, **arguments: Any) -> None:
+        RecordConstructorArgs.__init__(self, dict_key=dict_key, **arguments)
+        gymnasium.ObservationWrapper.__init__(self, env)
+        self.dict_key = dict_key
+        space = env.observation_space
+        if dict_key is None:
+            self.observation_space = self._new_space(self._box(space))
+            return
+        if not isinstance(space, spaces.Dict) or dict_key not in space.spaces:
+            refuse(type(self).__name__, f"a Dict observation space with the key {dict_key!r}", space)
+        around = copy.deepcopy(space)  # keeps the order of the keys
+        around[dict_key] = self._new_space(self._box(space[dict_key]))
+        self.observation_space = around
+
+    def observation(self, observation: Any) -> Any:
+        """The observation with the image changed, in memory of its own."""
+        if self.dict_key is None:
+            return self._new_image(observation)
+        return {**observation, self.dict_key: self._new_image(observation[self.dict_key])}
+
+    def _box(self, space: spaces.Space[Any]) -> spaces.Box:
+        if not isinstance(space, spaces.Box):
+            hint = ", or dict_key=..." if isinstance(space, spaces.Dict) else ""
+            refuse(type(self).__name__, f"a Box observation space{hint}", space)
+        return space
+
+    @abstractmethod
+    def _new_space(self, space: spaces.Box) -> spaces.Box:
+        """The space of the changed images; refuses one that cannot be served."""
+
+    @abstractmethod
+    def _new_image(self, image: Any) -> Any:
+        """The changed image. Never a view of the old one, which the env may draw over."""
+
+
+def shape_under(wrapper: str, obs_shape: Any, dict_key: str | None, change: Callable[[Any], Any]) -> Any:
+    """``obs_shape`` with the image's shape changed."""
+    if dict_key is None:
+        return change(obs_shape)
+    if not isinstance(obs_shape, Mapping) or dict_key not in obs_shape:
+        refuse(wrapper, f"the shapes of a Dict observation with the key {dict_key!r}", obs_shape)
+    return {**obs_shape, dict_key: change(obs_shape[dict_key])}

@@ -1,0 +1,65 @@
+"""``MaxAndSkipEnv``: one action for several frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from stepmill.arguments import whole_number
+from stepmill.wrappers.base import Shapes, ShapeTeller, one_number, refuse
+
+__all__ = ["MaxAndSkipEnv"]
+
+
+class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Repeats each action ``skip`` times; the observation is the maximum of the last two frames, pixel by pixel.
+
+    Takes Box observations, images and vectors. Rewards are added up.
+
+    - An episode that ends on the way ends the step. The maximum is over the last two frames that this step really saw;
+      where the first one ends it there is only that one, and so it is with ``skip=1``.
+    - The info is that of the last frame; ``abnormal`` is true if it was so on any of them.
+
+    Gymnasium's ``MaxAndSkipObservation`` gives the same while no episode ends early; then it shows older frames.
+
+    Args:
+        env: The env to wrap.
+        skip: How often each action is taken, at least 1.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], skip: int = 4) -> None:
+        self.skip = whole_number("MaxAndSkipEnv: skip", skip, 1)
+        RecordConstructorArgs.__init__(self, skip=skip)
+        gymnasium.Wrapper.__init__(self, env)
+        if not isinstance(env.observation_space, spaces.Box):
+            refuse("MaxAndSkipEnv", "a Box observation space", env.observation_space)
+
+    @staticmethod
+    def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, skip: int = 4) -> Shapes:
+        """All shapes stay."""
+        return obs_shape, act_shape, rew_shape
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode: its first frame alone."""
+        frame, info = self.env.reset(seed=seed, options=options)
+        return np.array(frame), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes the action ``skip`` times, or until the episode ends."""
+        frame, total, abnormal = None, 0.0, False
+        for _ in range(self.skip):
+            # A copy: the env may draw its next frame into the same memory.
+            previous = None if frame is None else np.array(frame)
+            frame, reward, terminated, truncated, info = self.env.step(action)
+            total += one_number("MaxAndSkipEnv", reward)
+            abnormal = abnormal or bool(info.get("abnormal", False))
+            if terminated or truncated:
+                break
+        if abnormal:
+            info = {**info, "abnormal": True}
+        largest = np.array(frame) if previous is None else np.maximum(previous, frame, out=previous)
+        return largest, total, terminated, truncated, info

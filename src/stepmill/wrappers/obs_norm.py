@@ -1,0 +1,131 @@
+"""Observations of mean 0 and variance 1, by what was seen so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from stepmill.arguments import real_number, true_or_false
+from stepmill.errors import ConfigError, InputError, ObservationError
+from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.running_mean_std import RunningMeanStd
+
+__all__ = ["ObsNormEnv"]
+
+# One for an array; for a Dict observation a dict of these.
+Statistics = Any
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """``(x - mean) / sqrt(variance + epsilon)`` for each feature, clipped to ``[-clip, clip]``, as float32.
+
+    Mean and variance are those of every observation since the wrapper was made, the one that is being normalised
+    included, over all episodes: a reset keeps them. Before the first one they are 0 and 1.
+
+    Takes Box observations of any float or integer type, and Dict observations of these, nested too: each leaf has
+    statistics of its own. Tuples are refused, and so are Discrete and bool, whose values are no quantities.
+
+    Args:
+        env: The env to wrap.
+        clip: The largest absolute value that comes out; None for no bound.
+        epsilon: Added to the variance, so that a feature that never changes does not divide by 0.
+        training: False: the statistics are used and not updated, as an evaluation wants it. May be set at any time.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        clip: float | None = 10.0,
+        epsilon: float = 1e-8,
+        training: bool = True,
+    ) -> None:
+        super().__init__(env)
+        RecordConstructorArgs.__init__(self, clip=clip, epsilon=epsilon, training=training)
+        self.clip = None if clip is None else real_number("ObsNormEnv: clip", clip, 0, _LARGEST, above=True)
+        self.epsilon = real_number("ObsNormEnv: epsilon", epsilon, 0, above=True)
+        self.training = true_or_false("ObsNormEnv: training", training)
+        self._statistics = _new_statistics(env.observation_space)
+        self.observation_space = _normalised(env.observation_space, np.inf if self.clip is None else self.clip)
+
+    @property
+    def statistics(self) -> Statistics:
+        """The ``RunningMeanStd`` of the observations, of a Dict a dict of them: those that the wrapper goes on with."""
+        return self._statistics
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics, to be saved: the state of each ``RunningMeanStd``, nested as the observation is."""
+        return _states(self._statistics)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from statistics that were saved; a state that cannot be leaves it as it was."""
+        _load(_new_statistics(self.env.observation_space), state)  # fails, if at all, before anything is changed
+        _load(self._statistics, state)
+
+    def observation(self, observation: Any) -> Any:
+        """The observation, normalised; while training it counts first."""
+        return self._normalise(self._statistics, observation)
+
+    def _normalise(self, statistics: Statistics, observation: Any) -> Any:
+        if isinstance(statistics, dict):
+            return {key: self._normalise(child, observation[key]) for key, child in statistics.items()}
+        values = np.asarray(observation, np.float64)
+        if self.training:
+            try:
+                statistics.update(values)
+            except InputError as error:
+                reason = str(error).removeprefix("RunningMeanStd: ")
+                raise ObservationError(f"ObsNormEnv: {reason}, as observation") from None
+        scaled = (values - statistics.mean) / np.sqrt(statistics.var + self.epsilon)
+        bound = _LARGEST if self.clip is None else self.clip
+        return np.asarray(np.clip(scaled, -bound, bound), np.float32)
+
+    @staticmethod
+    def new_shape(
+        obs_shape: Any,
+        act_shape: Any,
+        rew_shape: Any,
+        clip: float | None = 10.0,
+        epsilon: float = 1e-8,
+        training: bool = True,
+    ) -> Shapes:
+        """All as they were."""
+        return obs_shape, act_shape, rew_shape
+
+
+def _new_statistics(space: spaces.Space[Any], where: str = "") -> Statistics:
+    if isinstance(space, spaces.Dict) and len(space.spaces):
+        return {key: _new_statistics(child, f"{where}[{key!r}]") for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iuf":
+        return RunningMeanStd(space.shape)
+    refuse("ObsNormEnv", f"a Box of numbers{' at ' * bool(where)}{where}, or a Dict of these, as observation", space)
+
+
+def _normalised(space: spaces.Space[Any], bound: float) -> spaces.Space[Any]:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, _normalised(child, bound)) for key, child in space.spaces.items()])
+    return spaces.Box(-bound, bound, space.shape, np.float32)
+
+
+def _states(statistics: Statistics) -> dict[str, Any]:
+    if isinstance(statistics, dict):
+        return {key: _states(child) for key, child in statistics.items()}
+    state: dict[str, Any] = statistics.state_dict()
+    return state
+
+
+def _load(statistics: Statistics, state: Any, where: str = "") -> None:
+    if not isinstance(statistics, dict):
+        statistics.load_state_dict(state)
+        return
+    if not isinstance(state, Mapping) or set(state) != set(statistics):
+        got = ", ".join(map(str, state)) if isinstance(state, Mapping) else repr(state)
+        raise ConfigError(f"ObsNormEnv: expected a state{where} with the keys {', '.join(statistics)}, got {got}")
+    for key, child in statistics.items():
+        _load(child, state[key], f"{where}[{key!r}]")

@@ -1,0 +1,97 @@
+"""What the agent did last, and what it got for it, as part of what it sees."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers.utils import create_zero_array
+
+from stepmill.errors import ActionError
+from stepmill.wrappers.base import Shapes, ShapeTeller, one_number, refuse
+
+__all__ = ["ObsPlusPrevActRew"]
+
+
+class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """The observation becomes a Dict of ``obs``, ``prev_action`` and ``prev_reward_extrinsic``.
+
+    ``prev_action`` is a copy of the action of this step, in the type of the action space; it is not clipped, so an
+    action outside of its space is shown as it was. ``prev_reward_extrinsic`` is the reward of this step as the env
+    gave it, a float32 array of shape ``(1,)``.
+
+    At a reset the reward is 0 and the action is the one nearest to zero that the action space holds: 0 for a Box
+    around it, the first action (``start``) for Discrete and MultiDiscrete. So ``prev_action`` is always an action of
+    the env, and "none yet" looks like that one; a -1 for it would lie outside of the space.
+
+    The reward is one number; observations and actions may be anything, Dicts too.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        RecordConstructorArgs.__init__(self)
+        try:
+            create_zero_array(env.action_space)
+        except CustomSpaceError:
+            refuse("ObsPlusPrevActRew", "an action space of Gymnasium's", env.action_space)
+        # Copies: to sample or seed what is shown leaves the env's own spaces alone.
+        self.observation_space = spaces.Dict(
+            {
+                "obs": copy.deepcopy(env.observation_space),
+                "prev_action": copy.deepcopy(env.action_space),
+                "prev_reward_extrinsic": spaces.Box(-np.inf, np.inf, (1,), np.float32),
+            }
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode: nothing done, nothing got."""
+        observation, info = super().reset(seed=seed, options=options)
+        return _together(observation, create_zero_array(self.env.action_space), 0.0), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step, and what was done in it."""
+        taken = self._copy(action)  # before the env can change it
+        observation, reward, terminated, truncated, info = super().step(action)
+        number = one_number("ObsPlusPrevActRew", reward)
+        return _together(observation, taken, number), reward, terminated, truncated, info
+
+    def _copy(self, action: Any) -> Any:
+        try:
+            return _own(self.env.action_space, action)
+        except (KeyError, TypeError, ValueError):
+            expected = f"an action of {self.env.action_space}"
+            raise ActionError(f"ObsPlusPrevActRew: expected {expected}, got {action!r}") from None
+
+    @staticmethod
+    def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
+        """The observation a dict of three."""
+        return {"obs": obs_shape, "prev_action": act_shape, "prev_reward_extrinsic": (1,)}, act_shape, rew_shape
+
+
+def _together(observation: Any, action: Any, reward: float) -> dict[str, Any]:
+    return {
+        "obs": observation,
+        "prev_action": action,
+        "prev_reward_extrinsic": np.array([reward], np.float32),
+    }
+
+
+def _own(space: spaces.Space[Any], action: Any) -> Any:
+    """A copy of an action, in the types of its space."""
+    if isinstance(space, spaces.Dict):
+        return {key: _own(child, action[key]) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_own(child, part) for child, part in zip(space.spaces, action, strict=True))
+    if isinstance(space, spaces.Discrete):
+        return space.dtype.type(np.asarray(action).item())
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        own = np.array(action, space.dtype)
+        if own.shape != space.shape:
+            raise ValueError(own.shape)
+        return own
+    return copy.deepcopy(action)

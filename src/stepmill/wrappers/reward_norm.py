@@ -1,0 +1,104 @@
+"""Rewards of a steady size, by the returns seen so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+
+from stepmill.arguments import real_number, true_or_false
+from stepmill.wrappers.base import Shapes, ShapeTeller, one_number, refuse
+from stepmill.wrappers.running_mean_std import RunningMeanStd
+
+__all__ = ["RewardNormEnv"]
+
+
+class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """``reward / sqrt(variance of the discounted returns + epsilon)``, clipped to ``[-clip, clip]``.
+
+    The discounted return of a step is ``return = gamma * return + reward``, from 0 at every reset, whichever way the
+    episode before it ended. The variance is that of these numbers, one a step, the present one included, over all
+    episodes: a reset keeps it. The mean is not subtracted: that would change what the agent is asked for. Fewer than
+    two returns have no variance, so the first reward passes as it is, clipped.
+
+    (Gymnasium's ``NormalizeReward`` carries the return on through truncations and into the episode after a termination,
+    and begins its variance with 1e-4 of a made-up observation.)
+
+    The reward is one number; the observation may be anything, Dicts too.
+
+    Args:
+        env: The env to wrap.
+        gamma: The discount, from 0 to 1.
+        epsilon: Added to the variance, so that rewards that never change do not divide by 0.
+        clip: The largest absolute value that comes out; None for no bound.
+        training: False: the variance is used and not updated, as an evaluation wants it. May be set at any time.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        gamma: float = 0.99,
+        epsilon: float = 1e-8,
+        clip: float | None = 10.0,
+        training: bool = True,
+    ) -> None:
+        super().__init__(env)
+        RecordConstructorArgs.__init__(self, gamma=gamma, epsilon=epsilon, clip=clip, training=training)
+        self.gamma = real_number("RewardNormEnv: gamma", gamma, 0, 1)
+        self.epsilon = real_number("RewardNormEnv: epsilon", epsilon, 0, above=True)
+        self.clip = None if clip is None else real_number("RewardNormEnv: clip", clip, 0, above=True)
+        self.training = true_or_false("RewardNormEnv: training", training)
+        self._statistics = RunningMeanStd()
+        self._return = 0.0
+
+    @property
+    def statistics(self) -> RunningMeanStd:
+        """Of the discounted returns: those that the wrapper goes on with."""
+        return self._statistics
+
+    def state_dict(self) -> dict[str, Any]:
+        """The statistics, to be saved. The return of the present episode is not among them."""
+        return self._statistics.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from statistics that were saved; a state that cannot be leaves it as it was."""
+        self._statistics.load_state_dict(state)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode, and the return at 0."""
+        self._return = 0.0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step, its reward normalised."""
+        observation, raw, terminated, truncated, info = super().step(action)
+        reward = one_number("RewardNormEnv", raw)
+        if not math.isfinite(reward):
+            refuse("RewardNormEnv", "a finite reward", reward)
+        discounted = self.gamma * self._return + reward
+        if self.training:
+            self._statistics.update(discounted)
+        self._return = discounted
+        return observation, self._normalise(reward), terminated, truncated, info
+
+    def _normalise(self, reward: float) -> float:
+        if self._statistics.count > 1:
+            reward /= float(np.sqrt(self._statistics.var + self.epsilon))
+        return reward if self.clip is None else min(max(reward, -self.clip), self.clip)
+
+    @staticmethod
+    def new_shape(
+        obs_shape: Any,
+        act_shape: Any,
+        rew_shape: Any,
+        gamma: float = 0.99,
+        epsilon: float = 1e-8,
+        clip: float | None = 10.0,
+        training: bool = True,
+    ) -> Shapes:
+        """All as they were."""
+        return obs_shape, act_shape, rew_shape

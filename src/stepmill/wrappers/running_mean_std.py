@@ -1,0 +1,151 @@
+"""Mean and variance of a stream, feature by feature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stepmill.errors import ConfigError, InputError, MissingConfigError
+
+__all__ = ["RunningMeanStd"]
+
+_STATE = ("count", "mean", "squared_deviations")
+
+
+class RunningMeanStd:
+    """The exact mean and variance of everything it was shown, one of each for every feature.
+
+    A feature is an element of an observation: of observations of shape ``(2,)`` there are two means, of images one a
+    pixel and channel. The variance is that of the values seen (divided by their count, as ``numpy.var`` does).
+    Nothing is mixed in at the start: before the first observation the mean is 0 and the variance 1, after it the mean
+    is that observation and the variance 0.
+
+    Sums are kept in float64 as deviations from the mean (Welford, Chan), so a large offset costs no digits. Values
+    that are not finite are refused, because no later value could mend the mean. What ``mean``, ``var``, ``std`` and
+    ``state_dict`` return is the caller's own.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        try:
+            self._mean = np.zeros(shape)
+        except (TypeError, ValueError):
+            raise ConfigError(f"RunningMeanStd: expected the shape of an array, got {shape!r}") from None
+        self.shape = self._mean.shape
+        self._count = 0
+        self._squared_deviations = np.zeros(self.shape)  # their sum, from the mean
+
+    def __repr__(self) -> str:
+        return f"RunningMeanStd(shape={self.shape}, count={self._count})"
+
+    # ---- what it knows -----------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """How many observations it was shown."""
+        return self._count
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of every feature, float64."""
+        return self._mean.copy()
+
+    @property
+    def var(self) -> np.ndarray:
+        """The variance of every feature, float64; 1 where nothing was seen."""
+        return np.asarray(self._squared_deviations / self._count) if self._count else np.ones(self.shape)
+
+    @property
+    def std(self) -> np.ndarray:
+        """The standard deviation of every feature, float64."""
+        return np.asarray(np.sqrt(self.var))
+
+    # ---- what it is shown --------------------------------------------------------------------
+
+    def update(self, x: Any) -> None:
+        """Adds one observation."""
+        value = _finite(x)
+        if value.shape != self.shape:
+            raise InputError(f"RunningMeanStd: expected one observation of shape {self.shape}, got {value.shape}")
+        self._count += 1
+        deviation = value - self._mean
+        self._mean += deviation / self._count
+        self._squared_deviations += deviation * (value - self._mean)
+
+    def update_batch(self, xs: Any) -> None:
+        """Adds observations, one a row."""
+        values = _finite(xs)
+        if values.ndim == 0 or values.shape[1:] != self.shape:
+            expected = ", ".join(["n", *map(str, self.shape)])
+            raise InputError(f"RunningMeanStd: expected observations of shape ({expected}), got {values.shape}")
+        count = len(values)
+        if count == 0:
+            return
+        mean = values.mean(axis=0)
+        mean = mean + (values - mean).mean(axis=0)  # the digits that rounding cost
+        self._add(count, mean, np.square(values - mean).sum(axis=0))
+
+    def merge(self, other: RunningMeanStd) -> None:
+        """Adds all that another one was shown, as if this one had been shown it too; the other stays as it is.
+
+        For collectors that run side by side and began empty: what both of two have seen counts twice.
+        """
+        if not isinstance(other, RunningMeanStd) or other.shape != self.shape:
+            raise InputError(f"RunningMeanStd: expected to merge one of shape {self.shape}, got {other!r}")
+        if other._count:
+            self._add(other._count, other._mean, other._squared_deviations)
+
+    def _add(self, count: int, mean: np.ndarray, squared_deviations: np.ndarray) -> None:
+        both = self._count + count
+        apart = mean - self._mean
+        between = np.square(apart) * (self._count * (count / both))
+        self._mean += apart * (count / both)
+        self._squared_deviations += squared_deviations + between
+        self._count = both
+
+    # ---- what is saved -----------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything it knows, to be saved."""
+        return {
+            "count": self._count,
+            "mean": self._mean.copy(),
+            "squared_deviations": self._squared_deviations.copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Knows what ``state`` tells, and no more; a state that cannot be leaves it as it was."""
+        if not isinstance(state, Mapping):
+            raise ConfigError(f"RunningMeanStd: expected a state with {', '.join(_STATE)}, got {state!r}")
+        missing = [key for key in _STATE if key not in state]
+        if missing:
+            raise MissingConfigError(
+                f"RunningMeanStd: expected a state with {', '.join(_STATE)}, got one without {', '.join(missing)}"
+            )
+        count = state["count"]
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+            raise ConfigError(f"RunningMeanStd: expected a count >= 0 in the state, got {count!r}")
+        mean, squared_deviations = self._part(state, "mean"), self._part(state, "squared_deviations")
+        if (squared_deviations < 0).any():
+            raise ConfigError(f"RunningMeanStd: expected squared_deviations >= 0, got {squared_deviations}")
+        self._count, self._mean, self._squared_deviations = int(count), mean, squared_deviations
+
+    def _part(self, state: Mapping[str, Any], key: str) -> np.ndarray:
+        try:
+            part = _finite(state[key]).copy()
+        except InputError as error:
+            raise ConfigError(f"{error}, as {key} of the state") from None
+        if part.shape != self.shape:
+            raise ConfigError(f"RunningMeanStd: expected a state with {key} of shape {self.shape}, got {part.shape}")
+        return part
+
+
+def _finite(values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"RunningMeanStd: expected numbers, got {values!r}") from None
+    if not np.isfinite(array).all():
+        raise InputError(f"RunningMeanStd: expected finite numbers, got {array[~np.isfinite(array)].flat[0]}")
+    return array

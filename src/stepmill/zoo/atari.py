@@ -1,0 +1,160 @@
+"""Atari games as a ``BaseEnv``, seen through the usual wrappers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.arguments import true_or_false
+from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.configs import read_cfg
+from stepmill.envs.conform import ActionReader, action_reader
+from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
+from stepmill.errors import UnknownEnvError, UsageError
+from stepmill.optional import require
+from stepmill.wrappers.action_meanings import fires
+from stepmill.wrappers.atari import atari_wrappers, wrap_atari
+from stepmill.wrappers.catalogue import update_shape, wrapper_names
+from stepmill.zoo.atari_games import GAMES, Game
+
+__all__ = ["AtariEnv"]
+
+# As wrap_atari takes them.
+_WRAPPING = {"noop_max": 30, "frame_skip": 4, "fire_reset": True, "size": 84, "scale": True, "frame_stack": 4}
+_DEFAULTS: dict[str, Any] = {**_WRAPPING, "is_train": True, "env_kwargs": {}, "replay_path": None}
+
+
+class AtariEnv(BaseEnv):
+    """A game of the Arcade Learning Environment, as agents are trained on it: see ``wrap_atari``.
+
+    Keys of ``cfg``:
+
+    - ``env_id``: ``"ALE/Pong-v5"``, ``"PongNoFrameskip-v4"``; the only one that must be there;
+    - ``is_train`` (true): rewards are clipped to their sign, and a lost life ends the episode;
+    - ``noop_max`` (30), ``frame_skip`` (4), ``fire_reset`` (true), ``size`` (84, or (height, width)), ``scale`` (true:
+      float32 from 0 to 1; else uint8), ``frame_stack`` (4): as ``wrap_atari`` has them;
+    - ``env_kwargs``: a dict for ``gymnasium.make``: a mode, a difficulty, ``repeat_action_probability``;
+    - ``replay_path``: a folder for a video of every episode.
+
+    ``info["eval_episode_return"]`` is the true score of the game so far, whatever is clipped.
+
+    After a lost life ``reset`` goes on with the next one, so a seed is that of a game: it begins when the last one is
+    over, or after ``seed``. With ``dynamic_seed=False`` every episode is a new game, from that seed.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__(cfg)
+        given = read_cfg("AtariEnv", cfg, ["env_id"], _DEFAULTS)
+        is_train = true_or_false("AtariEnv: is_train", given["is_train"])
+        self._id = given["env_id"]
+        self._wrapping = {key: given[key] for key in _WRAPPING}
+        self._wrapping.update(episode_life=is_train, clip_rewards=is_train)
+        # Pictures cost nothing until they are asked for: the emulator draws them anyhow.
+        self._env_kwargs = {"render_mode": "rgb_array", **given["env_kwargs"]}
+        self.metadata = {"render_fps": 60 / (given["frame_skip"] or 1)}  # as fast as on the console
+        if is_train:
+            self.reward_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._env: Any = None
+        self._is_seeded_anew = False
+        if given["replay_path"] is not None:
+            self.enable_save_replay(given["replay_path"])
+
+    def __repr__(self) -> str:
+        """The game, too."""
+        return f"AtariEnv({self._id}, env_id={self.env_id})"
+
+    # ---- an episode --------------------------------------------------------------------------
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        super().seed(seed, dynamic_seed)
+        self._is_seeded_anew = True
+
+    def reset(self, **kwargs: Any) -> np.ndarray[Any, Any]:
+        seed = self._next_seed() if self._begins_a_game() else None
+        observation, _ = self._open().reset(seed=seed, options=kwargs or None)
+        self._is_seeded_anew = False
+        return np.asarray(observation)
+
+    def _begins_a_game(self) -> bool:
+        if self._env is None or self._is_seeded_anew or not self._wrapping["episode_life"]:
+            return True
+        is_static = self._seeds is not None and not self._seeds.dynamic
+        return is_static or bool(self._env.get_wrapper_attr("was_real_done"))
+
+    def step(self, action: Any) -> BaseEnvTimestep:
+        if self._env is None:
+            raise UsageError(f"{self!r}: step before reset")
+        observation, reward, terminated, truncated, info = self._env.step(self._read_action(action))
+        done = bool(terminated or truncated)
+        if done:
+            score = float(self._env.get_wrapper_attr("episode_return"))
+            info = {
+                **info,
+                "eval_episode_return": score,
+                "final_eval_reward": score,
+                "TimeLimit.truncated": not terminated,
+            }
+        return BaseEnvTimestep(np.asarray(observation), np.array([reward], np.float32), done, info)
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+        self._env = None
+
+    def render(self) -> Any:
+        return self._open().render()
+
+    def _open(self) -> Any:
+        """The game, built where it is not yet."""
+        if self._env is None:
+            self._env = wrap_atari(self._id, config=self._env_kwargs, **self._wrapping)
+            self._read_action = action_reader(self._env.action_space, repr(self))
+        return self._env
+
+    _read_action: ActionReader
+
+    # ---- what it is: told without the emulator, where that can be ----------------------------
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        if self._known_game() is None or not self._wrapping["size"]:
+            space: spaces.Space[Any] = self._open().observation_space
+            return space
+        shape, _, _ = update_shape((210, 160, 3), (1,), (1,), self._wrappers())
+        if self._wrapping["scale"]:
+            return spaces.Box(0.0, 1.0, shape, np.float32)
+        return spaces.Box(0, 255, shape, np.uint8)
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        game = self._known_game()
+        if game is None:
+            space: spaces.Space[Any] = self._open().action_space
+            return space
+        return spaces.Discrete(game.num_actions)
+
+    def info(self) -> BaseEnvInfo:
+        info = super().info()
+        info.use_wrappers = wrapper_names(self._wrappers())
+        return info
+
+    def _wrappers(self) -> list[tuple[str, dict[str, Any]]]:
+        game = self._known_game()
+        has_fire = fires(self._open()) if game is None else game.has_fire
+        return atari_wrappers(**{**self._wrapping, "fire_reset": self._wrapping["fire_reset"] and has_fire})
+
+    def _known_game(self) -> Game | None:
+        """The game in our table; None where it is not, or is made with other spaces than usual."""
+        require("ale_py", "ale-py", "atari", "AtariEnv")  # its import makes Gymnasium know the games
+        try:
+            kwargs = {**gymnasium.spec(self._id).kwargs, **self._env_kwargs}
+        except gymnasium.error.Error as error:
+            raise UnknownEnvError(f"AtariEnv: env_id: expected the id of a game, got {self._id!r}: {error}") from error
+        if kwargs.get("obs_type", "rgb") != "rgb":
+            return None
+        if any(kwargs.get(key) for key in ("sound_obs", "full_action_space", "continuous")):
+            return None
+        return GAMES.get(kwargs.get("game", ""))

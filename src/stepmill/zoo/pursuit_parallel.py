@@ -1,0 +1,114 @@
+"""Pursuit as a PettingZoo ``ParallelEnv``: the world of ``stepmill.zoo.pursuit``, its agents by name.
+
+PettingZoo is imported when the first env is made, so that importing this module needs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from stepmill.arguments import whole_number
+from stepmill.errors import ActionError, ConfigError, NeedsResetError
+from stepmill.optional import require
+from stepmill.zoo.pursuit.drawing import draw
+from stepmill.zoo.pursuit.env import TIME_LIMIT, begin_episode, read_move
+from stepmill.zoo.pursuit.world import MOVES, RUNNERS, Fate, PursuitWorld, observation_bounds
+
+__all__ = ["parallel_env"]
+
+_Dict = dict[str, Any]
+
+
+def parallel_env(render_mode: str | None = None, time_limit: int = TIME_LIMIT) -> Any:
+    """A ``pettingzoo.ParallelEnv`` of two agents, ``runner_0`` and ``runner_1``.
+
+    A runner that gets out or is caught terminates at once, and the other one plays on. Both are truncated after
+    ``time_limit`` steps. The infos have ``is_success``: that runner got out. For one seed, the episodes are those of
+    ``PursuitEnv``.
+    """
+    return _env_class()(render_mode, time_limit)
+
+
+class _PursuitParallel:
+    """All of the env but the base that PettingZoo gives it."""
+
+    metadata: _Dict = {"name": "pursuit_v0", "render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None, time_limit: int) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigError(f"pursuit_v0: render_mode: expected None or 'rgb_array', got {render_mode!r}")
+        self.render_mode = render_mode
+        self.possible_agents = [f"runner_{i}" for i in range(RUNNERS)]
+        self.agents: list[str] = []
+        low, high = (np.array(bounds, np.float32) for bounds in observation_bounds())
+        self.observation_spaces = {name: spaces.Box(low, high) for name in self.possible_agents}
+        self.action_spaces = {name: spaces.Discrete(len(MOVES)) for name in self.possible_agents}
+        self._time_limit = whole_number("pursuit_v0: time_limit", time_limit, 1)
+        self._random: np.random.Generator | None = None
+        self._world: PursuitWorld | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its class is made by a function, where pickle does not find it."""
+        return _unfilled, (), self.__dict__
+
+    def observation_space(self, agent: str) -> spaces.Box:
+        """The same object for an agent, every time."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Discrete:
+        """The same object for an agent, every time."""
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: _Dict | None = None) -> tuple[_Dict, _Dict]:
+        """Begins an episode with both runners. It takes no options."""
+        if seed is not None or self._random is None:
+            self._random = np.random.default_rng(seed)
+        self._world = begin_episode(self._random, self._time_limit)
+        self.agents = self.possible_agents.copy()
+        return self._observe(self._world), {name: {"is_success": False} for name in self.agents}
+
+    def step(self, actions: _Dict) -> tuple[_Dict, _Dict, _Dict, _Dict, _Dict]:
+        """Moves the runners in play. The results are theirs, those included who left in this step."""
+        world = self._world
+        if world is None or not self.agents:
+            raise NeedsResetError("pursuit_v0: step: nobody is in play, call reset first")
+        rewards = world.step(self._moves(actions))
+        names = {name: i for i, name in enumerate(self.possible_agents) if name in self.agents}
+        observations = self._observe(world)
+        terminated = {name: not world.in_play(i) for name, i in names.items()}
+        truncated = {name: world.out_of_time and not terminated[name] for name in names}
+        infos = {name: {"is_success": world.fates[i] is Fate.OUT} for name, i in names.items()}
+        self.agents = [name for name in names if not (terminated[name] or truncated[name])]
+        return observations, {name: rewards[i] for name, i in names.items()}, terminated, truncated, infos
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The picture of this moment; nothing where ``render_mode`` is None."""
+        if self.render_mode is None:
+            return None
+        if self._world is None:
+            raise NeedsResetError("pursuit_v0: render: expected a reset before it, got none")
+        return draw(self._world)
+
+    def _moves(self, actions: _Dict) -> list[int]:
+        if set(actions) != set(self.agents):
+            expected, got = ", ".join(self.agents), ", ".join(map(str, actions)) or "none"
+            raise ActionError(f"pursuit_v0: actions: expected one of each agent in play, {expected}, got {got}")
+        return [read_move("pursuit_v0", actions[name]) if name in actions else 0 for name in self.possible_agents]
+
+    def _observe(self, world: PursuitWorld) -> _Dict:
+        return {name: world.observe(i) for i, name in enumerate(self.possible_agents) if name in self.agents}
+
+
+@functools.cache
+def _env_class() -> type:
+    base = require("pettingzoo", "pettingzoo", "pettingzoo", "parallel_env").ParallelEnv
+    return type("PursuitParallelEnv", (_PursuitParallel, base), {"__doc__": parallel_env.__doc__})
+
+
+def _unfilled() -> Any:
+    return object.__new__(_env_class())

@@ -1,0 +1,57 @@
+"""Envs of our own, in Python: each shows how an author writes one, and is there to be learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepmill.registry import register
+
+__all__: list[str] = []
+
+# Functions, so that nothing is imported before somebody makes such an env.
+
+
+def _moving(
+    render_mode: str | None = None,
+    action_form: str = "tuple",
+    time_limit: int = 200,
+    target_radius: float = 0.1,
+    penalty: float = 0.001,
+) -> Any:
+    from stepmill.zoo.hybrid import MovingEnv
+
+    return MovingEnv(
+        render_mode, action_form=action_form, time_limit=time_limit, target_radius=target_radius, penalty=penalty
+    )
+
+
+def _sliding(
+    render_mode: str | None = None,
+    action_form: str = "tuple",
+    time_limit: int = 200,
+    target_radius: float = 0.1,
+    penalty: float = 0.001,
+) -> Any:
+    from stepmill.zoo.hybrid import SlidingEnv
+
+    return SlidingEnv(
+        render_mode, action_form=action_form, time_limit=time_limit, target_radius=target_radius, penalty=penalty
+    )
+
+
+def _pursuit(cfg: Any = None) -> Any:
+    from stepmill.zoo.pursuit import PursuitEnv
+
+    return PursuitEnv(cfg)
+
+
+def _courier(cfg: Any = None) -> Any:
+    from stepmill.zoo.courier import CourierEnv
+
+    return CourierEnv(cfg)
+
+
+register("Moving-v0", _moving)
+register("Sliding-v0", _sliding)
+register("Pursuit-v0", _pursuit)
+register("Courier-v0", _courier)
