@@ -365,6 +365,15 @@ class AgentsWithoutRows(GoodEnv):
     num_agents = 2
 
 
+@breaks("spaces_known")
+class AgentsAfterReset(GoodEnv):
+    @property
+    def num_agents(self) -> int:
+        if self._world is None:
+            raise RuntimeError("not yet")
+        return 1
+
+
 @breaks("action_dtype")
 class DoubleActions(GoodEnv):
     def __init__(self, cfg: Any = None) -> None:
@@ -373,6 +382,17 @@ class DoubleActions(GoodEnv):
 
     def _move(self, action: Any) -> None:
         super()._move(action[0])
+
+
+@breaks("num_agents")
+class NoneAgents(GoodEnv):
+    num_agents = None
+
+
+@breaks("random_action")
+class NoRandomAction(GoodEnv):
+    def random_action(self) -> Any:
+        return None
 
 
 @breaks("random_action")

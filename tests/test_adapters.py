@@ -25,7 +25,15 @@ from stepmill.envs import (
     as_gymnasium,
 )
 from stepmill.envs.as_gymnasium import player_space
-from stepmill.errors import ActionError, ConfigError, EnvError, SpaceError, UnsupportedError, UsageError
+from stepmill.errors import (
+    ActionError,
+    ConfigError,
+    EnvError,
+    SpaceError,
+    StepmillError,
+    UnsupportedError,
+    UsageError,
+)
 
 BACKENDS = ["inline", "process"]
 
@@ -765,7 +773,8 @@ def test_rewards_of_many_objectives_stay_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "says"), [(3, "expected an id, a gymnasium.Env or a function, got 3"), ("Nothing-v0", "unknown env id")]
+    ("env", "says"),
+    [(3, "expected an id, a gymnasium.Env, its class or a function, got 3"), ("Nothing-v0", "unknown env id")],
 )
 def test_what_is_no_env_is_an_error(env: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -821,3 +830,86 @@ def test_a_wrapped_env_runs_in_a_pool(backend: str) -> None:
 def test_a_base_env_is_not_a_gymnasium_env_by_accident() -> None:
     assert not issubclass(BaseEnv, gymnasium.Env)
     assert issubclass(AsGymnasium, gymnasium.Env)
+
+
+def test_an_env_class_is_a_recipe_and_actions_have_the_types_of_the_contract() -> None:
+    class Fine(Versatile):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(action_space=spaces.Box(-1, 1, (2,), np.float64))
+
+    env = DingEnvWrapper(Fine)
+    assert env.action_space == spaces.Box(-1, 1, (2,), np.float32)
+    env.reset()
+    env.step(env.random_action())
+    assert env._env.taken.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("id", "says"), [("Courier-v0", "is a BaseEnv already"), ("Catch-v0", "Catch-v0 is native only")]
+)
+def test_an_id_that_is_no_single_gymnasium_env_is_an_error_that_says_so(id: str, says: str) -> None:
+    with pytest.raises(StepmillError, match=says):
+        DingEnvWrapper(id).reset()
+
+
+@pytest.mark.parametrize("space", [spaces.Graph(spaces.Discrete(3), None), spaces.OneOf([spaces.Discrete(2)])])
+def test_random_actions_of_odd_spaces_are_of_the_space(space: Any) -> None:
+    env = DingEnvWrapper(Versatile(action_space=space))
+    assert env.action_space.contains(env.random_action())
+
+
+# ---- envs of DI-engine ---------------------------------------------------------------------------
+
+
+class Foreign:
+    """Has the interface of a BaseEnv without being one of ours: one name less, a seed without its second argument."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    given: tuple[Any, ...] = ()
+
+    def seed(self, seed: int) -> None:
+        self.given = (seed,)
+
+    def reset(self) -> Any:
+        return np.zeros(1, np.float32)
+
+    def step(self, action: Any) -> Any:
+        return stepmill.envs.BaseEnvTimestep(np.ones(1, np.float32), np.ones(1, np.float32), False, {})
+
+    def close(self) -> None:
+        pass
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: Any) -> Any:
+        return [cfg]
+
+
+class ForeignGymnasium(Foreign, gymnasium.Env):  # type: ignore[type-arg,misc]
+    """The same, of a framework whose envs are Gymnasium's by inheritance only."""
+
+
+@pytest.mark.parametrize("kind", [Foreign, ForeignGymnasium])
+def test_envs_with_the_interface_of_a_base_env_run_in_pools(kind: Any) -> None:
+    with stepmill.make(kind, num_envs=2, backend="inline", seed=5) as pool:
+        pool.reset()
+        assert pool.step([0, 1])[1].tolist() == [1, 1]
+        assert pool.get_attr("given") == ((5,), (6,))
+
+
+# ---- what outlives a rebuilt worker --------------------------------------------------------------
+
+
+def test_static_seeds_can_be_asked_for_by_the_cfg() -> None:
+    cfg = {"length": 1, "dynamic_seed": False}
+    with stepmill.make(Walk, num_envs=2, backend="inline", cfg=cfg) as pool:
+        first, _ = pool.reset()
+        pool.step([0, 0])
+        assert np.array_equal(first, pool.step([0, 0])[0])
+
+
+def test_an_env_that_writes_videos_is_not_moved() -> None:
+    env = as_gymnasium(Walk({}))
+    assert env.may_move
+    env.base_env._replay_path = "somewhere"
+    assert not env.may_move

@@ -100,6 +100,56 @@ def test_what_is_broken_under_a_static_seed_only_is_found_there() -> None:
     assert finding.where == "obs, reset of episode 0 (static seed 0)"
 
 
+class HasNoTruth:
+    """Raises wherever it is asked for anything."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __hash__ = None
+
+
+ODD = [
+    None,
+    "text",
+    [1, 2],
+    {1: 2},
+    (np.zeros(3), {}),
+    np.array([None, 1, 2]),
+    np.array(["a", "b", "c"]),
+    np.zeros(3, [("field", "i4")]),
+    np.zeros(0),
+    np.ones(3, bool),
+    HasNoTruth(),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{type(odd).__name__}-{getattr(odd, 'dtype', '')}")
+@pytest.mark.parametrize("part", ["obs", "reward", "done", "info", "eval_episode_return", "timestep", "num_agents"])
+def test_whatever_an_env_returns_is_a_finding_and_no_exception(part: str, odd: Any) -> None:
+    class Odd(GoodEnv):
+        num_agents = odd if part == "num_agents" else 1
+
+        def step(self, action: Any) -> Any:
+            timestep = super().step(action)
+            if part == "timestep":
+                return odd
+            if part == "eval_episode_return":
+                timestep.info.update({part: odd, "final_eval_reward": odd})
+                return timestep
+            return timestep._replace(**{part: odd}) if part in timestep._fields else timestep
+
+    report = check(Odd, {"length": 2})
+    assert report
+    assert [line for line in str(report).splitlines() if line.startswith(f"  {report[0].rule} ")]
+
+
 def test_a_sample_of_a_discrete_space_comes_as_an_array() -> None:
     seen = []
 
@@ -157,7 +207,7 @@ def test_the_report_is_printed_line_by_line(capsys: pytest.CaptureFixture[str]) 
     printed = capsys.readouterr().out
     line = Broken.close.__code__.co_firstlineno + 2
     assert printed == (
-        "check_env(Broken): 2 episodes, 10 steps, seed 0\n"
+        "check_env(Broken): 32 episodes, 160 steps, seed 0\n"
         "  obs_dtype    obs, reset of episode 0: expected float32 or int64, or uint8 of an image, got float64 "
         "(seen 192 times). Cast it, obs.astype(np.float32), and let the observation space say the same.\n"
         "  close_twice  close() of a closed env: expected nothing to happen, got RuntimeError: closed already "
@@ -171,7 +221,7 @@ def test_the_report_is_printed_line_by_line(capsys: pytest.CaptureFixture[str]) 
 def test_a_clean_report_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_env(GoodEnv, CFG, seed=3, episodes=1) == []
     assert capsys.readouterr().out == (
-        f"check_env(GoodEnv): 1 episode, 5 steps, seed 3\n{len(RULES)} rules checked, 0 findings\n"
+        f"check_env(GoodEnv): 31 episodes, 155 steps, seed 3\n{len(RULES)} rules checked, 0 findings\n"
     )
 
 
@@ -234,7 +284,7 @@ def test_a_function_that_makes_envs() -> None:
 def test_a_function_that_takes_a_cfg() -> None:
     report = check(lambda cfg: GoodEnv({**cfg, "length": 3}), CFG, episodes=2)
     assert report == []
-    assert report.title == "check_env(GoodEnv): 2 episodes, 6 steps, seed 0"
+    assert report.title == "check_env(GoodEnv): 32 episodes, 96 steps, seed 0"
 
 
 def test_a_gymnasium_env_by_function_by_class_and_by_itself() -> None:
@@ -262,6 +312,12 @@ def test_a_gymnasium_env_that_is_broken() -> None:
 def test_a_gymnasium_env_through_its_wrapper_is_built_late() -> None:
     assert set(check(DingEnvWrapper, "FrozenLake-v1", steps=100).unchecked) == {"env_cfgs"}
     assert check(DingEnvWrapper, "FrozenLake-v1") == []
+
+
+def test_an_adapter_that_was_given_an_env_cannot_build_it_again() -> None:
+    report = check(lambda: DingEnvWrapper(gymnasium.make("CartPole-v1")))
+    assert report == []
+    assert "give it a function" in report.unchecked["reset_after_close"]
 
 
 class Counter(dm_env.Environment):
@@ -386,7 +442,9 @@ def test_the_global_generators_are_as_they_were() -> None:
     np.random.seed(5)
     random.seed(5)
     expected = np.random.RandomState(5).rand(), random.Random(5).random()
-    assert rules_in(check(Uses)) == {"global_generators"}
+    report = check(Uses)
+    assert rules_in(report) == {"global_generators"}
+    assert [finding.where for finding in report] == ["np.random in reset()", "random in reset()"]
     assert (np.random.rand(), random.random()) == expected
 
 

@@ -38,6 +38,7 @@ LAYERS = [
     "spec",
     "pool",
     "views",
+    "managers",
     "zoo",
     "make",
     "gymnasium_entry",

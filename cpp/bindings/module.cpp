@@ -67,6 +67,7 @@ PoolOptions read_pool_options(const Given& given) {
                    static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"),
                    given.get<bool>("keep_last_observation")};
   options.batch_size = given.get<int>("batch_size");
+  options.as_ready = given.get<bool>("as_ready");
   return options;
 }
 
@@ -216,6 +217,7 @@ NB_MODULE(_native, m) {
       .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
       .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
+      .def("recv_some", &PoolObject::recv_some, "at_least"_a, "timeout"_a.none())
       .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
@@ -231,6 +233,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
       .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
       .def_prop_ro("last_ids", &PoolObject::last_ids)
+      .def("replace", &PoolObject::replace, "env"_a, "by"_a)
       .def("export_states", &PoolObject::export_states)
       .def("import_states", &PoolObject::import_states, "states"_a, "observations"_a)
       .def_prop_ro("arena", &PoolObject::arena_descriptor)
@@ -248,6 +251,7 @@ NB_MODULE(_native, m) {
       .def_static("make", &make_worker, nb::rv_policy::take_ownership)
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
+      .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
       .def("last_observation", &WorkerObject::last_observation, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }

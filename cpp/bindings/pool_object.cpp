@@ -146,6 +146,28 @@ nb::object PoolObject::recv(nb::handle timeout) {
   return finish(false);
 }
 
+nb::object PoolObject::recv_some(int at_least, nb::handle timeout) {
+  const Use use(*this);
+  const std::optional<double> seconds = read_timeout(timeout);
+  if (pending_) return complete();
+  if (pool_->in_flight_count() == 0) return nb::none();
+  if (!pool_->gathering()) {
+    // First for everything, as long as there is time; then for what is enough.
+    const bool all = seconds && wait_until(Clock::now() + nanoseconds(static_cast<std::int64_t>(*seconds * 1e9)));
+    if (!all) {
+      struct Content {
+        Pool& pool;
+        ~Content() { pool.be_content_with(0); }
+      } const content{*pool_};
+      pool_->be_content_with(std::max(at_least, 1));
+      if (!wait_until(at_least > 0 ? std::nullopt : std::optional(Clock::time_point::min()))) return nb::none();
+    }
+    if (!pool_->ready()) pool_->seal_early();
+  }
+  wait(std::nullopt);
+  return finish(false);
+}
+
 nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
   const auto envs = input_->read(action, env_id, implied_envs());
@@ -184,6 +206,14 @@ void PoolObject::require_something_in_flight() const {
 void PoolObject::wait(std::optional<double> timeout) {
   std::optional<Clock::time_point> end;
   if (timeout) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*timeout * 1e9));
+  if (!wait_until(end))
+    raise("RecvTimeoutError",
+          "recv(timeout=" + std::to_string(*timeout) + "): expected " + std::to_string(pool_->expected()) +
+              " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
+}
+
+// The same, and says whether it is ready, or the time is over.
+bool PoolObject::wait_until(std::optional<Clock::time_point> end) {
   while (!pool_->ready()) {
     if (processes_ && processes_->wants_attention()) attend();
     if (!python_ && pool_->is_brief()) {  // then the interpreter lock is kept
@@ -192,14 +222,9 @@ void PoolObject::wait(std::optional<double> timeout) {
     }
     nanoseconds most = kSignalInterval;
     if (end) {
-      const auto left = *end - Clock::now();
-      if (left <= nanoseconds(0))
-        raise("RecvTimeoutError",
-              "recv(timeout=" + std::to_string(*timeout) + "): expected " +
-                  std::to_string(pool_->expected()) +
-                  " envs within that time, but the batch is not complete. They stay in flight: call "
-                  "recv() again");
-      most = std::min<nanoseconds>(most, left);
+      const auto now = Clock::now();
+      if (*end <= now) return false;
+      most = std::min<nanoseconds>(most, *end - now);
     }
     if (python_) {  // its envs need the interpreter lock; what is no failure of theirs is raised on
       pool_->work_or_wait(nanoseconds(0));
@@ -215,6 +240,7 @@ void PoolObject::wait(std::optional<double> timeout) {
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
+  return true;
 }
 
 nb::object PoolObject::finish(bool is_reset) {
@@ -320,10 +346,19 @@ sm_reset_request PoolObject::read_options(nb::handle options) const {
 }
 
 PoolObject::ResetOrder PoolObject::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
-  ResetOrder order{env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id),
-                   table_ ? read_options(options) : sm_reset_request{},
-                   nb::borrow(options),
-                   {}};
+  ResetOrder order{env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id), {}, {}, {}};
+  const auto add_options = [&](nb::handle one) {
+    order.options.push_back(table_ ? read_options(one) : sm_reset_request{});
+    order.python_options.push_back(nb::borrow(one));
+  };
+  if (PyList_Check(options.ptr())) {  // as long as the ids: the views see to that
+    for (nb::handle one : nb::borrow<nb::list>(options)) add_options(one);
+    if (order.options.size() != order.envs.size())
+      raise("ResetOptionError", "options: expected " + std::to_string(order.envs.size()) + " dicts, one an env, got " +
+                                    std::to_string(order.options.size()));
+  } else {
+    add_options(options);
+  }
   if (seeds.is_none()) return order;
   nb::object items = owned(PySequence_Tuple(seeds.ptr()));
   const Py_ssize_t count = PyTuple_GET_SIZE(items.ptr());
@@ -350,10 +385,11 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
   settle_calls(envs);
   pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
-  if (!table_ && processes_ && !order.python_options.is_none()) {
+  if (!table_ && processes_) {
     try {
       for (std::size_t i = 0; i < envs.size(); ++i)
-        if (!mask || mask[i]) processes_->set_mail(envs[i], bytes_of(order.python_options));
+        if (const nb::object& mail = order.python_options_of(i); !mail.is_none() && (!mask || mask[i]))
+          processes_->set_mail(envs[i], bytes_of(mail));
     } catch (...) {  // no memory: nothing of it may go with another action
       for (const std::int32_t env : envs) processes_->set_mail(env, {});
       throw;
@@ -366,13 +402,14 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
       continue;
     }
     sm_reset_request& to = pool_->table().reset_request(envs[i]);
-    to.option_mask = order.options.option_mask;
-    std::memcpy(to.option, order.options.option, sizeof(order.options.option));
+    const sm_reset_request& options = order.options_of(i);
+    to.option_mask = options.option_mask;
+    std::memcpy(to.option, options.option, sizeof(options.option));
     if (!order.seeds.empty() && order.seeds[i]) {
       to.seed = *order.seeds[i];
       to.has_seed = 1;
     }
-    if (python_) python_->env(envs[i]).set_options(order.python_options);
+    if (python_) python_->env(envs[i]).set_options(order.python_options_of(i));
     pool_->table().state(envs[i]).command = SM_RESET;
   }
   start(envs, gather, gather);
@@ -394,6 +431,11 @@ nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle opt
   queue_reset(order, true, chosen);
   wait(std::nullopt);
   return finish(true);
+}
+
+void PoolObject::replace(int env, nb::object by) {
+  python_->env(env).replace(std::move(by));
+  pool_->table().state(env).phase = SM_FRESH;
 }
 
 // Waits for everything in flight and drops it: what a reset of all envs makes void.

@@ -42,9 +42,12 @@ class PoolObject {
   // `objects`: by env id, what no array holds of its action: a list (a pickled one, for worker processes).
   void send(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   nanobind::object recv(nanobind::handle timeout);
+  // What is ready: everything in flight, or at least so many rows once the time has passed (None: as soon as they are
+  // there). None where nothing is, and `at_least` is 0. For pools whose results come as they are ready.
+  nanobind::object recv_some(int at_least, nanobind::handle timeout);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   // Queues a reset of the envs named, of all where none are. `options` are native ones by name, or for
-  // Python envs one object (a pickled one, for worker processes).
+  // Python envs one object (a pickled one, for worker processes); or a list of these, one an env.
   void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
   // Resets and waits. With a mask, which is for all envs, the others show where they stand.
   nanobind::object reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
@@ -71,6 +74,10 @@ class PoolObject {
   double busy_seconds() const { return processes_ ? processes_->busy_seconds() : 0.0; }
   // Of the last batch: whom an async send without ids means.
   nanobind::list last_ids() const;
+
+  // Puts another env in the place of one that is not in flight: its next action is a reset. For Python envs of this
+  // process.
+  void replace(int env, nanobind::object by);
 
   // Where every env stands in its episodes, for another pool of the same envs to go on from. Nothing may
   // be in flight.
@@ -107,15 +114,21 @@ class PoolObject {
   // What a reset asks for, checked. Nothing is changed before it is.
   struct ResetOrder {
     std::span<const std::int32_t> envs;
-    sm_reset_request options;
-    nanobind::object python_options;
+    std::vector<sm_reset_request> options;            // of native envs: one an env, or one for all
+    std::vector<nanobind::object> python_options;     // of Python envs, in the same way
     std::vector<std::optional<std::uint64_t>> seeds;  // one an env, or none at all
+
+    const sm_reset_request& options_of(std::size_t i) const { return options[options.size() == 1 ? 0 : i]; }
+    const nanobind::object& python_options_of(std::size_t i) const {
+      return python_options[python_options.size() == 1 ? 0 : i];
+    }
   };
   ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
   void queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask);
   void give_objects(nanobind::handle objects);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
+  bool wait_until(std::optional<Clock::time_point> end);
   void attend();
   std::size_t state_bytes() const;
   void wait_for(std::int32_t env);

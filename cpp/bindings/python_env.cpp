@@ -238,6 +238,14 @@ void PythonEnv::observe(const Row& row) {
   });
 }
 
+void PythonEnv::replace(nb::object env) {
+  clear_references();
+  env_ = std::move(env);
+  rewards_.clear();
+  elapsed_ = 0;
+  ending_ = inside_ = false;
+}
+
 void PythonEnv::go_on_from(nb::object observation, std::int32_t elapsed) {
   if (kind_->keep_last && !kind_->objects_of.is_none()) last_objects_ = kind_->objects_of(observation);
   observation_ = std::move(observation);

@@ -74,6 +74,8 @@ class PythonEnv {
   void set_objects(nanobind::object objects) { action_objects_ = std::move(objects); }
   // The next action fails with this: what was sent with it could not be read.
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
+  // Another env takes this one's place: nothing of the old one is left.
+  void replace(nanobind::object env);
   // It was stepped elsewhere before, and showed this last.
   void go_on_from(nanobind::object observation, std::int32_t elapsed);
   // What belongs to the row that was written last.

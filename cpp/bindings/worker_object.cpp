@@ -53,6 +53,11 @@ void WorkerObject::act(std::int32_t env) {
   worker_.publish(env, note.is_valid() ? bytes_of(note) : std::span<const std::byte>());
 }
 
+void WorkerObject::replace(int env, nb::object by) {
+  python_->env(env).replace(std::move(by));
+  worker_.begin_anew(env);
+}
+
 // What goes beside the row, pickled; null: nothing.
 nb::object WorkerObject::note_of(std::int32_t env) {
   if (!python_) return worker_.fault().empty() ? nb::object() : write_note_(env, to_text(worker_.fault()));

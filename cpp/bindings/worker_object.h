@@ -36,6 +36,8 @@ class WorkerObject {
   void run();
   // The env whose code runs, -1 when none does.
   int running() const { return python_ ? python_->kind().running : -1; }
+  // Puts another env in the place of one: its next action is a reset.
+  void replace(int env, nanobind::object by);
   // What an env showed last, None where nothing.
   nanobind::object last_observation(int env) { return python_->env(env).last_observation(); }
 

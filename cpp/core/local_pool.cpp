@@ -255,7 +255,7 @@ void LocalPool::work_or_wait(nanoseconds most) {
   if (helps && work_once(0)) return;
 
   BatchHeader& header = *awaited()->header;
-  const auto want = static_cast<std::uint32_t>(expected());
+  const auto want = static_cast<std::uint32_t>(wanted());
   {
     const SpinBudget::Licence licence(SpinBudget::instance());
     if (licence && spin_until(kCallerSpin, [&] { return ready(); })) return;

@@ -33,7 +33,7 @@ class LocalPool final : public Pool {
   static constexpr std::int32_t kMostChunk = 1024;
 
   void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
-  void seal_batch(std::uint32_t number) override { ring_.seal(number); }
+  std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
   void take_faults(std::vector<Fault>& into) override;
 

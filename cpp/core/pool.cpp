@@ -19,7 +19,7 @@ Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places)
         arena_, BatchLayout(spec_, rows, same_step, options.table.reward_is_float32));
   };
   store_ = store(options.batch_size);
-  gather_store_ = is_async() ? store(num_envs()) : store_;
+  gather_store_ = options.batch_size < num_envs() ? store(num_envs()) : store_;
 }
 
 // By now nobody steps any more: what was in flight comes to nobody; only what the caller holds stays.
@@ -75,8 +75,9 @@ void Pool::assign_rows(std::span<const std::int32_t> envs) {
 // Makes sure that so many envs in flight will each find a slot, so that workers never allocate.
 // Workers see the buffers because what starts an env releases them.
 void Pool::open_slots(std::int32_t in_flight) {
-  const auto batches = static_cast<std::uint32_t>((in_flight + options_.batch_size - 1) /
-                                                  options_.batch_size);
+  const std::int32_t open = in_flight - sealed_rows_;  // that may still take a slot
+  const auto batches = static_cast<std::uint32_t>((open + options_.batch_size - 1) / options_.batch_size) +
+                       (sealed_rows_ != 0 ? 1 : 0);
   while (opened_ - head_ < batches) {
     Buffer* buffer = store_->acquire();
     ring_buffers_[opened_ % ring_buffers_.size()] = buffer;
@@ -90,12 +91,26 @@ void Pool::open_slots(std::int32_t in_flight) {
 Buffer* Pool::awaited() const { return assigned_ != 0 ? assigned_buffer_ : ring_buffer(head_); }
 
 std::int32_t Pool::expected() const {
-  return assigned_ != 0 ? assigned_ : std::min(options_.batch_size, ring_in_flight_);
+  if (assigned_ != 0) return assigned_;
+  return sealed_rows_ != 0 ? sealed_rows_ : std::min(options_.batch_size, ring_in_flight_);
+}
+
+std::int32_t Pool::wanted() const {
+  return content_with_ != 0 && assigned_ == 0 ? std::min(content_with_, expected()) : expected();
 }
 
 bool Pool::ready() const {
   return (awaited()->header->done.load(std::memory_order_acquire) & ~BatchHeader::kSuspect) >=
-         static_cast<std::uint32_t>(expected());
+         static_cast<std::uint32_t>(wanted());
+}
+
+void Pool::seal_early() {
+  if (assigned_ != 0 || sealed_rows_ != 0) return;
+  // Who comes after the seal takes a slot of the batch behind: it must be there before. One more than all in flight
+  // could need, since this one keeps room that nobody will take.
+  open_slots(ring_in_flight_ + options_.batch_size);
+  const std::int32_t taken = seal_batch(head_);
+  if (taken < options_.batch_size) sealed_rows_ = taken;
 }
 
 Batch Pool::take_batch(std::vector<Fault>& faults) {
@@ -113,7 +128,8 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
   } else {
     batch.store = store_;
     // Fewer rows than a batch: then everything in flight is in it, and no claim can come between.
-    if (batch.rows < options_.batch_size) seal_batch(head_);
+    if (batch.rows < options_.batch_size && sealed_rows_ == 0) seal_batch(head_);
+    sealed_rows_ = 0;
     head_ += 1;
     ring_in_flight_ -= batch.rows;
   }

@@ -24,6 +24,7 @@ namespace stepmill {
 struct PoolOptions {
   TableOptions table;
   std::int32_t batch_size = 1;
+  bool as_ready = false;         // results take slots as they are ready, also in batches of all envs
   std::int32_t num_threads = 1;  // 0: only the caller steps
   std::int32_t affinity_offset = -1;
   Arena::Kind arena = Arena::Kind::kPrivate;
@@ -59,7 +60,8 @@ class Pool {
   const EnvSpec& spec() const { return spec_; }
   const PoolOptions& options() const { return options_; }
   std::int32_t num_envs() const { return options_.table.num_envs; }
-  bool is_async() const { return options_.batch_size < num_envs(); }
+  // Whether results take slots as they are ready, rather than rows that are set when actions are sent.
+  bool is_async() const { return options_.as_ready || options_.batch_size < num_envs(); }
   ActionTable& table() { return table_; }
 
   // ---- sending ----
@@ -80,7 +82,12 @@ class Pool {
 
   // Rows the next batch will have: 0 when nothing is in flight.
   std::int32_t expected() const;
+  // Makes `ready` and the waits content with fewer rows; 0: the whole batch. For async pools.
+  void be_content_with(std::int32_t rows) { content_with_ = rows; }
   virtual bool ready() const;
+  // Ends the batch that is awaited after the rows taken so far, one at least: `expected` is how many these are. They
+  // may still be being written. Throws where there is no memory, and then changes nothing.
+  void seal_early();
   // Whether the rest of the batch is known to take less than giving the interpreter lock away and back
   // is worth.
   virtual bool is_brief() const { return false; }
@@ -107,8 +114,8 @@ class Pool {
 
   // Names the buffer of batch `number` to the workers.
   virtual void open_batch(std::uint32_t number, Buffer& buffer) = 0;
-  // Ends an open batch that will get no more rows.
-  virtual void seal_batch(std::uint32_t number) = 0;
+  // Ends an open batch after the rows taken so far, and returns how many these are.
+  virtual std::int32_t seal_batch(std::uint32_t number) = 0;
   // Gets envs going, whose places are set: `assigned` rows, or the next slots of the open batch.
   virtual void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) = 0;
   // A batch before its ids are read; nothing is to be trusted that another process wrote.
@@ -117,6 +124,8 @@ class Pool {
   virtual void take_faults(std::vector<Fault>& into) = 0;
 
   Buffer* awaited() const;
+  // Rows that the caller waits for.
+  std::int32_t wanted() const;
   Buffer* ring_buffer(std::uint32_t number) const { return ring_buffers_[number % ring_buffers_.size()]; }
 
   const EnvSpec spec_;
@@ -132,6 +141,8 @@ class Pool {
   std::uint32_t head_ = 0;             // number of the batch that `recv` gives next
   std::uint32_t opened_ = 0;           // number of the first batch without a buffer
   std::int32_t ring_in_flight_ = 0;    // envs whose results will come through the ring
+  std::int32_t sealed_rows_ = 0;       // of batch `head_`, where it was sealed early; else 0
+  std::int32_t content_with_ = 0;
   std::int32_t assigned_ = 0;          // rows set in `assigned_buffer_`
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
   bool assigned_in_order_ = true;      // so far row i was set for env i

@@ -276,12 +276,12 @@ bool ProcessPool::ready() const {
       done += answered(static_cast<std::int32_t>(owner.env), owner.epoch);
     }
   }
-  return done >= expected();
+  return done >= wanted();
 }
 
 void ProcessPool::work_or_wait(nanoseconds most) {
   BatchHeader& header = *awaited()->header;
-  const auto want = static_cast<std::uint32_t>(expected());
+  const auto want = static_cast<std::uint32_t>(wanted());
   // With a core to spare, the caller is awake, once, when its batch is about to be complete.
   if (!wait_began_) wait_began_ = Clock::now();
   if (has_spare_core_ && !was_early_) {

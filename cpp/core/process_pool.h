@@ -127,7 +127,7 @@ class ProcessPool final : public Pool {
   };
 
   void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
-  void seal_batch(std::uint32_t number) override { ring_.seal(number); }
+  std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
   void inspect(Batch& batch, bool assigned) override;
   void take_faults(std::vector<Fault>& into) override;

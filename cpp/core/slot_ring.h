@@ -50,14 +50,16 @@ class SlotRing {
       slot(number, row).store(pack(number, kEmpty), std::memory_order_release);
   }
 
-  // Ends batch `number` after the slots taken so far. A claim that comes later falls into the next one.
-  void seal(std::uint32_t number) {
+  // Ends batch `number` after the slots taken so far, and returns how many these are. A claim that comes later falls
+  // into the next one.
+  std::uint32_t seal(std::uint32_t number) {
     for (std::uint32_t row = 0; row < batch_size_; ++row) {
       std::uint64_t expected = pack(number, kEmpty);
       if (slot(number, row).compare_exchange_strong(expected, pack(number, kSealed), std::memory_order_acq_rel,
                                                     std::memory_order_acquire))
-        return;
+        return row;
     }
+    return batch_size_;
   }
 
   // Who took a slot; env is at least 2^31 where nobody did. Written by workers: check before use.

@@ -3,7 +3,9 @@
 from stepmill.envs.adapters import as_base_env, as_gymnasium
 from stepmill.envs.as_gymnasium import AsGymnasium
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.common import to_ndarray, to_tensor
+from stepmill.envs.common import *  # noqa: F403  (each of them is public)
+from stepmill.envs.common import __all__ as _common
+from stepmill.envs.configs import read_cfg
 from stepmill.envs.ding_env_wrapper import DingEnvWrapper
 from stepmill.envs.dm import DmAsGymnasium
 from stepmill.envs.element import EnvElement, IEnvElement
@@ -26,6 +28,6 @@ __all__ = [
     "ParallelAsBaseEnv",
     "as_base_env",
     "as_gymnasium",
-    "to_ndarray",
-    "to_tensor",
+    "read_cfg",
+    *_common,
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
+from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, agents_of, player_space
 from stepmill.envs.base_env import BaseEnv
 
 __all__ = ["as_base_env", "as_gymnasium", "as_pool_env"]
@@ -45,7 +45,7 @@ def as_pool_env(env: Any, env_id: int) -> Any:
     if not _is_base_env(env):
         return _from_dm(env)
     env.env_id = env_id
-    agents = env.num_agents
+    agents = agents_of(env)
     if agents > 1 and all(player_space(s, agents) is not None for s in (env.observation_space, env.action_space)):
         return TeamAsGymnasium(env)
     return AsGymnasium(env)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,14 +13,14 @@ from gymnasium import spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import EnvError, UnsupportedError
 
-__all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
+__all__ = ["AsGymnasium", "TeamAsGymnasium", "agents_of", "player_space"]
 
 
 class AsGymnasium(gymnasium.Env[Any, Any]):
     """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
 
-    - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with ``dynamic_seed`` of this object; ``options`` are the
-      keyword arguments of the env's ``reset``.
+    - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with ``dynamic_seed`` of this object, or of the env's cfg,
+      or True; ``options`` are the keyword arguments of the env's ``reset``.
     - ``done`` is truncated where ``info["TimeLimit.truncated"]`` says so, else terminated.
     - Of several rewards (many agents, many objectives) the reward is the sum, and ``info["rewards"]`` has them all.
     - Attributes that Gymnasium does not know are the env's: ``get_wrapper_attr`` finds them.
@@ -28,7 +30,9 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
     def __init__(self, base_env: BaseEnv) -> None:
         self.base_env = base_env
-        self.dynamic_seed = True
+        cfg = getattr(base_env, "_cfg", None)
+        self.dynamic_seed = cfg.get("dynamic_seed", True) if isinstance(cfg, Mapping) else True
+        self._seeds_both = _takes_two(getattr(base_env, "seed", None))
         self.observation_space = base_env.observation_space
         self.action_space = base_env.action_space
         self.metadata = {"render_modes": ["rgb_array"], **(getattr(base_env, "metadata", None) or {})}
@@ -36,7 +40,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None and hasattr(self.base_env, "seed"):  # it may be left out where nothing is random
-            self.base_env.seed(seed, self.dynamic_seed)
+            self.base_env.seed(seed, *([self.dynamic_seed] if self._seeds_both else []))
         observation = self.base_env.reset(**(options or {}))
         return observation, dict(getattr(self.base_env, "reset_info", {}))
 
@@ -68,6 +72,11 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
                 f"{type(self.base_env).__name__}: step: expected a float32 array of shape (1,) as reward, got {given!r}"
             )
         return rewards
+
+    @property
+    def may_move(self) -> bool:
+        """Whether a pool may move it to another process: not while it writes videos."""
+        return getattr(self.base_env, "_replay_path", None) is None
 
     def render(self) -> Any:
         return self.base_env.render()
@@ -102,7 +111,7 @@ class TeamAsGymnasium(AsGymnasium):
 
     def __init__(self, base_env: BaseEnv) -> None:
         super().__init__(base_env)
-        self.num_players = base_env.num_agents
+        self.num_players = agents_of(base_env)
         for name in ("observation_space", "action_space"):
             space = player_space(getattr(base_env, name), self.num_players)
             if space is None:
@@ -114,6 +123,20 @@ class TeamAsGymnasium(AsGymnasium):
         if rewards.size == 1:
             return rewards.item(), info  # one that all agents share
         return rewards.reshape(-1), info
+
+
+def agents_of(base_env: Any) -> int:
+    """How many agents an env has, by either name; one where it does not say."""
+    return int(getattr(base_env, "num_agents", getattr(base_env, "num_agent", 1)))
+
+
+def _takes_two(seed: Any) -> bool:
+    """Whether a ``seed`` method knows dynamic seeds; older envs do not."""
+    try:
+        inspect.signature(seed).bind(0, True)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:

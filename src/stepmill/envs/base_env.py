@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs.configs import env_cfgs
+from stepmill.envs.conform import as_arrays
 from stepmill.envs.seeds import EpisodeSeeds
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, element_info_of
 from stepmill.errors import UnsupportedError
@@ -97,7 +98,7 @@ class BaseEnv(ABC):
         if self._sampler is None:
             self._sampler = copy.deepcopy(self.action_space)
             self._sampler.seed(None if self._seeds is None else self._seeds.seed)
-        return _as_arrays(self._sampler.sample())
+        return as_arrays(self._sampler, self._sampler.sample())
 
     # ---- what it is --------------------------------------------------------------------------
 
@@ -149,12 +150,3 @@ class BaseEnv(ABC):
     def create_evaluator_env_cfg(cfg: Any) -> list[Any]:
         """One cfg for each env that evaluates: ``cfg["evaluator_env_num"]`` copies, ``is_train`` false."""
         return env_cfgs(cfg, "evaluator_env_num", is_train=False)
-
-
-def _as_arrays(value: Any) -> Any:
-    """A sample as the contract has it: arrays all through."""
-    if isinstance(value, dict):
-        return {key: _as_arrays(child) for key, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_as_arrays(child) for child in value)
-    return np.asarray(value) if isinstance(value, np.generic) else value

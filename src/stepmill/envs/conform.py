@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from stepmill.errors import ActionError
 
-__all__ = ["ActionReader", "Conformed", "action_reader", "conform"]
+__all__ = ["ActionReader", "Conformed", "action_reader", "as_arrays", "conform"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,16 @@ def _box(space: spaces.Box, dtype: np.dtype[Any]) -> spaces.Box:
         low, high = (np.clip(bound, limits.min, limits.max) for bound in (low, high))
     with np.errstate(over="ignore"):  # the largest float64 is unbounded as a float32
         return spaces.Box(low.astype(dtype), high.astype(dtype), space.shape, dtype.type)
+
+
+def as_arrays(space: spaces.Space[Any], value: Any) -> Any:
+    """A value of a space with its numbers as arrays, as they are."""
+    if isinstance(space, spaces.Dict):
+        return {key: as_arrays(child, value[key]) for key, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(as_arrays(child, part) for child, part in zip(space.spaces, value, strict=True))
+    holds_numbers = isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    return np.asarray(value) if holds_numbers else value
 
 
 # Classes, not closures: an env is pickled with its converters.

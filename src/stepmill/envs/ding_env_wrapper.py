@@ -13,7 +13,7 @@ from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import ActionReader, Conformed, action_reader, conform
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
-from stepmill.errors import ConfigError, EnvError, UnsupportedError, UsageError
+from stepmill.errors import ConfigError, EnvError, UnknownEnvError, UnsupportedError, UsageError
 from stepmill.registry import find
 from stepmill.wrappers.base import ShapeTeller
 
@@ -32,8 +32,8 @@ class DingEnvWrapper(BaseEnv):
     """A Gymnasium env with the types, seeds and episode returns of a ``BaseEnv``.
 
     Args:
-        env: An id, a function that makes the env, or an env. Of the first two the env is built when it is needed, and
-            again after ``close``.
+        env: An id, a class or function that makes the env, or an env. But for the last, the env is built when it is
+            needed, and again after ``close``.
         cfg: All keys may be left out, but one of ``env`` and ``cfg["env_id"]``.
 
             - ``env_id``: the id, where ``env`` is not given;
@@ -55,12 +55,14 @@ class DingEnvWrapper(BaseEnv):
         self._recipe: str | Callable[..., Any] | None = None
         self._env: Any = None
         source = given["env_id"] if env is None else env
-        if isinstance(source, str) or (callable(source) and not hasattr(source, "step")):
+        if isinstance(source, str | type) or (callable(source) and not hasattr(source, "step")):
             self._recipe = source
         elif all(hasattr(source, name) for name in ("reset", "step", "observation_space", "action_space")):
             self._env = source
         else:
-            raise ConfigError(f"DingEnvWrapper: env: expected an id, a gymnasium.Env or a function, got {source!r}")
+            raise ConfigError(
+                f"DingEnvWrapper: env: expected an id, a gymnasium.Env, its class or a function, got {source!r}"
+            )
         self._given = given
         self._seed_api = seed_api
         self._is_open = False
@@ -92,8 +94,8 @@ class DingEnvWrapper(BaseEnv):
 
             self._env = wrap(self._env, given["env_wrapper"])
         self._observation = conform(self._env.observation_space)
-        self._action_space = self._env.action_space
-        self._read_action = action_reader(self._action_space, repr(self))
+        self._action_space = conform(self._env.action_space).space
+        self._read_action = action_reader(self._env.action_space, repr(self))
         self._is_open = True
         return self._env
 
@@ -105,13 +107,21 @@ class DingEnvWrapper(BaseEnv):
         kwargs = dict(self._given["env_kwargs"])
         if self._replay_path is not None:
             kwargs.setdefault("render_mode", "rgb_array")
-        if callable(recipe):
-            return recipe(**kwargs)
-        record = find(recipe)
+        env = recipe(**kwargs) if callable(recipe) else self._make_by_id(recipe, kwargs)
+        if isinstance(env, BaseEnv):
+            env.close()
+            raise ConfigError(f"{self!r}: expected a gymnasium.Env, got {env!r}, which is a BaseEnv already")
+        return env
+
+    @staticmethod
+    def _make_by_id(id: str, kwargs: dict[str, Any]) -> Any:
+        record = find(id)
         if record.factory is None:  # native: as a single env, Gymnasium's own of that name
-            record = find(f"gymnasium:{recipe}")
-        if record.factory is None:
-            raise UnsupportedError(f"DingEnvWrapper: {recipe} is native only, there is no single env of it")
+            try:
+                record = find(f"gymnasium:{id}")
+            except UnknownEnvError:
+                raise UnsupportedError(f"DingEnvWrapper: {id} is native only, there is no single env of it") from None
+        assert record.factory is not None
         return record.factory(**{**record.config, **kwargs})
 
     # ---- an episode --------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill import _native
@@ -26,14 +25,21 @@ class InlinePool(PythonPool):
 
     backend = "inline"
 
-    def __init__(self, source: PythonSource, settings: Settings, envs: list[Any] | None = None) -> None:
+    def __init__(
+        self,
+        source: PythonSource,
+        settings: Settings,
+        envs: list[Any] | None = None,
+        finisher: type[RowFinisher] = RowFinisher,
+    ) -> None:
+        self._source = source
         self._envs = self._build(source, settings) if envs is None else envs
         described = EnvDescription.of(self._envs[0])
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players = described.num_players
         observation, action = flatten(described.observation_space), flatten(described.action_space)
-        finish = RowFinisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
+        finish = finisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
         core = _native.Pool.make_inline(
             **engine_arguments(observation, action, described.num_players, settings),
             envs=list(self._envs),
@@ -82,6 +88,19 @@ class InlinePool(PythonPool):
             set_attribute(self._envs[env_id], name, value)
 
     @guarded
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` of each."""
+        return [function(self._envs[env_id]) for env_id in env_ids]
+
+    @guarded
+    def renew(self, env_ids: Sequence[int]) -> None:
+        """Builds envs that are not in flight anew. The next action of each is a reset."""
+        for env_id in env_ids:
+            close_quietly(self._envs[env_id])
+            self._envs[env_id] = self._source.build(env_id)
+            self._core.replace(env_id, self._envs[env_id])
+
+    @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = []
         for env_id in env_ids:
@@ -110,8 +129,10 @@ class InlinePool(PythonPool):
 
     def __del__(self) -> None:
         """Ends with its last user: the view, or one of its methods that somebody kept."""
-        with contextlib.suppress(Exception):  # nobody is there to hear of it; or it was never built
+        try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
             self.close()
+        except Exception:  # nobody is there to hear of it; or it was never built
+            pass
 
 
 def _finish(finish: RowFinisher, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:

@@ -22,6 +22,7 @@ def native_pool(source: NativeSource, settings: Settings) -> _native.Pool:
         seeds=list(settings.seeds),
         num_envs=settings.num_envs,
         batch_size=settings.batch_size,
+        as_ready=settings.as_ready,
         num_threads=0 if settings.backend == "inline" else settings.num_threads,
         affinity_offset=settings.thread_affinity_offset,
         autoreset=AUTORESET_MODES.index(settings.autoreset),

@@ -59,6 +59,13 @@ class PythonPool:
     def recv(self, timeout: float | None = None) -> Any:
         return self._core.recv(timeout)
 
+    def recv_some(self, at_least: int, timeout: float | None) -> Any:
+        """All that is in flight, or at least so many results once the time has passed; None: as soon as they are there.
+
+        Returns None where nothing is ready, and nothing was asked for. For pools made with ``as_ready``.
+        """
+        return self._core.recv_some(at_least, timeout)
+
     def step(self, actions: Any, env_id: Any = None) -> Any:
         return self._core.step(actions, env_id, self._read_objects(actions, env_id))
 
@@ -94,17 +101,23 @@ class PythonPool:
 
     # ---- reset -------------------------------------------------------------------------------
 
-    def send_reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
-        self._core.send_reset(env_id, seeds, self._pack_options(options))
+    def send_reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: Any) -> None:
+        self._core.send_reset(env_id, seeds, self._pack_all_options(options))
 
     def reset(
         self,
         env_id: Any,
         seeds: Sequence[int | None] | None,
-        options: dict[str, Any] | None,
+        options: Any,
         mask: np.ndarray | None = None,
     ) -> Any:
-        return self._core.reset(env_id, seeds, self._pack_options(options), mask)
+        return self._core.reset(env_id, seeds, self._pack_all_options(options), mask)
+
+    def _pack_all_options(self, options: Any) -> Any:
+        """One dict for all envs, or a list of dicts, one an env."""
+        if isinstance(options, list):
+            return [self._pack_options(one) for one in options]
+        return self._pack_options(options)
 
     # ---- for subclasses ----------------------------------------------------------------------
 
@@ -154,6 +167,7 @@ def engine_arguments(observation: FlatSpace, action: FlatSpace, num_players: int
         "seeds": list(settings.seeds),
         "num_envs": settings.num_envs,
         "batch_size": settings.batch_size,
+        "as_ready": settings.as_ready,
         "autoreset": AUTORESET_MODES.index(settings.autoreset),
         "max_episode_steps": 0,  # each env has its own, see PythonEnv in cpp/bindings/python_env.h
         "reward_is_float32": settings.reward_dtype == "float32",

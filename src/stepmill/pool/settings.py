@@ -46,6 +46,8 @@ class Settings:
     max_restarts: int
     action_bounds: str
     reward_dtype: str
+    # Results come as they are ready, also where a batch holds all envs: what the env managers use.
+    as_ready: bool = False
 
     @property
     def is_async(self) -> bool:

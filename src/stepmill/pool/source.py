@@ -80,7 +80,7 @@ class PythonSource:
         recipe = self.envs[env_id]
         try:
             env = recipe.factory(**_with_ids(recipe, env_id, worker_id))
-            if not isinstance(env, gymnasium.Env):
+            if not isinstance(env, gymnasium.Env) or hasattr(env, "create_collector_env_cfg"):
                 from stepmill.envs.adapters import as_pool_env
 
                 env = as_pool_env(env, env_id)

@@ -27,6 +27,7 @@ class Raised:
 
     call: str
     where: str
+    kind: type[Exception]
     error: str
 
 
@@ -52,7 +53,7 @@ class Calls:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            self.raised.append(Raised(call, where, _last_line(error)))
+            self.raised.append(Raised(call, where, type(error), _last_line(error)))
             raise Stopped(f"{where} raised") from error
         finally:
             # Nothing draws from them between two calls; reading them is the dear part of a call.

@@ -28,6 +28,7 @@ class Evidence:
     calls: Calls = field(default_factory=Calls)
     # Why the trial broke off.
     stopped: str | None = None
+    # How much was played, in all.
     episodes: int = 0
     steps: int = 0
 
@@ -37,7 +38,7 @@ class Evidence:
     late: list[tuple[str, Spaces]] = field(default_factory=list)  # and afterwards, with the time
     text: Any = None
     action_space: Any = None  # what its actions were drawn from
-    random_action: Any = None
+    random_action: tuple[Any] | None = None
 
     # Of others.
     constructor: ConstructorWatch | None = None

@@ -89,17 +89,24 @@ class Moment:
     @property
     def over(self) -> bool:
         """Whether the env says that the episode ended."""
-        if self.call == "reset":
-            return False
-        try:
-            return bool(self.done)
-        except Exception:  # an array with a flag an agent
-            return bool(np.all(self.done))
+        return self.call == "step" and _truth(self.done)
 
     def arrays(self) -> Iterable[tuple[str, np.ndarray]]:
         """The arrays that the caller may keep."""
         yield from arrays_in(self.obs, "obs")
         yield from arrays_in(self.reward, "reward")
+
+
+def _truth(value: Any) -> bool:
+    """Of anything that an env may call ``done``; of a flag an agent, whether all are."""
+    try:
+        return bool(value)
+    except Exception:
+        pass
+    try:
+        return bool(np.asarray(value).all())
+    except Exception:
+        return False
 
 
 def place(run: str, call: str, episode: int, step: int = 0) -> str:
@@ -131,6 +138,6 @@ def read_step(returned: Any) -> tuple[tuple[Any, Any, Any, Any] | None, Form]:
         return (returned[0], returned[1], returned[2], returned[3]), (expected, "a tuple of 4 without these names")
     if len(returned) == 5:
         obs, reward, terminated, truncated, info = returned
-        ended = bool(np.any(terminated) or np.any(truncated))
+        ended = _truth(terminated) or _truth(truncated)
         return (obs, reward, ended, info), (expected, "a tuple of 5 with terminated and truncated, as Gymnasium has it")
     return None, (expected, f"a tuple of {len(returned)}")

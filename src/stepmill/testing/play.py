@@ -8,9 +8,9 @@ from typing import Any
 
 from gymnasium import spaces
 
+from stepmill.envs.conform import as_arrays
 from stepmill.testing.calls import Calls, Stopped
 from stepmill.testing.moments import Held, Moment, Spaces, place, read_reset, read_step
-from stepmill.testing.trees import as_arrays
 
 __all__ = ["Actions", "fixed_actions", "new_actions", "play"]
 

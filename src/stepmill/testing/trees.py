@@ -12,7 +12,6 @@ __all__ = [
     "Leaf",
     "Misfit",
     "arrays_in",
-    "as_arrays",
     "bounds",
     "digest",
     "is_array_space",
@@ -22,6 +21,7 @@ __all__ = [
     "outside",
     "same",
     "show",
+    "text_of",
 ]
 
 
@@ -101,15 +101,6 @@ def bounds(space: Any) -> tuple[Any, Any]:
     return space.start, space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
 
 
-def as_arrays(space: spaces.Space[Any], sample: Any) -> Any:
-    """A sample of a space as the contract has actions: arrays wherever there can be."""
-    if isinstance(space, spaces.Dict):
-        return {key: as_arrays(child, sample[key]) for key, child in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(as_arrays(child, part) for child, part in zip(space.spaces, sample, strict=True))
-    return np.asarray(sample) if is_array_space(space) else sample
-
-
 def arrays_in(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Every array in a nested value, whatever its space."""
     if isinstance(value, np.ndarray):
@@ -131,8 +122,8 @@ def digest(value: Any) -> tuple[Any, ...]:
         return tuple((str(key), digest(child)) for key, child in value.items())
     if isinstance(value, tuple | list):
         return tuple(digest(child) for child in value)
-    text = "" if _is_plain(value, "__repr__") else repr(value)  # the plain one shows an address
-    return (type(value).__name__, text)
+    # The plain repr shows an address.
+    return (type(value).__name__, "" if _is_plain(value, "__repr__") else text_of(value))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -160,12 +151,17 @@ def kind_of(value: Any) -> str:
     return "None" if value is None else f"{_article(type(value).__name__)} {type(value).__name__}"
 
 
+def text_of(value: Any) -> str:
+    """Its repr, whatever that does."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"{kind_of(value)} whose repr raises {type(error).__name__}"
+
+
 def show(value: Any) -> str:
     """A value in few words."""
-    try:
-        text = repr(value)
-    except Exception as error:
-        text = f"{kind_of(value)} whose repr raises {type(error).__name__}"
+    text = text_of(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -27,6 +27,7 @@ from stepmill.testing.belongings import Belongings
 from stepmill.testing.calls import Stopped
 from stepmill.testing.constructor_watch import ConstructorWatch
 from stepmill.testing.evidence import Episode, Evidence
+from stepmill.testing.keeper import Keeper
 from stepmill.testing.moments import Moment, Spaces
 from stepmill.testing.play import fixed_actions, new_actions, play
 from stepmill.testing.subject import Subject
@@ -45,7 +46,8 @@ _PATIENCE_SECONDS = 2.0
 def gather(subject: Subject, seed: int, episodes: int, steps: int, see: Callable[[Moment], None]) -> Evidence:
     """Plays through the list above. ``see`` is given every reset and step."""
     evidence = Evidence(subject, seed)
-    trial = _Trial(evidence, steps, see)
+    envs = Keeper(subject, evidence.calls)
+    trial = _Trial(evidence, envs, steps, see)
     try:
         trial.play_whole_episodes(episodes)
         trial.compare_dynamic_seeds()
@@ -53,53 +55,56 @@ def gather(subject: Subject, seed: int, episodes: int, steps: int, see: Callable
     except Stopped as stop:
         evidence.stopped = str(stop)
     finally:
-        trial.close_what_is_open()
+        envs.close_all()
     return evidence
 
 
 class _Trial:
-    def __init__(self, evidence: Evidence, steps: int, see: Callable[[Moment], None]) -> None:
+    def __init__(self, evidence: Evidence, envs: Keeper, steps: int, see: Callable[[Moment], None]) -> None:
         self._evidence = evidence
+        self._envs = envs
         self._subject = evidence.subject
         self._calls = evidence.calls
         self._seed = evidence.seed
         self._steps = steps
         self._see = see
         self._seen = Spaces(None, None, None, None)  # what results are judged by
-        self._open: list[Any] = []
 
     # ---- whole episodes ----------------------------------------------------------------------
 
     def play_whole_episodes(self, episodes: int) -> None:
         evidence = self._evidence
-        env = evidence.env = self._new("")
+        env = evidence.env = self._envs.new("")
         evidence.early = self._ask(env, "before reset")
-        evidence.text = self._try("repr", "repr(env)", repr, env)
-        self._sow(env, self._seed, dynamic=True)
+        evidence.text = self._envs.attempt("repr", "repr(env)", repr, env)
+        self._envs.seed(env, self._seed, dynamic=True)
         self._seen = self._spaces_of(env, evidence.early)
         evidence.action_space = self._seen.action
         actions = new_actions(self._seen.action, self._seed)
         for moment in play(self._calls, env, self._seen, actions, episodes, self._steps):
-            self._see(moment)
-            evidence.episodes = moment.episode + 1
-            evidence.steps += moment.call == "step"
+            self._look_at(moment)
             if moment.call == "reset" and moment.episode == 0:
                 evidence.late.append(("after reset", self._ask(env, "after reset")))
                 self._ask_optional(env)
         evidence.late.append(("after some episodes", self._ask(env, "after some episodes")))
-        self._leave(env)
+        self._envs.leave(env)
+
+    def _look_at(self, moment: Moment) -> None:
+        self._evidence.episodes += moment.call == "reset"
+        self._evidence.steps += moment.call == "step"
+        self._see(moment)
 
     def _ask_optional(self, env: Any) -> None:
         if hasattr(env, "random_action"):
-            self._evidence.random_action = self._try("random_action", "random_action()", env.random_action)
-        if hasattr(env, "info") and None not in self._seen:  # it tells of the spaces
-            self._try("info", "info()", env.info)
+            with contextlib.suppress(Stopped):
+                self._evidence.random_action = (self._calls("random_action", "random_action()", env.random_action),)
+        if hasattr(env, "info") and all(one is not None for one in self._seen):  # it tells of these
+            self._envs.attempt("info", "info()", env.info)
 
     def _ask(self, env: Any, when: str) -> Spaces:
         """What the env says of itself now; None for what it cannot say."""
         names = ("observation_space", "action_space", "reward_space", "num_agents")
-        said = (self._try(name, f"{name} {when}", getattr, env, name) for name in names)
-        return Spaces(*(copy.deepcopy(one) for one in said))
+        return Spaces(*(self._envs.attempt(name, f"{name} {when}", _copy_of, env, name) for name in names))
 
     def _spaces_of(self, env: Any, early: Spaces) -> Spaces:
         """The spaces to judge by; where they are not there before reset, those after it."""
@@ -116,34 +121,34 @@ class _Trial:
     def compare_dynamic_seeds(self) -> None:
         evidence, seed, other_seed = self._evidence, self._seed, self._seed + 1
         with ConstructorWatch() as watch:
-            env = self._new("a second env")
+            env = self._envs.new("a second env")
         before = Belongings.now()
         (evidence.run,) = self._play_short({f"seed {seed}, a second env": (env, seed)}, dynamic=True)
-        self._leave(env)
+        self._envs.leave(env)
         if self._subject.makes_many:
             evidence.constructor = watch
             evidence.left_open = _left_open(before)
 
-        env = self._new("a third env")
+        env = self._envs.new("a third env")
         (evidence.run_again,) = self._play_short({f"seed {seed} again": (env, seed)}, dynamic=True)
-        self._leave(env)
+        self._envs.leave(env)
 
-        other = self._new("an env of another seed")
+        other = self._envs.new("an env of another seed")
         runs = {f"seed {other_seed}": (other, other_seed)}
         if self._subject.makes_many:
-            env = self._new("an env in turns with another")
+            env = self._envs.new("an env in turns with another")
             runs[f"seed {seed}, in turns with another env"] = (env, seed)
         evidence.run_of_other_seed, *in_turns = self._play_short(runs, dynamic=True)
         evidence.run_in_turns = in_turns[0] if in_turns else None
         for one, _ in runs.values():
-            self._leave(one)
+            self._envs.leave(one)
 
     def compare_static_seeds(self) -> None:
         evidence, seed, other_seed = self._evidence, self._seed, self._seed + 1
-        env = self._new("an env of a static seed")
+        env = self._envs.new("an env of a static seed")
         (evidence.static_run,) = self._play_short({f"static seed {seed}": (env, seed)}, dynamic=False)
-        self._leave(env)
-        env = self._new("an env of another static seed")
+        self._envs.leave(env)
+        env = self._envs.new("an env of another static seed")
         runs = {f"static seed {other_seed}": (env, other_seed)}
         (evidence.static_run_of_other_seed,) = self._play_short(runs, dynamic=False)
         self._close_and_reset(env)
@@ -153,61 +158,32 @@ class _Trial:
         episodes, steps = _DYNAMIC_EPISODES if dynamic else _STATIC_EPISODES, min(self._steps, _SHORT_EPISODE)
         plays = []
         for run, (env, seed) in runs.items():
-            self._sow(env, seed, dynamic)
+            self._envs.seed(env, seed, dynamic)
             actions = fixed_actions(self._seen.action, self._seed)
             plays.append(play(self._calls, env, self._seen, actions, episodes, steps, run))
         traces: list[list[Episode]] = [[] for _ in runs]
         for moments in zip_longest(*plays):
             for trace, moment in zip(traces, moments, strict=True):
                 if moment is not None:
-                    self._see(moment)
+                    self._look_at(moment)
                     _note(trace, moment)
         return traces
 
-    # ---- an env ------------------------------------------------------------------------------
-
-    def _new(self, who: str) -> Any:
-        env = self._subject.env(self._calls, who)
-        self._open.append(env)
-        return env
-
-    def _sow(self, env: Any, seed: int, dynamic: bool) -> None:
-        if hasattr(env, "seed"):  # it may be left out where nothing is random
-            self._calls("seed", f"seed({seed}, dynamic_seed={dynamic})", env.seed, seed, dynamic_seed=dynamic)
-
-    def _leave(self, env: Any) -> None:
-        if self._subject.makes_many:  # else it is needed again
-            self._close(env)
-
-    def _close(self, env: Any) -> None:
-        self._open = [one for one in self._open if one is not env]
-        self._calls("close", "close()", env.close)
-
-    def close_what_is_open(self) -> None:
-        """After a trial that broke off: nobody else can close these."""
-        for env in self._open:
-            with contextlib.suppress(Exception):
-                env.close()
+    # ---- the end -----------------------------------------------------------------------------
 
     def _close_and_reset(self, env: Any) -> None:
-        self._close(env)
-        self._try("second close", "close() of a closed env", env.close)
+        self._envs.close(env)
+        self._envs.attempt("second close", "close() of a closed env", env.close)
         self._evidence.was_closed_twice = True
         if self._subject.is_adapted:
             return  # nobody told the adapter how to build it again
-        self._try("reset after close", "reset() of a closed env", self._begin_again, env)
+        self._envs.attempt("reset after close", "reset() of a closed env", self._begin_again, env)
         self._evidence.was_reset_after_close = True
-        self._try("close", "close() after that reset", env.close)
+        self._envs.attempt("close", "close() after that reset", env.close)
 
     def _begin_again(self, env: Any) -> None:
         env.reset()
         env.step(new_actions(self._seen.action, self._seed)(1))
-
-    def _try(self, call: str, where: str, function: Callable[..., Any], *args: Any) -> Any:
-        """A call that the rest does not depend on; None where it raises."""
-        with contextlib.suppress(Stopped):
-            return self._calls(call, where, function, *args)
-        return None
 
 
 def _left_open(before: Belongings) -> list[str]:
@@ -215,6 +191,11 @@ def _left_open(before: Belongings) -> list[str]:
         return []
     gc.collect()  # what only waits for that is not left open
     return Belongings.now().since(before, _PATIENCE_SECONDS)
+
+
+def _copy_of(env: Any, name: str) -> Any:
+    """As it is now: the env may change it."""
+    return copy.deepcopy(getattr(env, name))
 
 
 def _has_spaces(seen: Spaces) -> bool:

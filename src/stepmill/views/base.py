@@ -119,7 +119,7 @@ class PoolView:
         self._core.check_usable()
         options = self._check_options(options)
         mask = None
-        if options and "reset_mask" in options:
+        if isinstance(options, dict) and "reset_mask" in options:
             if env_id is not None:
                 raise ResetOptionError("reset: expected env_id or options['reset_mask'], got both")
             mask = self._check_mask(options.pop("reset_mask"))
@@ -128,11 +128,13 @@ class PoolView:
             seeds = check_seeds(seed, self._ids(env_id), allow_none=True)
         return self._core.reset(env_id, seeds, options or None, mask)
 
-    def _check_options(self, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def _check_options(self, options: Any) -> Any:
+        if isinstance(options, list | tuple):  # one an env
+            return [self._check_options(one) for one in options]
         if options is None:
             return None
         if not isinstance(options, Mapping):
-            raise ResetOptionError(f"options: expected a dict, got {options!r}")
+            raise ResetOptionError(f"options: expected a dict, or a list of dicts, one an env, got {options!r}")
         return dict(options)  # the caller's stays as it was
 
     def _check_mask(self, mask: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import os
 import pickle
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +47,12 @@ class ProcessPool(PythonPool):
 
     backend = "process"
 
-    def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
+    def __init__(
+        self,
+        source: PythonSource | NativeSource,
+        settings: Settings,
+        finisher: type[RowFinisher] = RowFinisher,
+    ) -> None:
         self.is_native = isinstance(source, NativeSource)
         self._source = source
         count, envs = settings.num_workers, settings.num_envs
@@ -72,7 +77,7 @@ class ProcessPool(PythonPool):
                 on_rows=functools.partial(_finish, weakref.ref(self)),
             )
             super().__init__(core, observation, action, settings)
-            self._finisher = RowFinisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
+            self._finisher = finisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
             self._attachment = {
                 **{key: arguments[key] for key in ("env_class", "observation_tree", "action_tree")},
                 "spec": _without_bounds(arguments["spec"]),
@@ -220,6 +225,16 @@ class ProcessPool(PythonPool):
         _raise_first(self._answers(env_ids, questions))
 
     @guarded
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` of each, where the env runs."""
+        return self._ask("apply", env_ids, "", (function,))
+
+    @guarded
+    def renew(self, env_ids: Sequence[int]) -> None:
+        """Builds envs that are not in flight anew. The next action of each is a reset."""
+        self._ask("renew", env_ids)
+
+    @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = self._answers(env_ids, [dumps(("render", "", (), {}))] * len(env_ids))
         for env_id, frame in zip(env_ids, frames, strict=True):
@@ -315,8 +330,10 @@ class ProcessPool(PythonPool):
 
     def __del__(self) -> None:
         """Ends with its last user: the view, or one of its methods that somebody kept."""
-        with contextlib.suppress(Exception):  # nobody is there to hear of it; or it was never built
+        try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
             self.close()
+        except Exception:  # nobody is there to hear of it; or it was never built
+            pass
 
 
 class _Failed:

@@ -15,13 +15,13 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, ObservationError, summary
+from stepmill.errors import ConfigError, ObservationError, UnsupportedError, summary
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import snapshot
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.source import NativeSource, PythonSource, close_quietly
 from stepmill.spaces import object_leaves
 
 __all__ = ["serve"]
@@ -41,7 +41,13 @@ def serve(
     arena, outbox = fds
 
     def answer(env_id: int, question: bytes) -> bytes:
-        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
+        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question, renew)
+
+    def renew(env_id: int) -> None:
+        assert isinstance(source, PythonSource)
+        close_quietly(envs[env_id - first_env])
+        envs[env_id - first_env] = source.build(env_id, worker_id)
+        worker.replace(env_id, envs[env_id - first_env])
 
     common = {
         "answer": answer,
@@ -158,12 +164,16 @@ def _travelling(env_id: int, info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
+def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes, renew: Callable[[int], None]) -> bytes:
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
         if kind == "move":
+            if not getattr(env, "may_move", True):
+                raise UnsupportedError("the env is bound to this process: it writes videos")
             value = cloudpickle.dumps((env, worker.last_observation(env_id)))
+        elif kind == "renew":
+            value = renew(env_id)  # type: ignore[func-returns-value]
         else:
             value = _do(env, kind, name, args, kwargs)
     except BaseException as error:
@@ -185,6 +195,8 @@ def _do(env: Any, kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str,
         return call_env(env, name, args, kwargs)
     if kind == "get":
         return get_attribute(env, name)
+    if kind == "apply":
+        return args[0](env)
     if kind == "set":
         set_attribute(env, name, *args)
         return None

@@ -9,7 +9,7 @@ import numpy as np
 from stepmill.testing.finding import Problem
 from stepmill.testing.moments import Loan, Moment
 from stepmill.testing.rule import moment_rule
-from stepmill.testing.trees import arrays_in, show
+from stepmill.testing.trees import arrays_in, show, text_of
 
 __all__ = ["action_unchanged", "episode_return", "episode_return_alias", "no_nan", "own_memory"]
 
@@ -34,7 +34,7 @@ def episode_return_alias(moment: Moment) -> Iterator[Problem]:
     expected = moment.info["eval_episode_return"]
     if "final_eval_reward" not in moment.info:
         yield Problem("info['final_eval_reward']", show(expected), "none")
-    elif repr(moment.info["final_eval_reward"]) != repr(expected):  # NaN is the same as NaN
+    elif text_of(moment.info["final_eval_reward"]) != text_of(expected):  # NaN is the same as NaN
         yield Problem("info['final_eval_reward']", show(expected), show(moment.info["final_eval_reward"]))
 
 

@@ -81,8 +81,10 @@ def independent_envs(evidence: Evidence) -> Iterator[Problem]:
 def global_generators(evidence: Evidence) -> Iterator[Problem]:
     """No call draws from the generators of the modules ``random`` and ``np.random``, nor seeds them."""
     evidence.seen(evidence.env)
+    same_method = {"second close": "close", "reset after close": "reset"}
     for touched in evidence.calls.touched:
-        yield Problem(f"{touched.generator} in {touched.call}()", "it left alone", f"it used by {touched.where}")
+        method = same_method.get(touched.call, touched.call)
+        yield Problem(f"{touched.generator} in {method}()", "it left alone", f"it used by {touched.where}")
 
 
 # ---- comparing -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def num_agents(evidence: Evidence) -> Iterator[Problem]:
     """At least 1; of many agents observation and action have a row an agent."""
     early = evidence.seen(evidence.early)
     count = early.num_agents
-    if count is None:
+    if evidence.raised_in("num_agents"):
         raise Unchecked("the env does not say it before reset")
     if type(count) is not int or count < 1:
         yield Problem("num_agents", "an int >= 1", show(count))
@@ -95,8 +95,8 @@ def random_action(evidence: Evidence) -> Iterator[Problem]:
     """``random_action()`` gives an action of the action space, made of arrays."""
     space = evidence.seen(evidence.action_space)
     if evidence.random_action is None and evidence.stopped is None:
-        raise Unchecked("the env has no random_action() that returns an action")
-    action = evidence.seen(evidence.random_action)
+        raise Unchecked("the env has no random_action() that returns")
+    (action,) = evidence.seen(evidence.random_action)
     found = False
     for misfit in misfits(space, action, "random_action()"):
         found = True

@@ -26,7 +26,8 @@ __all__ = ["CourierEnv"]
 class CourierEnv(BaseEnv):
     """A drone that delivers packages in a town, and has to recharge in time.
 
-    The keys of its cfg are those of ``CourierConfig``. An episode ends when all is delivered, when the battery is empty
+    The keys of its cfg are those of ``CourierConfig``, and ``replay_path``, a folder for videos. An episode
+    ends when all is delivered, when the battery is empty
     away from a charger, or, cut off, when the shift is over. Its ``info`` then has ``deliveries``, ``success`` and
     ``crashed`` beside ``eval_episode_return``, the score. Every town can be served.
     """
@@ -36,6 +37,8 @@ class CourierEnv(BaseEnv):
     def __init__(self, cfg: Any = None) -> None:
         super().__init__(cfg)
         self._config = CourierConfig.of(cfg)
+        if self._cfg and self._cfg.get("replay_path") is not None:
+            self.enable_save_replay(self._cfg["replay_path"])
         self.observation_space = spaces.Dict({"features": _box(FeaturesObs().info), "map": _box(MapObs().info)})
         self.action_space = spaces.Discrete(CourierAction().info.value["max"])
         self.reward_space = _box(CourierReward().info)

@@ -1,0 +1,20 @@
+"""Env managers: the view of a pool that a training framework has."""
+
+from stepmill.managers.base import (
+    AsyncSubprocessEnvManager,
+    BaseEnvManager,
+    SubprocessEnvManager,
+    SyncSubprocessEnvManager,
+)
+from stepmill.managers.create import create_env_manager, get_vec_env_setting
+from stepmill.managers.states import EnvState
+
+__all__ = [
+    "AsyncSubprocessEnvManager",
+    "BaseEnvManager",
+    "EnvState",
+    "SubprocessEnvManager",
+    "SyncSubprocessEnvManager",
+    "create_env_manager",
+    "get_vec_env_setting",
+]

@@ -1,0 +1,136 @@
+"""What a manager is made of, from either form of its constructor."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepmill.arguments import one_of, real_number, seconds, true_or_false, whole_number
+from stepmill.errors import ConfigError, UnknownConfigError, UnsupportedError
+
+__all__ = ["DEFAULTS", "SUBPROCESS_DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
+
+DEFAULTS: dict[str, Any] = {
+    "episode_num": math.inf,
+    "max_retry": 1,
+    "retry_type": "reset",
+    "retry_waiting_time": 0.1,
+    "auto_reset": True,
+    "step_timeout": None,
+    "reset_timeout": None,
+    "output": "numpy",
+}
+SUBPROCESS_DEFAULTS: dict[str, Any] = {
+    **DEFAULTS,
+    "shared_memory": True,
+    "copy_on_get": False,
+    "context": "fork",
+    "wait_num": math.inf,
+    "step_wait_timeout": None,
+    "connect_timeout": 60,
+    "reset_inplace": False,
+    "num_workers": None,
+}
+# Of both forms of configuration: what others read, and what is found elsewhere.
+_NOT_OURS = frozenset({"type", "import_names", "cfg_type", "env_fn", "env_cfg", "env_num"})
+
+
+@dataclass(frozen=True)
+class EnvRecipe:
+    """Makes one env. A copy of the cfg goes to it: the caller's stays as it was."""
+
+    env_fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+    def __call__(self) -> Any:
+        return self.env_fn(*copy.deepcopy(self.args))
+
+
+@dataclass(frozen=True)
+class ManagerSettings:
+    """How a manager runs its envs; see ``default_config``."""
+
+    episode_num: float
+    max_retry: int
+    retry_type: str
+    retry_waiting_time: float
+    auto_reset: bool
+    step_timeout: float | None
+    reset_timeout: float | None
+    start_timeout: float
+    output: str
+    shared_memory: bool
+    copies: bool
+    wait_num: float
+    wait_timeout: float | None
+    num_workers: int | None
+
+
+def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
+    """From ``(env_fn, env_cfg, env_num)``, or from a list of functions that each make an env."""
+    if callable(env_fn):
+        if env_cfg is None or isinstance(env_cfg, str | Mapping):
+            raise ConfigError(f"env_cfg: expected a list of configurations, one an env, got {env_cfg!r}")
+        cfgs = list(env_cfg)
+        count = len(cfgs) if env_num is None else whole_number("env_num", env_num, 1)
+        if len(cfgs) != count or not cfgs:
+            raise ConfigError(f"env_cfg: expected env_num={count} configurations, one an env, got {len(cfgs)}")
+        return [EnvRecipe(env_fn, (copy.deepcopy(cfg),)) for cfg in cfgs]
+    if not isinstance(env_fn, Sequence) or not env_fn or not all(callable(one) for one in env_fn):
+        raise ConfigError(f"env_fn: expected a function, or a list of functions that make an env each, got {env_fn!r}")
+    if env_cfg is not None:
+        raise ConfigError("env_cfg: it goes with one env_fn; functions of a list have theirs inside")
+    if env_num is not None and env_num != len(env_fn):
+        raise ConfigError(f"env_num: expected {len(env_fn)}, one a function of env_fn, got {env_num!r}")
+    return [EnvRecipe(one) for one in env_fn]
+
+
+def read_settings(name: str, defaults: Mapping[str, Any], cfg: Any, given: Mapping[str, Any]) -> ManagerSettings:
+    """Checks a configuration. ``given``: what the constructor was told beside it."""
+    if cfg is not None and not isinstance(cfg, Mapping):
+        raise ConfigError(f"{name}: cfg: expected a dict, got {cfg!r}")
+    own = {key: value for key, value in (cfg or {}).items() if key not in _NOT_OURS}
+    for key in own:
+        if key not in defaults:
+            raise UnknownConfigError(f"{name} has no config key {key!r}. Known keys: {', '.join(defaults)}")
+    one = {**SUBPROCESS_DEFAULTS, **defaults, **own, **given}
+    for key in ("step_timeout", "reset_timeout"):
+        if one[key] is not None and defaults is DEFAULTS:
+            raise UnsupportedError(
+                f"{name}: {key}: an env in this process cannot be interrupted: use SubprocessEnvManager"
+            )
+    one_of(f"{name}: retry_type", one["retry_type"], ("reset", "renew"))
+    one_of(f"{name}: output", one["output"], ("numpy", "torch"))
+    one_of(f"{name}: context", one["context"], ("fork", "spawn", "forkserver"))  # ours needs none of them
+    return ManagerSettings(
+        episode_num=_count(f"{name}: episode_num", one["episode_num"]),
+        max_retry=whole_number(f"{name}: max_retry", one["max_retry"], 0),
+        retry_type=one["retry_type"],
+        retry_waiting_time=real_number(f"{name}: retry_waiting_time", one["retry_waiting_time"], 0.0),
+        auto_reset=true_or_false(f"{name}: auto_reset", one["auto_reset"]),
+        step_timeout=_seconds(f"{name}: step_timeout", one["step_timeout"]),
+        reset_timeout=_seconds(f"{name}: reset_timeout", one["reset_timeout"]),
+        start_timeout=seconds(f"{name}: connect_timeout", one["connect_timeout"]),
+        output=one["output"],
+        shared_memory=true_or_false(f"{name}: shared_memory", one["shared_memory"]),
+        copies=true_or_false(f"{name}: copy_on_get", one["copy_on_get"]),
+        wait_num=_count(f"{name}: wait_num", one["wait_num"]),
+        wait_timeout=None
+        if one["step_wait_timeout"] is None
+        else real_number(f"{name}: step_wait_timeout", one["step_wait_timeout"], 0.0),
+        num_workers=one["num_workers"],
+    )
+
+
+def _count(name: str, value: Any) -> float:
+    """A whole number, or "inf" for no end."""
+    if value in ("inf", math.inf):
+        return math.inf
+    return whole_number(name, value, 1)
+
+
+def _seconds(name: str, value: Any) -> float | None:
+    return None if value is None else seconds(name, value)
