@@ -1,35 +1,48 @@
-"""Envs for the tests of the managers: they walk, and fail, stop or wait where a test wants them to."""
+"""Envs for the tests of the managers, and how the tests make and play these."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from contract_envs import Walk
 from gymnasium import spaces
-from process_envs import MISHAPS, tell_gate
+from probes import in_thread
+from process_envs import MISHAPS, tell_gate, wait_at_gate
 
-from stepmill.envs import BaseEnvTimestep
-from stepmill.managers import BaseEnvManager
+from stepmill.envs import BaseEnv, BaseEnvTimestep
+from stepmill.managers import BaseEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
+
+KINDS: dict[str, type[BaseEnvManager]] = {
+    "serial": BaseEnvManager,
+    "sync": SyncSubprocessEnvManager,
+    "async": SubprocessEnvManager,
+}
+
+
+# ---- envs ----------------------------------------------------------------------------------------
 
 
 class Trial(Walk):
-    """A walk with mishaps.
+    """A walk with mishaps, whose info has the action that it was given.
 
     cfg, beside that of ``Walk``: ``mishaps``, from the name of a method to a mishap and the calls that suffer it, which
-    count from 1 in each env; ``lives``: the envs of this id that suffer, by default all that are built in turn; a
-    ``folder``, for gates and for what is to be counted beyond the life of a worker; ``id``, for the constructor, since
-    envs are told theirs later.
+    count from 1 in each env; ``lives``: which of the envs that are built of one id, one after another, suffer them; a
+    ``folder``, for gates, and to count what happens beyond the life of an env; ``id``, for the constructor, since envs
+    are told theirs later.
     """
 
     def __init__(self, cfg: Any = None) -> None:
         super().__init__(cfg)
         self.env_id = self._cfg.get("id", 0)
         self.folder = str(self._cfg.get("folder", ""))
-        self.life = self._count("lives")
+        self.life = self._count("built")
         self._calls: collections.Counter[str] = collections.Counter()
         self._suffer("constructor")
 
@@ -38,12 +51,18 @@ class Trial(Walk):
         super().seed(seed, dynamic_seed)
 
     def reset(self, **kwargs: Any) -> np.ndarray:
+        self._count("tried")
         self._suffer("reset")
-        return super().reset(**kwargs)
+        observation = super().reset(**kwargs)
+        self._count("reset")
+        return observation
 
     def step(self, action: np.ndarray) -> BaseEnvTimestep:
         self._suffer("step")
-        return super().step(action)
+        timestep = super().step(action)
+        timestep.info["action"] = int(action)
+        self._count("step")
+        return timestep
 
     def close(self) -> None:
         self._suffer("close")
@@ -60,20 +79,176 @@ class Trial(Walk):
         """Where it runs."""
         return os.getpid()
 
-    def _count(self, name: str) -> int:
-        """How often this happened to envs of this id, with this time."""
+    def _count(self, what: str) -> int:
+        """How often this has happened to envs of this id."""
         if not self.folder:
             return 1
-        path = Path(self.folder, f"{name}-{self.env_id}")
-        with path.open("ab") as file:
+        with Path(self.folder, f"{what}-{self.env_id}").open("ab") as file:
             file.write(b"x")
-        return path.stat().st_size
+            return file.tell()
 
     def _suffer(self, where: str) -> None:
         mishap, at = self._cfg.get("mishaps", {}).get(where, ("", ()))
-        if not mishap or self.life not in self._cfg.get("lives", range(1, 100)):
+        if not mishap or self.life not in self._cfg.get("lives", range(100)):
             return
         self._calls[where] += 1
         if self._calls[where] in at:
             tell_gate(self.folder, self.env_id)
             MISHAPS[mishap](self)  # type: ignore[arg-type]
+
+
+def count(folder: Path, what: str, env_id: int) -> int:
+    """How often something has happened to the ``Trial`` envs of an id: "built", "tried", "reset", "step", "closed"."""
+    path = folder / f"{what}-{env_id}"
+    return path.stat().st_size if path.exists() else 0
+
+
+class Shapeless(BaseEnv):
+    """Its observations are of no space: text, sets, whatever; cut off after 2 steps."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self) -> Any:
+        self.elapsed = 0
+        return "begin"
+
+    def step(self, action: np.ndarray) -> BaseEnvTimestep:
+        self.elapsed += 1
+        seen = {"set": {self.elapsed, "x"}, "list": [None, np.arange(self.elapsed)], "point": complex(1, int(action))}
+        return BaseEnvTimestep(seen, np.ones(1, np.float32), self.elapsed == 2, {"eval_episode_return": 2.0})
+
+    def close(self) -> None:
+        pass
+
+
+# What an action of ``Puppet`` does. Those from GATED on wait at the gate first.
+ON, END, ODD, FAIL, DIE, GATED = 0, 1, 2, 3, 4, 5
+
+
+class Puppet(BaseEnv):
+    """Does what its action says. The observation is (env id, the seed modulo 1000 or -1, step).
+
+    cfg: ``folder``, of the gate. Arguments of ``reset``: ``name``, of this order; ``fail``: which of the resets that
+    have this order fail, from 1; ``slow``: which of them wait at the gate.
+    """
+
+    observation_space = spaces.Box(-1, 1000, (3,), np.float32)
+    action_space = spaces.Discrete(2 * GATED)
+
+    def __init__(self, cfg: Any = None) -> None:
+        super().__init__(cfg)
+        self._resets: collections.Counter[int] = collections.Counter()
+
+    def reset(self, name: int = -1, fail: Sequence[int] = (), slow: Sequence[int] = ()) -> np.ndarray:
+        self._resets[name] += 1
+        if self._resets[name] in slow:
+            wait_at_gate(self._cfg["folder"], self.env_id)
+        if self._resets[name] in fail:
+            raise RuntimeError("no strings")
+        seed = self._next_seed()
+        self._seen = -1 if seed is None else seed % 1000
+        self.elapsed = 0
+        return self._observation()
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.env_id, self._seen, self.elapsed], np.float32)
+
+    def step(self, action: np.ndarray) -> BaseEnvTimestep:
+        gated, what = divmod(int(action), GATED)
+        if gated:
+            wait_at_gate(self._cfg["folder"], self.env_id)
+        if what == FAIL:
+            raise RuntimeError("a string broke")
+        if what == DIE:
+            os._exit(7)
+        self.elapsed += 1
+        info: dict[str, Any] = {"abnormal": True} if what == ODD else {}
+        if what == END:
+            info["eval_episode_return"] = float(self.elapsed)
+        return BaseEnvTimestep(self._observation(), np.full(1, action, np.float32), what == END, info)
+
+    def close(self) -> None:
+        pass
+
+
+# ---- managers ------------------------------------------------------------------------------------
+
+
+def make(kind: str, cfgs: int | Sequence[dict[str, Any]], env_fn: Any = Trial, **settings: Any) -> BaseEnvManager:
+    """A manager in which every env has a process of its own, where there are processes."""
+    given = [{} for _ in range(cfgs)] if isinstance(cfgs, int) else cfgs
+    whole = [{"id": env_id, **cfg} for env_id, cfg in enumerate(given)]
+    if kind != "serial":
+        settings.setdefault("num_workers", len(whole))
+    return KINDS[kind](env_fn, whole, len(whole), **{"retry_waiting_time": 0, **settings})
+
+
+@contextlib.contextmanager
+def launched(
+    kind: str, cfgs: int | Sequence[dict[str, Any]], env_fn: Any = Trial, **settings: Any
+) -> Iterator[BaseEnvManager]:
+    with make(kind, cfgs, env_fn, **settings) as manager:
+        manager.launch()
+        yield manager
+
+
+def suffering(where: str, mishap: str, at: Sequence[int] = (1,), **cfg: Any) -> dict[str, Any]:
+    """The cfg of a ``Trial`` that suffers in one place."""
+    return {"mishaps": {where: (mishap, at)}, **cfg}
+
+
+def doing(function: Callable[[], Any]) -> Callable[[], None]:
+    """Does something beside the test; call what it returns to join."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = in_thread(run)
+
+    def join() -> None:
+        thread.join()
+        if raised:
+            raise raised[0]
+
+    return join
+
+
+@dataclass
+class Episode:
+    """What a ``Trial`` showed and gave from a reset to its end."""
+
+    observations: list[list[float]]
+    rewards: list[float] = field(default_factory=list)
+    eval_return: float | None = None
+
+
+def action_of(observation: np.ndarray) -> int:
+    """What is done in a ``Trial``, by what it shows: it does not matter when the other envs are stepped."""
+    return (int(observation[0]) + int(observation[2])) % 3 - 1
+
+
+def play(manager: BaseEnvManager, enough: Callable[[dict[int, list[Episode]]], bool] | None = None) -> Any:
+    """Plays until all envs are done, or it is enough: the episodes that ended, by env id."""
+    under_way: dict[int, Episode] = {}
+    ended: dict[int, list[Episode]] = {env_id: [] for env_id in range(manager.env_num)}
+    while not (manager.done if enough is None else enough(ended)):
+        ready = manager.ready_obs
+        for env_id, observation in ready.items():
+            assert observation[0] == env_id
+            if observation[2] == 0:
+                under_way[env_id] = Episode([observation.tolist()])
+            assert observation.tolist() == under_way[env_id].observations[-1]
+        for env_id, timestep in manager.step({one: action_of(seen) for one, seen in ready.items()}).items():
+            episode = under_way[env_id]
+            assert timestep.info["action"] == action_of(np.array(episode.observations[-1]))
+            episode.observations.append(timestep.obs.tolist())
+            episode.rewards.append(timestep.reward.item())
+            if timestep.done:
+                episode.eval_return = timestep.info["eval_episode_return"]
+                ended[env_id].append(episode)
+    return ended

@@ -416,6 +416,15 @@ def test_a_dm_env_runs_in_a_pool_and_keeps_its_discount(backend: str) -> None:
         assert (last.step_type == 2).all()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_discount_of_an_end_is_the_envs_own_under_same_step(backend: str) -> None:
+    with stepmill.make_dm(DmWalk, num_envs=2, backend=backend, discount=0.5, autoreset="same_step") as pool:
+        pool.reset()
+        for _ in range(3):
+            last = pool.step([1, 2])
+        assert last.discount.tolist() == [0.5, 0.5]
+
+
 def test_reset_options_are_not_for_dm_envs() -> None:
     with pytest.raises(UsageError, match="takes no options"):
         as_gymnasium(DmWalk()).reset(options={"a": 1})
@@ -875,6 +884,7 @@ class Foreign:
         return np.zeros(1, np.float32)
 
     def step(self, action: Any) -> Any:
+        self.taken = action.shape
         return stepmill.envs.BaseEnvTimestep(np.ones(1, np.float32), np.ones(1, np.float32), False, {})
 
     def close(self) -> None:
@@ -895,6 +905,7 @@ def test_envs_with_the_interface_of_a_base_env_run_in_pools(kind: Any) -> None:
         pool.reset()
         assert pool.step([0, 1])[1].tolist() == [1, 1]
         assert pool.get_attr("given") == ((5,), (6,))
+        assert pool.get_attr("taken") == ((1,), (1,))
 
 
 # ---- what outlives a rebuilt worker --------------------------------------------------------------
@@ -913,3 +924,36 @@ def test_an_env_that_writes_videos_is_not_moved() -> None:
     assert env.may_move
     env.base_env._replay_path = "somewhere"
     assert not env.may_move
+
+
+class Announced(Walk):
+    """Says by a class attribute how it is seeded."""
+
+    dynamic_seed = False
+
+
+def test_what_is_set_is_what_is_read() -> None:
+    with stepmill.make(Announced, num_envs=2, backend="inline", cfg={"length": 1}) as pool:
+        assert pool.get_attr("dynamic_seed") == (False, False)
+        pool.set_attr("dynamic_seed", True)
+        assert pool.get_attr("dynamic_seed") == (True, True)
+        first, _ = pool.reset()
+        pool.step([0, 0])
+        assert not np.array_equal(first, pool.step([0, 0])[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_abnormal_end_is_flagged_under_same_step(backend: str) -> None:
+    cfgs = [{"cfg": {"length": 1, "abnormal_at": 1}}, {"cfg": {"length": 1}}]
+    with stepmill.make(Walk, num_envs=2, backend=backend, autoreset="same_step", env_config=cfgs) as pool:
+        pool.reset()
+        assert pool.step([0, 0])[4]["abnormal"].tolist() == [True, False]
+
+
+def test_the_parts_of_the_package_are_found_by_their_names() -> None:
+    assert stepmill.envs.BaseEnv is BaseEnv
+    assert stepmill.wrappers.TimeLimit.__name__ == "TimeLimit"
+    assert stepmill.testing.check_env is not None
+    assert {"envs", "wrappers", "testing", "managers"} <= set(dir(stepmill))
+    with pytest.raises(AttributeError, match="no attribute 'envz'"):
+        _ = stepmill.envz

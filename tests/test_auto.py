@@ -11,8 +11,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 
 import stepmill
+from stepmill.envs import DingEnvWrapper
 from stepmill.pool import auto
 
 MODES = ("next_step", "same_step", "disabled")
@@ -212,3 +214,32 @@ def test_calls_reach_the_envs_before_and_after_a_move(verdict: Any, view: str) -
             for _ in range(6):
                 pool.step([0, 1])
             assert pool.stats()["steps"] > 0
+
+
+class Rebuilt(gymnasium.Env, EzPickle):
+    """Counts its steps from 0; a copy begins as a new one does, at -1000."""
+
+    observation_space = spaces.Box(-2000, 2000, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        EzPickle.__init__(self)
+        self.count = -1000
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.count = 0
+        return np.array([0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return np.array([self.count], np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("make_env", [Rebuilt, lambda: DingEnvWrapper(Rebuilt)], ids=["plain", "inside a BaseEnv"])
+def test_an_env_whose_copies_begin_anew_stays_where_it_is(verdict: Any, make_env: Any) -> None:
+    verdict("inline")
+    with stepmill.make(make_env, num_envs=2) as pool:
+        pool.reset()
+        for turn in range(1, 12):
+            assert pool.step([0, 0])[0][:, 0].tolist() == [turn, turn]
+        assert pool.backend == "process"

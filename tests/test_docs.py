@@ -1,4 +1,5 @@
 """Every Python block in the README and the docs runs, in the order of its file, in one namespace.
+A plain block right below one is what it prints.
 
 The C++ env of the how-to compiles, and links between the documents lead somewhere.
 """
@@ -13,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
@@ -21,24 +22,28 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def blocks(path: Path) -> list[tuple[int, str]]:
-    """Line number and text of each Python block."""
+def blocks(path: Path) -> list[tuple[int, str, str | None]]:
+    """Line number and text of each Python block, and what it prints, where the document shows that."""
     text = path.read_text(encoding="utf-8")
-    return [(text.count("\n", 0, match.start(1)), match[1]) for match in BLOCK.finditer(text)]
+    return [(text.count("\n", 0, match.start(1)), match[1], match[2]) for match in BLOCK.finditer(text)]
 
 
 def test_there_are_documents():
     assert {"README.md", "docs/interface.md"} <= {name(path) for path in DOCUMENTS}
     assert sum(len(blocks(path)) for path in DOCUMENTS) > 15
+    assert sum(shown is not None for path in DOCUMENTS for _, _, shown in blocks(path)) >= 2
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=name)
-def test_examples_run(path, tmp_path, monkeypatch):
+def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__example__"}
-    for line, source in blocks(path):
+    for line, source, shown in blocks(path):
         # Blank lines in front, so that a traceback names the line of the document.
         exec(compile("\n" * line + source, str(path), "exec"), namespace)
+        printed = capsys.readouterr().out
+        if shown is not None:
+            assert printed == shown, f"{name(path)}, line {line}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)

@@ -217,7 +217,7 @@ NB_MODULE(_native, m) {
       .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
       .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
-      .def("recv_some", &PoolObject::recv_some, "at_least"_a, "timeout"_a.none())
+      .def("recv_some", &PoolObject::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none())
       .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
@@ -234,6 +234,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
       .def_prop_ro("last_ids", &PoolObject::last_ids)
       .def("replace", &PoolObject::replace, "env"_a, "by"_a)
+      .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)
       .def("export_states", &PoolObject::export_states)
       .def("import_states", &PoolObject::import_states, "states"_a, "observations"_a)
       .def_prop_ro("arena", &PoolObject::arena_descriptor)

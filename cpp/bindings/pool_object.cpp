@@ -146,26 +146,31 @@ nb::object PoolObject::recv(nb::handle timeout) {
   return finish(false);
 }
 
-nb::object PoolObject::recv_some(int at_least, nb::handle timeout) {
+nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
   if (pending_) return complete();
   if (pool_->in_flight_count() == 0) return nb::none();
   if (!pool_->gathering()) {
-    // First for everything, as long as there is time; then for what is enough.
-    const bool all = seconds && wait_until(Clock::now() + nanoseconds(static_cast<std::int64_t>(*seconds * 1e9)));
-    if (!all) {
-      struct Content {
-        Pool& pool;
-        ~Content() { pool.be_content_with(0); }
-      } const content{*pool_};
-      pool_->be_content_with(std::max(at_least, 1));
-      if (!wait_until(at_least > 0 ? std::nullopt : std::optional(Clock::time_point::min()))) return nb::none();
-    }
+    std::optional<Clock::time_point> end;
+    if (seconds) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*seconds * 1e9));
+    if (!wait_for_rows(enough, end) && !(at_least > 0 && wait_for_rows(at_least, std::nullopt)) &&
+        !wait_for_rows(1, Clock::time_point::min()))
+      return nb::none();
     if (!pool_->ready()) pool_->seal_early();
   }
   wait(std::nullopt);
   return finish(false);
+}
+
+// Whether so many rows of the batch that is awaited were ready in time.
+bool PoolObject::wait_for_rows(int rows, std::optional<Clock::time_point> end) {
+  struct Content {
+    Pool& pool;
+    ~Content() { pool.be_content_with(0); }
+  } const content{*pool_};
+  pool_->be_content_with(std::max(rows, 1));
+  return wait_until(end);
 }
 
 nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle objects) {
@@ -435,8 +440,9 @@ nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle opt
 
 void PoolObject::replace(int env, nb::object by) {
   python_->env(env).replace(std::move(by));
-  pool_->table().state(env).phase = SM_FRESH;
 }
+
+void PoolObject::fail_next(int env, nb::object error) { python_->env(env).set_failure(std::move(error)); }
 
 // Waits for everything in flight and drops it: what a reset of all envs makes void.
 void PoolObject::drain() {

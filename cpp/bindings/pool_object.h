@@ -42,9 +42,9 @@ class PoolObject {
   // `objects`: by env id, what no array holds of its action: a list (a pickled one, for worker processes).
   void send(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   nanobind::object recv(nanobind::handle timeout);
-  // What is ready: everything in flight, or at least so many rows once the time has passed (None: as soon as they are
-  // there). None where nothing is, and `at_least` is 0. For pools whose results come as they are ready.
-  nanobind::object recv_some(int at_least, nanobind::handle timeout);
+  // What is ready, as soon as these are `enough` rows, or once the time has passed (None: never) at least so many.
+  // None where nothing is, and `at_least` is 0. For pools whose results come as they are ready.
+  nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   // Queues a reset of the envs named, of all where none are. `options` are native ones by name, or for
   // Python envs one object (a pickled one, for worker processes); or a list of these, one an env.
@@ -75,9 +75,10 @@ class PoolObject {
   // Of the last batch: whom an async send without ids means.
   nanobind::list last_ids() const;
 
-  // Puts another env in the place of one that is not in flight: its next action is a reset. For Python envs of this
-  // process.
+  // For Python envs of this process, not in flight. Puts another env in the place of one that is about to be reset; or
+  // has the reset fail.
   void replace(int env, nanobind::object by);
+  void fail_next(int env, nanobind::object error);
 
   // Where every env stands in its episodes, for another pool of the same envs to go on from. Nothing may
   // be in flight.
@@ -129,6 +130,7 @@ class PoolObject {
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
+  bool wait_for_rows(int rows, std::optional<Clock::time_point> end);
   void attend();
   std::size_t state_bytes() const;
   void wait_for(std::int32_t env);

@@ -42,7 +42,7 @@ void WorkerObject::act(std::int32_t env) {
   if (python_) {
     if (worker_.is_reset(env)) python_->env(env).set_options(nb::none());  // those of a failed reset are void
     if (const auto mail = worker_.mail(env); !mail.empty()) {
-      nb::object parts = read_mail_(to_bytes(mail));  // (options, objects, what went wrong)
+      nb::object parts = read_mail_(env, to_bytes(mail));  // (options, objects, what went wrong)
       if (nb::object options = parts[0]; !options.is_none()) python_->env(env).set_options(options);
       if (nb::object objects = parts[1]; !objects.is_none()) python_->env(env).set_objects(objects);
       if (nb::object failure = parts[2]; !failure.is_none()) python_->env(env).set_failure(failure);
@@ -53,10 +53,7 @@ void WorkerObject::act(std::int32_t env) {
   worker_.publish(env, note.is_valid() ? bytes_of(note) : std::span<const std::byte>());
 }
 
-void WorkerObject::replace(int env, nb::object by) {
-  python_->env(env).replace(std::move(by));
-  worker_.begin_anew(env);
-}
+void WorkerObject::replace(int env, nb::object by) { python_->env(env).replace(std::move(by)); }
 
 // What goes beside the row, pickled; null: nothing.
 nb::object WorkerObject::note_of(std::int32_t env) {

@@ -26,7 +26,8 @@ class WorkerObject {
     // One of the two.
     std::optional<PythonEnvs> python;
     std::unique_ptr<EnvSet> native;
-    // (mail: bytes) -> (options, objects) of an action; (note parts ...) -> bytes; (env, question: bytes) -> bytes
+    // (env, mail: bytes) -> (options, objects, error) of an action; (note parts ...) -> bytes;
+    // (env, question: bytes) -> bytes
     nanobind::object read_mail, write_note, answer;
   };
 
@@ -36,7 +37,7 @@ class WorkerObject {
   void run();
   // The env whose code runs, -1 when none does.
   int running() const { return python_ ? python_->kind().running : -1; }
-  // Puts another env in the place of one: its next action is a reset.
+  // Puts another env in the place of one that is about to be reset.
   void replace(int env, nanobind::object by);
   // What an env showed last, None where nothing.
   nanobind::object last_observation(int env) { return python_->env(env).last_observation(); }

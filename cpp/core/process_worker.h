@@ -50,8 +50,6 @@ class ProcessWorker {
   // What the RUNNING env is asked.
   bool is_call(std::int32_t env) const { return tables_.order(env).kind == Order::kCall; }
   bool is_reset(std::int32_t env) const { return table_.state(env).command == SM_RESET; }
-  // In a call: the env is a new one.
-  void begin_anew(std::int32_t env) { table_.state(env).phase = SM_FRESH; }
   std::span<const std::byte> mail(std::int32_t env) const;
 
   // Steps it: the row lies in memory of this process afterwards.

@@ -8,6 +8,9 @@
 >>> pool.close()
 """
 
+import importlib
+from types import ModuleType
+
 from stepmill import errors, zoo
 from stepmill.errors import EnvError, StepmillError
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
@@ -32,5 +35,19 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# Imported when they are used: `import stepmill` is for everybody.
+_PARTS = ("envs", "managers", "testing", "wrappers")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _PARTS:
+        return importlib.import_module(f"stepmill.{name}")
+    raise AttributeError(f"module 'stepmill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PARTS])
+
 
 match_numpy()

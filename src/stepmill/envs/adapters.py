@@ -3,8 +3,9 @@
 ::
 
     gymnasium.Env ────── DingEnvWrapper ──────► BaseEnv ──── AsGymnasium ────► gymnasium.Env ──► pools
-    dm_env.Environment ─ DmAsGymnasium ─┘          ▲
-    pettingzoo.ParallelEnv ─ ParallelAsBaseEnv ────┘ ──────── TeamAsGymnasium ──────────────────► pools
+    dm_env.Environment ─ DmAsGymnasium ─┘          ▲  └────── TeamAsGymnasium ──────────────────► pools
+    pettingzoo.ParallelEnv ── ParallelAsBaseEnv ───┤
+    ding.envs.BaseEnv ──────── DingAsBaseEnv ──────┘
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, agents_of, player_space
+from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
 from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.ding import is_ding_env
 
 __all__ = ["as_base_env", "as_gymnasium", "as_pool_env"]
 
 
 def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
     """Any env as a ``BaseEnv``; one that is one already as it is. ``cfg`` is the adapter's own."""
-    if _is_base_env(env):
-        return env  # type: ignore[no-any-return]
+    if isinstance(env, BaseEnv):
+        return env
+    if is_ding_env(env):
+        from stepmill.envs.ding import DingAsBaseEnv
+
+        return DingAsBaseEnv(env)
     if _is_parallel(env):
         from stepmill.envs.parallel import ParallelAsBaseEnv
 
@@ -33,27 +39,22 @@ def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
 
 def as_gymnasium(env: Any) -> Any:
     """Any env as a ``gymnasium.Env``; one that is one already as it is."""
-    if _is_parallel(env):
+    if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
-    return AsGymnasium(env) if _is_base_env(env) else _from_dm(env)
+    return AsGymnasium(env) if isinstance(env, BaseEnv) else _from_dm(env)
 
 
 def as_pool_env(env: Any, env_id: int) -> Any:
     """Any env as pools step it: as ``as_gymnasium``, but of many agents each is a player of the pool."""
-    if _is_parallel(env):
+    if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
-    if not _is_base_env(env):
+    if not isinstance(env, BaseEnv):
         return _from_dm(env)
     env.env_id = env_id
-    agents = agents_of(env)
+    agents = env.num_agents
     if agents > 1 and all(player_space(s, agents) is not None for s in (env.observation_space, env.action_space)):
         return TeamAsGymnasium(env)
     return AsGymnasium(env)
-
-
-def _is_base_env(env: Any) -> bool:
-    """Ours, or one with its interface: DI-engine's."""
-    return isinstance(env, BaseEnv) or hasattr(type(env), "create_collector_env_cfg")
 
 
 def _is_parallel(env: Any) -> bool:

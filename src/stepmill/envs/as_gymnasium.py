@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from gymnasium import spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import EnvError, UnsupportedError
 
-__all__ = ["AsGymnasium", "TeamAsGymnasium", "agents_of", "player_space"]
+__all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
 
 
 class AsGymnasium(gymnasium.Env[Any, Any]):
@@ -31,16 +30,16 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     def __init__(self, base_env: BaseEnv) -> None:
         self.base_env = base_env
         cfg = getattr(base_env, "_cfg", None)
-        self.dynamic_seed = cfg.get("dynamic_seed", True) if isinstance(cfg, Mapping) else True
-        self._seeds_both = _takes_two(getattr(base_env, "seed", None))
+        asked = cfg.get("dynamic_seed", True) if isinstance(cfg, Mapping) else True
+        self.dynamic_seed = getattr(base_env, "dynamic_seed", asked)
         self.observation_space = base_env.observation_space
         self.action_space = base_env.action_space
         self.metadata = {"render_modes": ["rgb_array"], **(getattr(base_env, "metadata", None) or {})}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if seed is not None and hasattr(self.base_env, "seed"):  # it may be left out where nothing is random
-            self.base_env.seed(seed, *([self.dynamic_seed] if self._seeds_both else []))
+        if seed is not None:
+            self.base_env.seed(seed, self.dynamic_seed)
         observation = self.base_env.reset(**(options or {}))
         return observation, dict(getattr(self.base_env, "reset_info", {}))
 
@@ -92,17 +91,21 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
     # ---- what is asked for by name -----------------------------------------------------------
 
+    def _owner(self, name: str) -> Any:
+        """Who has an attribute: this object what is its own, the env all else."""
+        return self if name in vars(self) or not hasattr(self.base_env, name) else self.base_env
+
     def has_wrapper_attr(self, name: str) -> bool:
-        return hasattr(self, name) or hasattr(self.base_env, name)
+        return hasattr(self._owner(name), name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        return getattr(self if hasattr(self, name) else self.base_env, name)
+        return getattr(self._owner(name), name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        owner = self if hasattr(self, name) and not hasattr(self.base_env, name) else self.base_env
-        if not force and not hasattr(owner, name):
+        known = self.has_wrapper_attr(name)
+        if not known and not force:
             return False
-        setattr(owner, name, value)
+        setattr(self._owner(name) if known else self.base_env, name, value)
         return True
 
 
@@ -111,7 +114,7 @@ class TeamAsGymnasium(AsGymnasium):
 
     def __init__(self, base_env: BaseEnv) -> None:
         super().__init__(base_env)
-        self.num_players = agents_of(base_env)
+        self.num_players = base_env.num_agents
         for name in ("observation_space", "action_space"):
             space = player_space(getattr(base_env, name), self.num_players)
             if space is None:
@@ -123,20 +126,6 @@ class TeamAsGymnasium(AsGymnasium):
         if rewards.size == 1:
             return rewards.item(), info  # one that all agents share
         return rewards.reshape(-1), info
-
-
-def agents_of(base_env: Any) -> int:
-    """How many agents an env has, by either name; one where it does not say."""
-    return int(getattr(base_env, "num_agents", getattr(base_env, "num_agent", 1)))
-
-
-def _takes_two(seed: Any) -> bool:
-    """Whether a ``seed`` method knows dynamic seeds; older envs do not."""
-    try:
-        inspect.signature(seed).bind(0, True)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:

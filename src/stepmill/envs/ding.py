@@ -15,6 +15,8 @@ from stepmill.envs.timestep import BaseEnvTimestep
 
 __all__ = ["DingAsBaseEnv", "build_env", "is_ding_env"]
 
+_SPACES = ("observation_space", "action_space")
+
 
 def is_ding_env(env: Any) -> bool:
     """Whether it has DI-engine's interface, and is not one of ours."""
@@ -34,13 +36,12 @@ class DingAsBaseEnv(BaseEnv):
     def __init__(self, env: Any) -> None:
         super().__init__(getattr(env, "_cfg", None))
         self.env = env
-        if not _knows_spaces(env):
+        known = _knows_spaces(env)
+        if not known:
             env.reset()
-            known = _spaces_of(env)
+        self.observation_space, self.action_space, self.reward_space = _spaces_of(env)
+        if not known:
             env.close()  # so that the next reset builds it with its seed, and with videos where they are asked for
-        else:
-            known = _spaces_of(env)
-        self.observation_space, self.action_space, self.reward_space = known
         self.num_agents = int(getattr(env, "num_agents", getattr(env, "num_agent", 1)))
         self._takes_dynamic_seed = _takes_two(env.seed)
         self._last: Any = None
@@ -95,11 +96,13 @@ class DingAsBaseEnv(BaseEnv):
 
 
 def _knows_spaces(env: Any) -> bool:
-    return all(getattr(env, f"{kind}_space", None) is not None for kind in ("observation", "action", "reward"))
+    return all(getattr(env, name, None) is not None for name in _SPACES)
 
 
-def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
-    return tuple(gymnasium_space(getattr(env, f"{kind}_space")) for kind in ("observation", "action", "reward"))  # type: ignore[return-value]
+def _spaces_of(env: Any) -> list[Any]:
+    reward = getattr(env, "reward_space", None)
+    found = [gymnasium_space(getattr(env, name)) for name in _SPACES]
+    return [*found, BaseEnv.reward_space if reward is None else gymnasium_space(reward)]
 
 
 def _takes_two(seed: Any) -> bool:

@@ -7,9 +7,8 @@ became ready is looked at when the caller asks for something.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from stepmill.arguments import true_or_false, whole_number
@@ -26,9 +25,9 @@ from stepmill.errors import (
     UsageError,
     WorkerDiedError,
 )
-from stepmill.managers.config import DEFAULTS, SUBPROCESS_DEFAULTS, read_recipes, read_settings
-from stepmill.managers.envs import EnvSpaces, env_info_of, open_pool, read_value, spaces_of
-from stepmill.managers.rows import EnvRow, read_rows, stack_actions
+from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
+from stepmill.managers.envs import EnvSpaces, Instructions, env_info_of, open_pool, read_value, spaces_of
+from stepmill.managers.rows import RowReader, all_copied, as_arrays, stack_actions
 from stepmill.managers.states import EnvState
 from stepmill.pool.source import close_quietly
 
@@ -56,6 +55,8 @@ class BaseEnvManager:
 
     _backend = "inline"
     _defaults: Mapping[str, Any] = DEFAULTS
+    # Whether an env whose step was abnormal is reset at once, rather than left to the caller.
+    _resets_abnormal = False
 
     def __init__(
         self,
@@ -69,19 +70,17 @@ class BaseEnvManager:
     ) -> None:
         if episode_num is not None:
             settings["episode_num"] = episode_num
-        name = type(self).__name__
-        unknown = set(settings) - set(self._defaults)
-        if unknown:
-            raise ConfigError(f"{name}: unknown arguments {sorted(unknown)}. Known: {', '.join(self._defaults)}")
-        self._settings = read_settings(name, self._defaults, cfg, settings)
+        in_processes = self._backend == "process"
+        self._settings = read_settings(type(self).__name__, self._defaults, in_processes, cfg, settings)
         self._recipes = read_recipes(env_fn, env_cfg, env_num)
         self._pool: Any = None
         self._ref: Any = None
         self._spaces: EnvSpaces | None = None
-        self._replay_path: str | None = None
+        self._read_rows: RowReader | None = None
+        self._replay_paths: dict[int, str] = {}
         self._seeds: dict[int, int] = {}  # given by the caller, and valid until others are
         self._unseeded: set[int] = set()  # whose seed goes with the next reset
-        self._dynamic_seed: bool | None = None
+        self._dynamic_seeds: dict[int, bool] = {}
         self._forget()
 
     @classmethod
@@ -93,10 +92,13 @@ class BaseEnvManager:
         """As before the first launch."""
         every = range(len(self._recipes))
         self._states = dict.fromkeys(every, EnvState.VOID)
-        self._observations: dict[int, Any] = {}
+        self._ready: set[int] = set()  # can take an action
+        self._latest: dict[int, BaseEnvTimestep] = {}  # of a reset, too
         self._episodes = dict.fromkeys(every, 0)
         self._reset_params: dict[int, dict[str, Any]] = {env_id: {} for env_id in every}
         self._stepping: set[int] = set()  # an action is in flight
+        self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
+        self._shown: set[int] = set()  # whose observation the caller has already
         self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
         self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
         self._tries: dict[int, int] = {}  # failures of a reset that is tried again
@@ -110,10 +112,18 @@ class BaseEnvManager:
         if self._pool is not None:
             raise UsageError(f"{self!r} is launched already: close() it first")
         self._forget()
+        self._read_params(reset_param, None)  # before anything is built
         self._unseeded = set(self._seeds)
         self._pool = open_pool(self._recipes, self._settings, self._backend)
-        self._states = dict.fromkeys(self._states, EnvState.INIT)
-        self.reset(reset_param)
+        try:
+            self._states = dict.fromkeys(self._states, EnvState.INIT)
+            self._spaces = self._pool.apply(spaces_of, [0])[0]
+            shape = self.reward_space.shape
+            self._read_rows = RowReader(self._pool.observation, self._pool.num_players, shape, self._settings.copies)
+            self.reset(reset_param)
+        except BaseException:
+            close_quietly(self)
+            raise
 
     def close(self) -> None:
         """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
@@ -151,8 +161,8 @@ class BaseEnvManager:
         self._require_open()
         params = self._read_params(reset_param, env_id)
         ids = list(params)
-        while self._stepping & params.keys() or any(self._is_resetting(one) for one in ids):
-            self._gather(1, None)
+        while not params.keys().isdisjoint(self._stepping | self._resetting):
+            self._gather(1, 1, None)
         for one in ids:
             self._arrived.pop(one, None)
             self._failed.pop(one, None)
@@ -164,7 +174,7 @@ class BaseEnvManager:
 
     def _read_params(self, reset_param: Any, env_id: Any) -> dict[int, Mapping[str, Any] | None]:
         if isinstance(reset_param, Mapping):
-            ids = self._check_ids(reset_param if env_id is None else env_id)
+            ids = self._check_ids(list(reset_param) if env_id is None else env_id)
             if set(ids) != set(reset_param):
                 raise InputError(f"reset: expected parameters of the envs {ids}, got them of {list(reset_param)}")
             params = dict(reset_param)
@@ -179,35 +189,47 @@ class BaseEnvManager:
                 raise InputError(f"reset: expected a dict of arguments for env {one}, got {param!r}")
         return params
 
-    def _is_resetting(self, env_id: int) -> bool:
-        return self._states[env_id] is EnvState.RESET
-
-    def _send_resets(self, ids: Sequence[int]) -> None:
+    def _send_resets(self, ids: Sequence[int], renew: bool = False) -> None:
+        """``renew``: an env each time is built anew first."""
         if not ids:
             return
-        self._tell(ids)
-        # A static seed goes with every reset, others once.
-        again = self._dynamic_seed is False
-        seeds = [self._seeds.get(one) if again or one in self._unseeded else None for one in ids]
-        self._pool.send_reset(list(ids), seeds, [self._reset_params[one] or None for one in ids])
-        self._unseeded.difference_update(ids)
+        self._resetting.update(ids)
+        self._ready.difference_update(ids)
         for one in ids:
             self._states[one] = EnvState.RESET
+        # A static seed goes with every reset, others once.
+        seeds = [self._seeds.get(one) if self._is_to_be_seeded(one) else None for one in ids]
+        params = [self._reset_params[one] or None for one in ids]
+        if renew:
+            for one, seed, param in zip(ids, seeds, params, strict=True):
+                self._pool.send_reset([one], [seed], [param], renew=self._instructions(one))
+            self._told.update(ids)
+        else:
+            self._tell(ids)
+            self._pool.send_reset(ids, seeds, params)
+        self._unseeded.difference_update(ids)
+
+    def _is_to_be_seeded(self, env_id: int) -> bool:
+        return env_id in self._unseeded or self._dynamic_seeds.get(env_id) is False
 
     def _tell(self, ids: Sequence[int]) -> None:
         """Tells envs, once they are built, or built anew, what they do not know from their configuration."""
-        new = [one for one in ids if one not in self._told]
-        if not new:
-            return
-        if self._dynamic_seed is not None:
-            self._pool.set_attr("dynamic_seed", [self._dynamic_seed] * len(new), new)
-        if self._replay_path is not None:
-            self._pool.call("enable_save_replay", new, (self._replay_path,), {})
-        self._told.update(new)
+        groups: dict[Instructions, list[int]] = {}
+        for one in ids:
+            if one not in self._told:
+                groups.setdefault(self._instructions(one), []).append(one)
+        for instructions, group in groups.items():
+            if instructions != Instructions(None, None):
+                self._pool.apply(instructions, group)
+            self._told.update(group)
+
+    def _instructions(self, env_id: int) -> Instructions:
+        return Instructions(self._dynamic_seeds.get(env_id), self._replay_paths.get(env_id))
 
     def _settle_resets(self, ids: Iterable[int]) -> None:
-        while any(self._is_resetting(one) for one in ids):
-            self._gather(1, None)
+        wanted = set(ids)
+        while left := len(wanted & self._resetting):
+            self._gather(left, 1, None)
 
     # ---- step --------------------------------------------------------------------------------
 
@@ -221,15 +243,17 @@ class BaseEnvManager:
         self._require_open()
         ids = self._check_actions(actions)
         if ids:
-            space = self._pool.action
-            stacked = stack_actions(space, [_as_array(actions[one]) for one in ids], self._pool.num_players)
+            stacked = stack_actions(self._pool.action, as_arrays(actions.values()), self._pool.num_players)
             self._pool.send(stacked, ids)
             self._stepping.update(ids)
+            self._ready.difference_update(ids)
         self._wait_for_steps()
-        if self._backend == "inline":  # nothing goes on beside the caller: be done with it
-            self._settle_resets(list(self._states))
+        if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
+            self._settle_resets(self._resetting)
         ready = {one: self._arrived[one] for one in sorted(self._arrived)}
         self._arrived.clear()
+        self._shown.update(ready)
+        self._ready.update(one for one in ready if self._states[one] is EnvState.RUN)
         if self._failed:
             failed, self._failed = self._failed, {}
             raise EnvError.gather([failed[one] for one in sorted(failed)], self._output(ready))
@@ -238,75 +262,89 @@ class BaseEnvManager:
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
             raise InputError(f"step: expected a dict from env id to action, got {actions!r}")
-        ids = self._check_ids(actions) if actions else []
-        wrong = [one for one in ids if self._states[one] is not EnvState.RUN or one in self._stepping]
-        if wrong:
-            shown = {one: "in flight" if one in self._stepping else self._states[one].name for one in ids}
-            raise InFlightError(
-                f"step: the envs {wrong} cannot take an action now, expected envs of ready_obs; nothing was sent. They "
-                f"are: {shown}"
-            )
-        return ids
+        if actions.keys() <= self._ready:
+            return list(actions)
+        ids = self._check_ids(list(actions))
+        wrong = [one for one in ids if one not in self._ready]
+        shown = {one: "in flight" if self._states[one] is EnvState.RUN else self._states[one].name for one in wrong}
+        raise InFlightError(
+            f"step: the envs {wrong} cannot take an action now, expected envs of ready_obs; nothing was sent: {shown}"
+        )
 
     def _wait_for_steps(self) -> None:
         timeout = self._settings.wait_timeout
         end = None if timeout is None else time.monotonic() + timeout
-        enough = min(self._settings.wait_num, len(self._stepping) + len(self._arrived))
+        enough = min(self._settings.wait_num, len(self._stepping) + len(self._arrived) + len(self._failed))
         while self._stepping:
             # Only ended ones are nothing to go on with, as long as others run.
-            useful = self._failed or any(not one.done for one in self._arrived.values())
-            missing = max(1 if not useful else 0, int(enough - len(self._arrived) - len(self._failed)))
-            left = None if end is None else max(0.0, end - time.monotonic())
-            if missing == 0 and not left:
+            useful = bool(self._failed) or any(not one.done for one in self._arrived.values())
+            missing = max(int(enough) - len(self._arrived) - len(self._failed), 0 if useful else 1)
+            left = 0.0 if end is None else max(0.0, end - time.monotonic())
+            if missing == 0 and left == 0.0:
                 return
-            self._gather(max(missing, 1), left if missing or left else None)
+            if left > 0.0:
+                self._gather(len(self._stepping), missing, left)
+            else:
+                self._gather(missing, missing, None)
 
     # ---- results -----------------------------------------------------------------------------
 
-    def _gather(self, at_least: int, timeout: float | None) -> None:
-        """Takes what is ready: all, or so many results once the time has passed. Sees to failed resets and to ends."""
-        self._try_again(wait=not self._pool.in_flight_count)
-        batch = self._pool.recv_some(at_least, timeout)
-        if batch is None:
-            return
-        pool = self._pool
-        shared = pool.num_players > 1 and self._env_spaces.reward.shape == (1,)
-        ended = []
-        for row in read_rows(batch, pool.observation.tree, pool.num_players, shared, self._settings.copies):
-            if row.fault is not None:
-                self._take_failure(row)
-            elif row.env_id in self._stepping:
-                ended += self._take_step(row)
-            else:
-                self._take_reset(row)
-        self._send_resets(ended)
+    def _gather(self, enough: int, at_least: int, timeout: float | None) -> None:
+        """Takes what is ready, as ``recv_some`` of the pool has it, or less: callers ask again.
 
-    def _take_reset(self, row: EnvRow) -> None:
-        self._observations[row.env_id] = row.timestep.obs
-        self._states[row.env_id] = EnvState.RUN
-        self._tries.pop(row.env_id, None)
+        Sees to resets that failed, and to envs that ended.
+        """
+        if self._due:
+            at_least, timeout = 0, self._until_due(timeout)
+        batch = self._pool.recv_some(enough, at_least, timeout)
+        if batch is not None:
+            self._take(batch)
+        if self._due:
+            self._try_again()
 
-    def _take_step(self, row: EnvRow) -> list[int]:
-        """Returns the env where it is to be reset."""
-        env_id, timestep = row.env_id, row.timestep
-        self._stepping.discard(env_id)
-        self._arrived[env_id] = timestep
-        self._observations[env_id] = timestep.obs
+    def _take(self, batch: Any) -> None:
+        assert self._read_rows is not None
+        rows = self._read_rows(batch)
+        for row in rows.special:
+            if (env_id := rows.ids[row]) in rows.faults:
+                self._take_failure(env_id, rows.faults[env_id].error())
+        # In one go, since nearly all rows are plain.
+        good = dict(zip(rows.ids, rows.timesteps, strict=True))
+        for one in rows.faults:
+            del good[one]
+        stepped = {one: step for one, step in good.items() if one in self._stepping} if self._resetting else good
+        self._stepping.difference_update(stepped)
+        self._arrived.update(stepped)
+        self._latest.update(good)
+        for one in good.keys() - stepped.keys():
+            self._end_reset(one)
+        ended = [one for row in rows.special if (one := rows.ids[row]) in stepped and self._ends(one, stepped[one])]
+        self._send_resets(sorted(ended))
+
+    def _end_reset(self, env_id: int) -> None:
+        self._shown.discard(env_id)
+        self._states[env_id] = EnvState.RUN
+        self._ready.add(env_id)
+        self._resetting.discard(env_id)
+        self._tries.pop(env_id, None)
+
+    def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
+        """Notes what a step that is not like the others means for its env; whether it is to be reset."""
         if timestep.info.get("abnormal", False):
             self._states[env_id] = EnvState.ERROR
-        elif timestep.done:
-            self._episodes[env_id] += 1
-            if self._episodes[env_id] >= self._settings.episode_num:
-                self._states[env_id] = EnvState.DONE
-            elif not self._settings.auto_reset:
-                self._states[env_id] = EnvState.NEED_RESET
-            else:
-                return [env_id]
-        return []
+            return self._resets_abnormal
+        if not timestep.done:
+            return False
+        self._episodes[env_id] += 1
+        if self._episodes[env_id] >= self._settings.episode_num:
+            self._states[env_id] = EnvState.DONE
+        elif not self._settings.auto_reset:
+            self._states[env_id] = EnvState.NEED_RESET
+        else:
+            return True
+        return False
 
-    def _take_failure(self, row: EnvRow) -> None:
-        assert row.fault is not None
-        env_id, error = row.env_id, row.fault.error()
+    def _take_failure(self, env_id: int, error: EnvError) -> None:
         if isinstance(error, WorkerDiedError | EnvTimeoutError):
             self._told.clear()  # others were lost with it, and are built anew
         if env_id in self._stepping:
@@ -314,37 +352,30 @@ class BaseEnvManager:
             self._states[env_id] = EnvState.ERROR
             self._failed[env_id] = error
             return
+        if env_id in self._seeds:
+            self._unseeded.add(env_id)  # nobody knows whether it took its seed
         tries = self._tries[env_id] = self._tries.get(env_id, 0) + 1
         if tries > self._settings.max_retry:
             close_quietly(self)
-            error.add_note(f"its reset failed {tries} times, and the manager is closed")
+            error.add_note(f"the reset of env {env_id} failed {tries} times, and the manager is closed")
             raise error
         self._due[env_id] = time.monotonic() + self._settings.retry_waiting_time
 
-    def _try_again(self, wait: bool) -> None:
-        """Repeats resets that failed, when their time has come; ``wait``: for the first of them."""
-        if not self._due:
-            return
-        if wait:
-            time.sleep(max(0.0, min(self._due.values()) - time.monotonic()))  # what retry_waiting_time asks for
+    def _until_due(self, timeout: float | None) -> float:
+        """Seconds until a reset is to be tried again, or the time is over. Passes them where nothing is in flight."""
+        left = max(0.0, min(self._due.values()) - time.monotonic())
+        if timeout is not None:
+            left = min(left, timeout)
+        if not self._pool.in_flight_count:
+            time.sleep(left)  # what retry_waiting_time asks for: there is nothing to wait for but the time
+        return left
+
+    def _try_again(self) -> None:
         now = time.monotonic()
         due = sorted(one for one, when in self._due.items() if when <= now)
         for one in due:
             del self._due[one]
-        if not due:
-            return
-        if self._settings.retry_type == "renew":
-            self._renew(due)
-        self._send_resets(due)
-
-    def _renew(self, ids: Sequence[int]) -> None:
-        self._told.difference_update(ids)
-        self._unseeded.update(one for one in ids if one in self._seeds)
-        try:
-            self._pool.renew(ids)
-        except Exception:
-            close_quietly(self)
-            raise
+        self._send_resets(due, renew=self._settings.retry_type == "renew")
 
     # ---- what is ready -----------------------------------------------------------------------
 
@@ -354,11 +385,12 @@ class BaseEnvManager:
 
         Waits while all envs that live are resetting; empty when all are DONE.
         """
-        self._require_open()
-        self._look()
-        while not self.ready_env and any(self._is_resetting(one) for one in self._states) and not self._stepping:
-            self._gather(1, None)
-        return self._output({one: self._observations[one] for one in self.ready_env})
+        ids, latest = self._await_ready(), self._latest
+        seen = [latest[one].obs for one in ids]
+        if not self._shown.isdisjoint(ids):  # nobody else has what is handed out
+            seen = all_copied(seen)
+        self._shown.update(ids)
+        return self._output(dict(zip(ids, seen, strict=True)))
 
     @property
     def next_obs(self) -> dict[int, Any]:
@@ -368,18 +400,21 @@ class BaseEnvManager:
     @property
     def ready_obs_id(self) -> list[int]:
         """The ids of ``ready_obs``."""
-        return list(self.ready_obs)
+        return self._await_ready()
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
         """The pictures of the envs that can take an action, by env id."""
-        ids = list(self.ready_obs)
+        ids = self._await_ready()
         return dict(zip(ids, self._pool.render(ids), strict=True)) if ids else {}
 
-    def _look(self) -> None:
-        """Takes what has become ready, without waiting."""
-        if self._pool.in_flight_count and self._backend != "inline":
-            self._gather(0, 0.0)
+    def _await_ready(self) -> list[int]:
+        self._require_open()
+        if self._backend != "inline" and (self._stepping or self._resetting):
+            self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
+        while self._resetting and not (self._ready or self._stepping or self._arrived or self._failed):
+            self._gather(1, 1, None)
+        return self.ready_env
 
     @property
     def active_env(self) -> list[int]:
@@ -389,7 +424,7 @@ class BaseEnvManager:
     @property
     def ready_env(self) -> list[int]:
         """The envs that can take an action now."""
-        return [one for one in self.active_env if one not in self._stepping]
+        return sorted(self._ready)
 
     @property
     def env_done(self) -> list[int]:
@@ -434,11 +469,11 @@ class BaseEnvManager:
         Args:
             seed: A number, for env i that and i; a list, one an env; or a dict from env id to seed.
             env_id: Which envs, where ``seed`` is not a dict; by default all.
-            dynamic_seed: As ``BaseEnv.seed`` has it; None leaves that to the envs.
+            dynamic_seed: As ``BaseEnv.seed`` has it; None leaves that as it was.
         """
         if isinstance(seed, Mapping):
-            ids = self._check_ids(seed)
-            seeds = [seed[one] for one in ids]
+            ids = self._check_ids(list(seed))
+            seeds = list(seed.values())
         else:
             ids = self._check_ids(range(self.env_num) if env_id is None else env_id)
             if isinstance(seed, Sequence) or hasattr(seed, "__len__"):
@@ -449,18 +484,22 @@ class BaseEnvManager:
         if len(seeds) != len(ids):
             raise ConfigError(f"seed: expected {len(ids)} seeds, one an env, got {len(seeds)}")
         read = {one: whole_number("seed", value, 0, _SEED_LIMIT - 1) for one, value in zip(ids, seeds, strict=True)}
-        self._dynamic_seed = None if dynamic_seed is None else true_or_false("dynamic_seed", dynamic_seed)
+        if dynamic_seed is not None:
+            self._dynamic_seeds.update(dict.fromkeys(ids, true_or_false("dynamic_seed", dynamic_seed)))
         self._seeds.update(read)
         self._unseeded.update(read)
-        self._told.clear()
+        self._told.difference_update(ids)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
         """Every episode from the next reset on becomes a video: see ``BaseEnv.enable_save_replay``.
 
         Args:
-            replay_path: A folder; ``./video`` by default.
+            replay_path: A folder, or a list of folders, one an env; ``./video`` by default.
         """
-        self._replay_path = "./video" if replay_path is None else str(replay_path)
+        paths = [replay_path] * self.env_num if not isinstance(replay_path, list | tuple) else list(replay_path)
+        if len(paths) != self.env_num:
+            raise ConfigError(f"replay_path: expected {self.env_num} folders, one an env, got {len(paths)}")
+        self._replay_paths = {one: "./video" if path is None else str(path) for one, path in enumerate(paths)}
         self._told.clear()
 
     # ---- the envs themselves -----------------------------------------------------------------
@@ -475,7 +514,7 @@ class BaseEnvManager:
     @property
     def _env_spaces(self) -> EnvSpaces:
         if self._spaces is None:
-            self._spaces = spaces_of(self.env_ref) if self.closed else self._pool.apply(spaces_of, [0])[0]
+            self._spaces = spaces_of(self.env_ref)
         return self._spaces
 
     @property
@@ -522,17 +561,20 @@ class BaseEnvManager:
         if self._pool is None:
             raise ClosedError(f"{self!r} is not launched: call launch() first")
 
-    def _check_ids(self, ids: Iterable[Any]) -> list[int]:
-        out = []
+    def _check_ids(self, ids: Any) -> list[int]:
+        if hasattr(ids, "__index__"):
+            ids = [ids]
+        out: dict[int, None] = {}
         for one in ids:
             if isinstance(one, bool) or not hasattr(one, "__index__"):
                 raise EnvIdError(f"env id: expected a whole number, got {one!r}")
-            if not 0 <= int(one) < self.env_num:
+            env_id = int(one)
+            if not 0 <= env_id < self.env_num:
                 raise EnvIdError(f"env id {one} is out of range [0, {self.env_num})")
-            if int(one) in out:
+            if env_id in out:
                 raise EnvIdError(f"env id {one} is given twice")
-            out.append(int(one))
-        return out
+            out[env_id] = None
+        return list(out)
 
     def _output(self, values: dict[int, Any]) -> dict[int, Any]:
         if self._settings.output == "numpy":
@@ -540,16 +582,6 @@ class BaseEnvManager:
         import torch
 
         return {one: to_tensor(value, torch.float32) for one, value in values.items()}
-
-
-def _as_array(action: Any) -> Any:
-    """Tensors as arrays, in whatever they are nested."""
-    if isinstance(action, dict):
-        return {key: _as_array(child) for key, child in action.items()}
-    if isinstance(action, tuple):
-        return tuple(_as_array(child) for child in action)
-    detach: Callable[[], Any] | None = getattr(action, "detach", None)
-    return action if detach is None else detach().cpu().numpy()
 
 
 class SubprocessEnvManager(BaseEnvManager):
@@ -566,7 +598,7 @@ class SubprocessEnvManager(BaseEnvManager):
     """
 
     _backend = "process"
-    _defaults = {**SUBPROCESS_DEFAULTS, "wait_num": 2, "step_wait_timeout": 0.01}  # noqa: RUF012  (read only)
+    _defaults = {**DEFAULTS, "wait_num": 2, "step_wait_timeout": 0.01}  # noqa: RUF012  (read only)
 
     def __init__(
         self,
@@ -574,9 +606,9 @@ class SubprocessEnvManager(BaseEnvManager):
         env_cfg: Any = None,
         env_num: int | None = None,
         episode_num: Any = None,
-        *,
         timeout: Any = ...,
         wait_num: Any = ...,
+        *,
         cfg: Any = None,
         **settings: Any,
     ) -> None:
@@ -594,4 +626,4 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 class SyncSubprocessEnvManager(SubprocessEnvManager):
     """Envs in worker processes; ``step`` returns when all actions are done."""
 
-    _defaults = {**SUBPROCESS_DEFAULTS, "wait_num": math.inf, "step_wait_timeout": None}  # noqa: RUF012
+    _defaults = DEFAULTS

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepmill.arguments import one_of, real_number, seconds, true_or_false, whole_number
-from stepmill.errors import ConfigError, UnknownConfigError, UnsupportedError
+from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.pool.source import check_keys
 
-__all__ = ["DEFAULTS", "SUBPROCESS_DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
+__all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
 
 DEFAULTS: dict[str, Any] = {
     "episode_num": math.inf,
@@ -22,17 +23,15 @@ DEFAULTS: dict[str, Any] = {
     "step_timeout": None,
     "reset_timeout": None,
     "output": "numpy",
-}
-SUBPROCESS_DEFAULTS: dict[str, Any] = {
-    **DEFAULTS,
     "shared_memory": True,
     "copy_on_get": False,
-    "context": "fork",
     "wait_num": math.inf,
     "step_wait_timeout": None,
     "connect_timeout": 60,
-    "reset_inplace": False,
     "num_workers": None,
+    # What the successor's configurations have, and nothing here depends on.
+    "context": "fork",
+    "reset_inplace": False,
 }
 # Of both forms of configuration: what others read, and what is found elsewhere.
 _NOT_OURS = frozenset({"type", "import_names", "cfg_type", "env_fn", "env_cfg", "env_num"})
@@ -88,17 +87,17 @@ def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
     return [EnvRecipe(one) for one in env_fn]
 
 
-def read_settings(name: str, defaults: Mapping[str, Any], cfg: Any, given: Mapping[str, Any]) -> ManagerSettings:
+def read_settings(
+    name: str, defaults: Mapping[str, Any], in_processes: bool, cfg: Any, given: Mapping[str, Any]
+) -> ManagerSettings:
     """Checks a configuration. ``given``: what the constructor was told beside it."""
     if cfg is not None and not isinstance(cfg, Mapping):
         raise ConfigError(f"{name}: cfg: expected a dict, got {cfg!r}")
     own = {key: value for key, value in (cfg or {}).items() if key not in _NOT_OURS}
-    for key in own:
-        if key not in defaults:
-            raise UnknownConfigError(f"{name} has no config key {key!r}. Known keys: {', '.join(defaults)}")
-    one = {**SUBPROCESS_DEFAULTS, **defaults, **own, **given}
+    check_keys(name, {**own, **given}, defaults)
+    one = {**defaults, **own, **given}
     for key in ("step_timeout", "reset_timeout"):
-        if one[key] is not None and defaults is DEFAULTS:
+        if one[key] is not None and not in_processes:
             raise UnsupportedError(
                 f"{name}: {key}: an env in this process cannot be interrupted: use SubprocessEnvManager"
             )
@@ -121,7 +120,7 @@ def read_settings(name: str, defaults: Mapping[str, Any], cfg: Any, given: Mappi
         wait_timeout=None
         if one["step_wait_timeout"] is None
         else real_number(f"{name}: step_wait_timeout", one["step_wait_timeout"], 0.0),
-        num_workers=one["num_workers"],
+        num_workers=one["num_workers"] if in_processes else None,
     )
 
 

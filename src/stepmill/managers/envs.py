@@ -13,12 +13,13 @@ from gymnasium import spaces
 from stepmill.envs.adapters import as_gymnasium, as_pool_env
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvInfo, element_info_of
+from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.rows import RowsAsTheyCome
 from stepmill.pool.settings import check_settings
 from stepmill.pool.source import PythonEnv, PythonSource
 
-__all__ = ["EnvSpaces", "env_info_of", "open_pool", "read_value", "spaces_of"]
+__all__ = ["EnvSpaces", "Instructions", "env_info_of", "open_pool", "read_value", "spaces_of"]
 
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> Any:
@@ -132,6 +133,27 @@ def env_info_of(env: Any) -> BaseEnvInfo:
     return BaseEnvInfo(
         1, element_info_of(found.observation), element_info_of(found.action), element_info_of(found.reward), None
     )
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """What an env does not know from its configuration. Called with an env, it tells it."""
+
+    dynamic_seed: bool | None
+    replay_path: str | None
+
+    def __call__(self, env: Any) -> None:
+        inside = env.env if isinstance(env, _ObservationsByValue) else env
+        if self.dynamic_seed is not None and hasattr(inside, "dynamic_seed"):
+            inside.dynamic_seed = self.dynamic_seed
+        if self.replay_path is None:
+            return
+        own = _own(env)
+        if not hasattr(own, "enable_save_replay"):
+            raise UnsupportedError(
+                f"enable_save_replay: expected a BaseEnv, got {own}: wrap it in stepmill.envs.DingEnvWrapper"
+            )
+        own.enable_save_replay(self.replay_path)
 
 
 @dataclass(frozen=True)

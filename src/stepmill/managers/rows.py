@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["EnvRow", "RowsAsTheyCome", "read_rows", "stack_actions"]
+__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "all_copied", "as_arrays", "stack_actions"]
 
 
 class _Rows(NamedTuple):
@@ -33,47 +35,90 @@ class RowsAsTheyCome(RowFinisher):
         return _Rows(result, notes, faults)
 
 
-class EnvRow(NamedTuple):
-    """What came of one env: an observation after a reset, a timestep after a step, or why there is none."""
-
-    env_id: int
-    timestep: BaseEnvTimestep
-    fault: Fault | None
+# BaseEnvTimestep from a tuple of four, without a line of Python for each.
+_new_timestep: Callable[[tuple[Any, ...]], BaseEnvTimestep] = functools.partial(tuple.__new__, BaseEnvTimestep)
 
 
-def read_rows(batch: Any, tree: Tree, players: int, shared_reward: bool, copies: bool) -> list[EnvRow]:
-    """The rows of a batch, those of a reset as timesteps too."""
-    rows = batch if isinstance(batch, _Rows) else _Rows(batch, (), ())
-    observation, reward, terminated, truncated, info = rows.result
-    if players > 1:
-        observation = _by_env(observation, players)
-        reward = reward.reshape(-1, players)[:, :1] if shared_reward else reward.reshape(-1, players)
-    else:
-        reward = reward.reshape(-1, 1)
-    infos: dict[int, dict[str, Any]] = {note.row: note.info for note in rows.notes if note.info}
-    raised = {note.env_id: note for note in rows.notes if note.error is not None}
-    faults = {
-        fault.env_id: fault.caused_by(raised[fault.env_id].error, raised[fault.env_id].phase)
-        if fault.env_id in raised
-        else fault
-        for fault in rows.faults
-    }
-    done = (terminated | truncated).tolist()
-    ids = info["env_id"].tolist()
-    out = []
-    for row, env_id in enumerate(ids):
-        own = infos.get(row)
-        if done[row]:
-            own = _ending(own, row, bool(truncated[row] and not terminated[row]), info)
-        seen = observation[row, ...] if tree == 0 else _row_of(tree, observation, row)
-        if copies:
-            seen = _copied(seen)
-        rewards = reward[row]
-        if own is not None and "rewards" in own and players == 1:  # of many agents, or objectives
-            own = dict(own)
-            rewards = np.asarray(own.pop("rewards"), np.float32)
-        out.append(EnvRow(env_id, BaseEnvTimestep(seen, rewards, done[row], own or {}), faults.get(env_id)))
-    return out
+class EnvRows(NamedTuple):
+    """What came of some envs. ``special``: those rows that ended, have an info, or failed."""
+
+    ids: list[int]
+    timesteps: list[BaseEnvTimestep]  # of a reset, too
+    special: set[int]
+    faults: dict[int, Fault]  # by env id
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads the rows of a batch.
+
+    Args:
+        observation: The space of the pool.
+        players: Rows that an env fills.
+        reward_shape: Of one env, as its author has it.
+        copies: Whether observations are copied out of the batch.
+    """
+
+    observation: FlatSpace
+    players: int
+    reward_shape: tuple[int, ...]
+    copies: bool
+
+    def __call__(self, batch: Any) -> EnvRows:
+        rows = batch if isinstance(batch, _Rows) else _Rows(batch, (), ())
+        observation, reward, terminated, truncated, info = rows.result
+        ids = info["env_id"].tolist()
+        done = (terminated | truncated).tolist()
+        infos: list[dict[str, Any]] = [{} for _ in ids]
+        faults: dict[int, Fault] = {}
+        special: set[int] = set()
+        if rows.notes or rows.faults:
+            faults = self._read_notes(rows, infos)
+            special.update(note.row for note in rows.notes)
+            special.update(row for row, env_id in enumerate(ids) if env_id in faults)
+        if True in done:
+            for row in [row for row, over in enumerate(done) if over]:
+                infos[row] = _ending(infos[row], row, bool(truncated[row] and not terminated[row]), info)
+                special.add(row)
+        seen, rewards = self._observations(observation, len(ids)), self._rewards(reward, infos)
+        timesteps = list(map(_new_timestep, zip(seen, rewards, done, infos, strict=True)))
+        return EnvRows(ids, timesteps, special, faults)
+
+    def _read_notes(self, rows: _Rows, infos: list[dict[str, Any]]) -> dict[int, Fault]:
+        raised = {}
+        for note in rows.notes:
+            if note.info:
+                infos[note.row] = note.info
+            if note.error is not None:
+                raised[note.env_id] = note
+        return {
+            fault.env_id: fault.caused_by(raised[fault.env_id].error, raised[fault.env_id].phase)
+            if fault.env_id in raised
+            else fault
+            for fault in rows.faults
+        }
+
+    def _observations(self, observation: Any, count: int) -> Sequence[Any]:
+        tree = self.observation.tree
+        if self.players > 1:
+            observation = _by_env(observation, self.players)
+        if tree == 0 and observation.ndim > 1:
+            seen: list[Any] = list(observation)
+        else:
+            seen = [_row_of(tree, observation, row) for row in range(count)]
+        return all_copied(seen) if self.copies else seen
+
+    def _rewards(self, reward: np.ndarray, infos: list[dict[str, Any]]) -> Sequence[np.ndarray]:
+        if self.players > 1:
+            by_env = reward.reshape(-1, self.players)
+            return list(by_env[:, :1] if self.reward_shape == (1,) else by_env)
+        rewards = list(reward.reshape(-1, 1))
+        if self.reward_shape not in ((1,), ()):  # of agents or objectives: the pool has only their sum
+            for row, own in enumerate(infos):
+                if isinstance(own.get("rewards"), np.ndarray) and own["rewards"].shape == self.reward_shape:
+                    infos[row] = {key: value for key, value in own.items() if key != "rewards"}
+                    rewards[row] = np.asarray(own["rewards"], np.float32)
+        return rewards
 
 
 def _ending(own: dict[str, Any] | None, row: int, cut_off: bool, batch_info: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +148,15 @@ def _row_of(tree: Tree, value: Any, row: int) -> Any:
     return value[row] if tree < 0 else value[row, ...]  # an array, of a single number too
 
 
+def all_copied(values: list[Any]) -> list[Any]:
+    """Every value with its arrays copied."""
+    if set(map(type, values)) == {np.ndarray}:
+        return list(map(np.ndarray.copy, values))
+    return [_copied(value) for value in values]
+
+
 def _copied(value: Any) -> Any:
+    """A value with its arrays copied."""
     if isinstance(value, dict):
         return {key: _copied(child) for key, child in value.items()}
     if isinstance(value, tuple):
@@ -112,6 +165,23 @@ def _copied(value: Any) -> Any:
 
 
 # ---- actions -------------------------------------------------------------------------------------
+
+
+_PLAIN = {int, float, np.ndarray, np.int64, np.int32, np.float32, np.float64}
+
+
+def as_arrays(actions: Iterable[Any]) -> list[Any]:
+    """Actions with their tensors as arrays, in whatever they are nested."""
+    given = list(actions)
+    return given if set(map(type, given)) <= _PLAIN else [_as_array(one) for one in given]
+
+
+def _as_array(action: Any) -> Any:
+    if isinstance(action, dict):
+        return {key: _as_array(child) for key, child in action.items()}
+    if isinstance(action, tuple | list):
+        return type(action)(_as_array(child) for child in action) if type(action) in (tuple, list) else action
+    return action.detach().cpu().numpy() if hasattr(action, "detach") else action
 
 
 def stack_actions(space: FlatSpace, actions: Sequence[Any], players: int) -> Any:
@@ -133,17 +203,16 @@ def _stack(tree: Tree, space: FlatSpace, actions: Sequence[Any], players: int, p
         )
     if tree < 0:
         return list(actions)
-    shape = space.leaves[tree].shape
+    shape = space.leaves[tree].shape if players == 1 else (players, *space.leaves[tree].shape)
     try:
-        stacked = np.asarray([np.asarray(one) for one in actions])
+        stacked = np.array(actions)
     except ValueError:
-        shapes = {np.shape(one) for one in actions}
-        raise ActionError(f"{path}: expected shape {shape} of every env, got {sorted(shapes)}") from None
-    rows = len(actions) * players
-    # A Discrete action of shape (1,), as policies give it.
-    if stacked.size == rows * int(np.prod(shape)):
-        return stacked.reshape(rows, *shape)
-    return stacked
+        stacked = None
+    # A Discrete action may have shape (1,), as policies give it: axes of one element are nobody's loss.
+    if stacked is None or [n for n in stacked.shape[1:] if n != 1] != [n for n in shape if n != 1]:
+        got = ", ".join(map(str, sorted({np.shape(one) for one in actions})))
+        raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
+    return stacked.reshape(len(actions) * players, *space.leaves[tree].shape)
 
 
 def _check_parts(actions: Sequence[Any], kind: Any, fits: Any, expected: str, path: str) -> None:

@@ -63,6 +63,29 @@ class InlinePool(PythonPool):
             raise
         return envs
 
+    def send_reset(
+        self,
+        env_id: Any,
+        seeds: Sequence[int | None] | None,
+        options: Any,
+        *,
+        renew: Callable[[Any], None] | None = None,
+    ) -> None:
+        if renew is not None:
+            self._renew(range(self._settings.num_envs) if env_id is None else env_id, renew)
+        super().send_reset(env_id, seeds, options)
+
+    @guarded
+    def _renew(self, env_ids: Sequence[int], prepare: Callable[[Any], None]) -> None:
+        for env_id in env_ids:
+            close_quietly(self._envs[env_id])
+            try:
+                self._envs[env_id] = self._source.build(env_id)
+                self._core.replace(env_id, self._envs[env_id])
+                prepare(self._envs[env_id])
+            except Exception as error:
+                self._core.fail_next(env_id, error)
+
     def go_on_from(self, states: bytes, observations: list[Any]) -> None:
         """Takes envs over that were stepped elsewhere: where each stands, and what it showed last."""
         self._core.import_states(states, observations)
@@ -91,14 +114,6 @@ class InlinePool(PythonPool):
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` of each."""
         return [function(self._envs[env_id]) for env_id in env_ids]
-
-    @guarded
-    def renew(self, env_ids: Sequence[int]) -> None:
-        """Builds envs that are not in flight anew. The next action of each is a reset."""
-        for env_id in env_ids:
-            close_quietly(self._envs[env_id])
-            self._envs[env_id] = self._source.build(env_id)
-            self._core.replace(env_id, self._envs[env_id])
 
     @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:

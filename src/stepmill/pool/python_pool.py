@@ -59,12 +59,12 @@ class PythonPool:
     def recv(self, timeout: float | None = None) -> Any:
         return self._core.recv(timeout)
 
-    def recv_some(self, at_least: int, timeout: float | None) -> Any:
-        """All that is in flight, or at least so many results once the time has passed; None: as soon as they are there.
+    def recv_some(self, enough: int, at_least: int, timeout: float | None) -> Any:
+        """What is ready, as soon as these are ``enough`` results, or once the time has passed at least so many.
 
         Returns None where nothing is ready, and nothing was asked for. For pools made with ``as_ready``.
         """
-        return self._core.recv_some(at_least, timeout)
+        return self._core.recv_some(enough, at_least, timeout)
 
     def step(self, actions: Any, env_id: Any = None) -> Any:
         return self._core.step(actions, env_id, self._read_objects(actions, env_id))
@@ -101,8 +101,16 @@ class PythonPool:
 
     # ---- reset -------------------------------------------------------------------------------
 
-    def send_reset(self, env_id: Any, seeds: Sequence[int | None] | None, options: Any) -> None:
-        self._core.send_reset(env_id, seeds, self._pack_all_options(options))
+    def send_reset(
+        self,
+        env_id: Any,
+        seeds: Sequence[int | None] | None,
+        options: Any,
+        *,
+        renew: Callable[[Any], None] | None = None,
+    ) -> None:
+        """``renew``: the envs are built anew first, and each is given to this; where that fails, the reset failed."""
+        self._core.send_reset(env_id, seeds, self._pack_all_options(options, renew))
 
     def reset(
         self,
@@ -113,11 +121,11 @@ class PythonPool:
     ) -> Any:
         return self._core.reset(env_id, seeds, self._pack_all_options(options), mask)
 
-    def _pack_all_options(self, options: Any) -> Any:
+    def _pack_all_options(self, options: Any, renew: Callable[[Any], None] | None = None) -> Any:
         """One dict for all envs, or a list of dicts, one an env."""
         if isinstance(options, list):
-            return [self._pack_options(one) for one in options]
-        return self._pack_options(options)
+            return [self._pack_options(one, renew) for one in options]
+        return self._pack_options(options, renew)
 
     # ---- for subclasses ----------------------------------------------------------------------
 
@@ -125,7 +133,7 @@ class PythonPool:
         """Object parts of an action, as the engine hands them to the env."""
         return objects
 
-    def _pack_options(self, options: dict[str, Any] | None) -> Any:
+    def _pack_options(self, options: dict[str, Any] | None, renew: Callable[[Any], None] | None) -> Any:
         """Reset options, as the engine hands them to the env."""
         return options
 

@@ -45,7 +45,8 @@ class RowFinisher:
             result = (self._with_objects(result[0], info, notes, count), *result[1:])
         add_info(info, ((one.row, one.info) for one in notes if one.info), count, ENGINE_KEYS)
         for note in notes:
-            if note.info and _is_true(note.info.get("abnormal")):  # the env says so itself
+            told = (note.info, note.final_info)  # by the env itself
+            if any(one and _is_true(one.get("abnormal")) for one in told):
                 info.setdefault("abnormal", np.zeros(count, np.bool_))[note.row] = True
                 info.setdefault("_abnormal", np.ones(count, np.bool_))
         if "final_info" in info:

@@ -102,6 +102,7 @@ def _translate(result: Any) -> dm_env.TimeStep:
     middle = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
     step_type = np.where(terminated | truncated, _LAST, middle)
     discount = (~terminated).astype(np.float32)
-    if "discount" in info:
-        discount = np.where(info["_discount"], info["discount"], discount).astype(np.float32)
+    for told in (info, info.get("final_info", {})):  # the last: of an end whose row shows the next episode
+        if "discount" in told:
+            discount = np.where(told["_discount"], told["discount"], discount).astype(np.float32)
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))

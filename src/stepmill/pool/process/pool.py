@@ -204,10 +204,12 @@ class ProcessPool(PythonPool):
         return failure.__cause__ if failure is not None and own else failure
 
     def _pack_objects(self, objects: list[Any]) -> bytes:
-        return dumps((None, objects))
+        return dumps((None, objects, None))
 
-    def _pack_options(self, options: dict[str, Any] | None) -> Any:
-        return options if self.is_native or options is None else dumps((options, None))
+    def _pack_options(self, options: dict[str, Any] | None, renew: Callable[[Any], None] | None) -> Any:
+        if self.is_native or (options is None and renew is None):
+            return options
+        return dumps((options, None, renew))
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -228,11 +230,6 @@ class ProcessPool(PythonPool):
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` of each, where the env runs."""
         return self._ask("apply", env_ids, "", (function,))
-
-    @guarded
-    def renew(self, env_ids: Sequence[int]) -> None:
-        """Builds envs that are not in flight anew. The next action of each is a reset."""
-        self._ask("renew", env_ids)
 
     @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:

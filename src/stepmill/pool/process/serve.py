@@ -17,6 +17,7 @@ import cloudpickle
 from stepmill import _native
 from stepmill.errors import ConfigError, ObservationError, UnsupportedError, summary
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
+from stepmill.pool.process.pickling import dumps_as_it_stands
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
@@ -41,13 +42,21 @@ def serve(
     arena, outbox = fds
 
     def answer(env_id: int, question: bytes) -> bytes:
-        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question, renew)
+        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
 
-    def renew(env_id: int) -> None:
-        assert isinstance(source, PythonSource)
-        close_quietly(envs[env_id - first_env])
-        envs[env_id - first_env] = source.build(env_id, worker_id)
-        worker.replace(env_id, envs[env_id - first_env])
+    def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, Exception | None]:
+        """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
+        try:
+            options, objects, renew = pickle.loads(mail)
+            if renew is not None:
+                assert isinstance(source, PythonSource)
+                close_quietly(envs[env_id - first_env])
+                envs[env_id - first_env] = source.build(env_id, worker_id)
+                worker.replace(env_id, envs[env_id - first_env])
+                renew(envs[env_id - first_env])
+            return options, objects, None
+        except Exception as error:
+            return None, None, error
 
     common = {
         "answer": answer,
@@ -55,7 +64,7 @@ def serve(
         "outbox": outbox,
         "worker": worker_id,
         "first_env": first_env,
-        "read_mail": _read_mail,
+        "read_mail": read_mail,
         **attachment,
     }
     if isinstance(source, NativeSource):
@@ -85,18 +94,6 @@ def serve(
         except BaseException as error:  # whatever it is, the other envs are to be closed too
             failed.append((env_id, describe(error)))
     return failed
-
-
-# ---- in ------------------------------------------------------------------------------------------
-
-
-def _read_mail(mail: bytes) -> tuple[Any, Any, Exception | None]:
-    """Reset options and objects of an action, or why they cannot be read: the env's failure, not the worker's."""
-    try:
-        options, objects = pickle.loads(mail)
-        return options, objects, None
-    except Exception as error:
-        return None, None, error
 
 
 # ---- out -----------------------------------------------------------------------------------------
@@ -164,16 +161,14 @@ def _travelling(env_id: int, info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes, renew: Callable[[int], None]) -> bytes:
+def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
         if kind == "move":
             if not getattr(env, "may_move", True):
                 raise UnsupportedError("the env is bound to this process: it writes videos")
-            value = cloudpickle.dumps((env, worker.last_observation(env_id)))
-        elif kind == "renew":
-            value = renew(env_id)  # type: ignore[func-returns-value]
+            value = dumps_as_it_stands((env, worker.last_observation(env_id)))
         else:
             value = _do(env, kind, name, args, kwargs)
     except BaseException as error:

@@ -1,0 +1,208 @@
+"""``python -m benchmarks.ding_managers``: our env managers beside DI-engine's own, in DI-engine's environment.
+
+All managers of a case are there at once, and are measured in turn, round after round. What is measured is the loop of a
+collector without a policy: what is ready is stepped. ``make bench-ding`` runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.python_envs import calibrate
+from benchmarks.tables import MISSING, Table, number, three_digits, time_of
+from benchmarks.timing import Effort, interleaved
+
+ROOT = Path(__file__).resolve().parent.parent
+MANAGERS = ("base", "subprocess", "async_subprocess", "base_v2", "subprocess_v2")
+THEIRS = {name: name for name in MANAGERS}
+OURS = {f"stepmill_{name}": name for name in MANAGERS}
+POOLS = {"pool_inline": "base", "pool_process": "subprocess"}  # by the manager that has such a pool inside
+PACKAGES = ("DI-engine", "gym", "DI-treetensor")
+ACTION_BATCHES = 512
+SEED = 0
+
+
+# ---- contestants -----------------------------------------------------------------------------------
+
+
+class Manager:
+    """A manager of either form, of ours or of DI-engine's."""
+
+    def __init__(self, name: str, env_fn: Sequence[Callable[[], Any]]) -> None:
+        from ding.utils import ENV_MANAGER_REGISTRY
+
+        cls = ENV_MANAGER_REGISTRY[name]
+        self.rows_per_call = len(env_fn)
+        self._actions = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, len(env_fn), 1))
+        self._calls = 0
+        self._owed = 0
+        self._manager = cls(env_fn=list(env_fn), cfg=cls.default_config())
+        self._manager.seed(SEED)
+        self._manager.launch()
+
+    def run(self, calls: int) -> None:
+        """A call is done when so many envs have been stepped: which ones come back, and how many, differs."""
+        manager = self._manager
+        self._owed += calls * self.rows_per_call
+        while self._owed > 0:
+            actions = self._actions[self._calls % ACTION_BATCHES]
+            self._calls += 1
+            ready = manager.ready_obs
+            if isinstance(ready, dict):
+                result = manager.step({i: actions[i] for i in ready})
+            else:
+                result = manager.step(list(actions[: len(ready)]))
+            self._owed -= len(result)
+
+    def close(self) -> None:
+        time.sleep(0.2)  # DI-engine's own fails to close while a thread of it resets an env
+        with contextlib.suppress(OSError, EOFError, RuntimeError):
+            self._manager.close()
+        for process in getattr(self._manager, "_subprocesses", None) or ():
+            with contextlib.suppress(Exception):
+                process.terminate()
+
+
+class Pool:
+    """The pool that is inside of our managers, driven by ``send`` and ``recv``."""
+
+    def __init__(self, name: str, env_fn: Sequence[Callable[[], Any]]) -> None:
+        import stepmill
+        from stepmill.envs.ding import build_env
+
+        self.rows_per_call = len(env_fn)
+        self._actions = list(np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, len(env_fn))))
+        self._calls = 0
+        self._pool = stepmill.make(
+            [functools.partial(build_env, one) for one in env_fn],
+            num_envs=len(env_fn),
+            seed=SEED,
+            backend=name.removeprefix("pool_"),
+            autoreset="same_step",  # so that a row is a step, as in a manager
+        )
+        self._pool.reset()
+
+    def run(self, calls: int) -> None:
+        for _ in range(calls):
+            self._pool.send(self._actions[self._calls % ACTION_BATCHES])
+            self._pool.recv()
+            self._calls += 1
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+# ---- measuring -------------------------------------------------------------------------------------
+
+
+def cases(iterations: int) -> dict[str, tuple[Callable[[], Any], int]]:
+    from benchmarks.ding_envs import CartPole, Frames
+
+    return {
+        "CartPole, 8": (CartPole, 8),
+        "CartPole, 64": (CartPole, 64),
+        "100 µs, frame, 64": (functools.partial(Frames, iterations), 64),
+    }
+
+
+def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any]:
+    runners: dict[str, Any] = {}
+    try:
+        # Theirs first: they fork, and a fork should not have our threads in it.
+        for name in (*THEIRS, *OURS):
+            runners[name] = Manager(name, [env] * count)
+        for name in POOLS:
+            runners[name] = Pool(name, [env] * count)
+        results = interleaved(runners, effort)
+    finally:
+        for runner in runners.values():
+            runner.close()
+    out: dict[str, Any] = dict(results)
+    out["ratio"] = {name: results[ours]["steps_per_s"] / results[name]["steps_per_s"] for ours, name in OURS.items()}
+    out["over_pool_ns"] = {
+        name: 1e9 / results[f"stepmill_{name}"]["steps_per_s"] - 1e9 / results[pool]["steps_per_s"]
+        for pool, name in POOLS.items()
+    }
+    return out
+
+
+def table(part: dict[str, Any]) -> Table:
+    rows = []
+    for name in MANAGERS:
+        rows.append((f"DI-engine {name}", *(number(case[name]["steps_per_s"]) for case in part.values())))
+        rows.append((f"stepmill_{name}", *(number(case[f"stepmill_{name}"]["steps_per_s"]) for case in part.values())))
+        rows.append(("", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
+    rows.append(("stepmill_subprocess", *_over(part, "stepmill_subprocess", "base")))
+    for pool, name in POOLS.items():
+        rows.append((f"our {pool.replace('_', ', ')}", *(number(case[pool]["steps_per_s"]) for case in part.values())))
+        rows.append(
+            (f"stepmill_{name} above it, a step", *(time_of(case["over_pool_ns"][name]) for case in part.values()))
+        )
+    title = "Env managers, steps per second, and ours over DI-engine's of the same name"
+    return Table("ding", title, ("", *part), rows)
+
+
+def _over(part: dict[str, Any], ours: str, theirs: str) -> list[str]:
+    ratios = [case[ours]["steps_per_s"] / case[theirs]["steps_per_s"] for case in part.values()]
+    return [f"{three_digits(ratio)}x its {theirs}" if ratio else MISSING for ratio in ratios]
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ding_managers", description=__doc__)
+    parser.add_argument("--repeats", type=int, help="rounds of each comparison (default: 7, quick: 3)")
+    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 1, quick: 0.2)")
+    parser.add_argument("--quick", action="store_true", help="short; writes to build/benchmarks")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file (default: benchmarks/results/ding)")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse()
+    console = Console(highlight=False)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    gymnasium.logger.min_level = gymnasium.logger.ERROR
+    import stepmill.interop.ding  # noqa: F401  (registers ours)
+
+    effort = Effort(
+        options.repeats or (3 if options.quick else 7),
+        options.seconds or (0.2 if options.quick else 1.0),
+        options.quick,
+    )
+    part = {}
+    for name, (env, count) in cases(calibrate()).items():
+        part[name] = measure(env, count, effort)
+        console.print(f"{name}: done", style="dim")
+    table(part).print(console)
+    described = machine.describe()
+    described["packages"] |= {package: machine.version(package) for package in PACKAGES}
+    results = {
+        "machine": described,
+        "effort": {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick},
+        "parts": {"ding": part},
+    }
+    folder = options.output or ROOT / (Path("build/benchmarks/ding") if options.quick else "benchmarks/results/ding")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{machine.name()}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    console.print(f"wrote {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Our env managers in DI-engine, by name.
+
+Importing this module registers them. A configuration of DI-engine can ask for that itself::
+
+    create_config = dict(env_manager=dict(type="stepmill_subprocess", import_names=["stepmill.interop.ding"]), ...)
+
+Names that end in ``_v2`` are those of the second form, which ``StepCollector`` and ``interaction_evaluator`` want; the
+others are for ``serial_pipeline`` and its collectors and evaluators.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from stepmill.errors import MissingPackageError
+
+if importlib.util.find_spec("ding") is None:
+    raise MissingPackageError("stepmill.interop.ding needs DI-engine 0.5.3, which is not installed")
+
+# DI-engine registers its own managers here, each name once: that has to be before `replace_managers`.
+import ding.envs  # type: ignore[import-not-found]  # noqa: F401
+from ding.utils import ENV_MANAGER_REGISTRY  # type: ignore[import-not-found]
+
+from stepmill.interop.ding.first_form import (
+    DingAsyncSubprocessEnvManager,
+    DingBaseEnvManager,
+    DingSubprocessEnvManager,
+)
+from stepmill.interop.ding.second_form import DingBaseEnvManagerV2, DingSubprocessEnvManagerV2
+
+__all__ = [
+    "MANAGERS",
+    "DingAsyncSubprocessEnvManager",
+    "DingBaseEnvManager",
+    "DingBaseEnvManagerV2",
+    "DingSubprocessEnvManager",
+    "DingSubprocessEnvManagerV2",
+    "replace_managers",
+]
+
+# By DI-engine's names. There is no second form of the async one: DI-engine pairs what such a manager returns with what
+# it sent by position, so it has to return exactly that.
+MANAGERS: dict[str, Any] = {
+    "base": DingBaseEnvManager,
+    "subprocess": DingSubprocessEnvManager,
+    "async_subprocess": DingAsyncSubprocessEnvManager,
+    "base_v2": DingBaseEnvManagerV2,
+    "subprocess_v2": DingSubprocessEnvManagerV2,
+}
+
+for _name, _manager in MANAGERS.items():
+    ENV_MANAGER_REGISTRY.register(f"stepmill_{_name}", _manager, force_overwrite=True)
+
+
+def replace_managers() -> dict[str, Any]:
+    """Puts our managers in the place of DI-engine's own, for configurations that name those.
+
+    Returns those that were there, by name: ``ENV_MANAGER_REGISTRY.update(...)`` with them puts them back.
+    """
+    before = {name: ENV_MANAGER_REGISTRY[name] for name in MANAGERS}
+    for name, manager in MANAGERS.items():
+        ENV_MANAGER_REGISTRY.register(name, manager, force_overwrite=True)
+    return before

@@ -1,0 +1,110 @@
+"""Managers as DI-engine's serial pipelines use them: dicts by env id, in and out."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gym  # type: ignore[import-not-found]
+from easydict import EasyDict  # type: ignore[import-untyped]
+from gymnasium import spaces
+
+from stepmill.envs.ding import build_env
+from stepmill.errors import ConfigError
+from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
+
+__all__ = ["DingAsyncSubprocessEnvManager", "DingBaseEnvManager", "DingSubprocessEnvManager", "FirstForm"]
+
+_OF_DING = frozenset({"type", "import_names", "cfg_type"})
+
+
+class FirstForm(BaseEnvManager):
+    """What DI-engine wants of any manager, beyond what ours have.
+
+    - The configuration is an ``EasyDict``. A key that we do not know is passed over with a warning: DI-engine merges
+      configurations from several sources.
+    - DI-engine's own envs are taken too; see ``DingAsBaseEnv``.
+    - An env whose step was abnormal is reset at once, and that episode does not count: some of DI-engine's consumers
+      reset such an env, and some go on with it.
+    """
+
+    _resets_abnormal = True
+
+    def __init__(self, env_fn: Sequence[Any], cfg: Mapping[str, Any] | None = None) -> None:
+        given = {} if cfg is None else dict(cfg)
+        strange = given.keys() - self._defaults.keys() - _OF_DING
+        if strange:
+            warnings.warn(
+                f"{type(self).__name__}: the config keys {sorted(strange)} are without effect. Known keys: "
+                f"{', '.join(self._defaults)}",
+                stacklevel=2,
+            )
+        known = {key: value for key, value in given.items() if key in self._defaults}
+        try:
+            # Not a generator nor a single function: DI-engine gives a list.
+            functions = [functools.partial(build_env, one) if callable(one) else one for one in env_fn]
+            super().__init__(functions, cfg=known)
+        except KeyError as error:  # which DI-engine would show as a manager of an unknown name
+            raise ConfigError(str(error)) from error
+        self._action_space: Any = None
+        self._first_seed: int | None = None
+
+    @classmethod
+    def default_config(cls) -> Any:
+        """The keys that ``cfg`` may have, with what they are by default."""
+        return EasyDict({**super().default_config(), "cfg_type": f"{cls.__name__}Dict"})
+
+    def seed(self, seed: Any, dynamic_seed: bool | None = None, env_id: Any = None) -> None:  # type: ignore[override]
+        """As ``BaseEnvManager.seed``, with DI-engine's order of arguments. Seeds ``action_space`` as well."""
+        super().seed(seed, env_id, dynamic_seed)
+        several = list(seed.values()) if isinstance(seed, Mapping) else seed
+        self._first_seed = int(several[0]) if hasattr(several, "__len__") else int(seed)
+        if self._action_space is not None:
+            self._action_space.seed(self._first_seed)
+
+    @property
+    def action_space(self) -> Any:
+        """The action space of one env, always the same object; of old ``gym`` where DI-engine's random policy asks."""
+        if self._action_space is None:
+            self._action_space = _gym_space(super().action_space)
+            if self._first_seed is not None:
+                self._action_space.seed(self._first_seed)
+        return self._action_space
+
+    @property
+    def _episode_num(self) -> float:
+        """DI-engine's parallel collectors read it."""
+        return self._settings.episode_num
+
+    def reward_shaping(self, env_id: int, transitions: Any) -> Any:
+        """What the method of that name of an env makes of its transitions."""
+        self._require_open()
+        return self._pool.call("reward_shaping", self._check_ids([env_id]), (transitions,), {})[0]
+
+    def enable_save_figure(self, env_id: int, figure_path: str) -> None:
+        """Calls the method of that name of an env."""
+        self._require_open()
+        self._pool.call("enable_save_figure", self._check_ids([env_id]), (figure_path,), {})
+
+
+def _gym_space(space: Any) -> Any:
+    """DI-engine's random policy knows these two from ``gym``, and gives other actions where it does not know them."""
+    if isinstance(space, spaces.Discrete):
+        return gym.spaces.Discrete(int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and not space.start.any():
+        return gym.spaces.MultiDiscrete(space.nvec)
+    return space
+
+
+class DingBaseEnvManager(FirstForm):
+    """``stepmill_base``: ``BaseEnvManager`` in DI-engine."""
+
+
+class DingSubprocessEnvManager(FirstForm, SyncSubprocessEnvManager):
+    """``stepmill_subprocess``: ``SyncSubprocessEnvManager`` in DI-engine."""
+
+
+class DingAsyncSubprocessEnvManager(FirstForm, AsyncSubprocessEnvManager):
+    """``stepmill_async_subprocess``: ``AsyncSubprocessEnvManager`` in DI-engine."""

@@ -1,0 +1,65 @@
+"""Managers as DI-engine's middlewares use them: stacked observations out, actions by position in, trees back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stepmill.errors import ActionError, ConfigError
+from stepmill.interop.ding.first_form import FirstForm
+from stepmill.interop.ding.trees import action_rows, stacked, timestep_tree
+from stepmill.managers import SyncSubprocessEnvManager
+
+__all__ = ["DingBaseEnvManagerV2", "DingSubprocessEnvManagerV2", "SecondForm"]
+
+
+class SecondForm(FirstForm):
+    """Observations are rows of one array, or of a tree of arrays, and so are actions.
+
+    Actions go to the envs whose observations were handed out last, in that order, whatever became ready since then;
+    ``step`` waits for all of them, and its results have the same order: DI-engine pairs them by position.
+
+    DI-engine looks at nothing but ``done`` here, so an abnormal step never has it: an evaluation does not count the
+    episode, and goes on with the next one.
+    """
+
+    _handed_out: list[int] | None = None
+
+    def __init__(self, env_fn: Sequence[Any], cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(env_fn, {**(cfg or {}), "wait_num": math.inf, "step_wait_timeout": None})
+        if self._settings.output != "numpy":
+            raise ConfigError(f"{type(self).__name__}: output: expected 'numpy', got {self._settings.output!r}")
+
+    @property
+    def ready_obs(self) -> Any:
+        """The observations of the envs that can take an action, as rows, by ascending id; none when all are DONE."""
+        self._handed_out = ids = self._await_ready()
+        if not ids:
+            return stacked([self.observation_space.sample()])[:0]
+        return stacked([self._latest[one].obs for one in ids])
+
+    def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
+        """Takes an action a row of the last ``ready_obs`` (fewer: for its first rows), and returns a tree an action.
+
+        The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Of ``info`` they have what can be made an
+        array of numbers.
+        """
+        self._require_open()
+        ids, self._handed_out = self._handed_out, None
+        if ids is None:
+            ids = self.ready_obs_id
+        rows = action_rows(actions)
+        if len(rows) > len(ids):
+            self._handed_out = ids
+            raise ActionError(f"step: expected at most {len(ids)} actions, for the envs {ids}, got {len(rows)}")
+        timesteps = super().step(dict(zip(ids, rows, strict=False)))
+        return [timestep_tree(one, timesteps[one]) for one in ids[: len(rows)]]
+
+
+class DingBaseEnvManagerV2(SecondForm):
+    """``stepmill_base_v2``: ``BaseEnvManager`` in DI-engine, in the second form."""
+
+
+class DingSubprocessEnvManagerV2(SecondForm, SyncSubprocessEnvManager):
+    """``stepmill_subprocess_v2``: ``SyncSubprocessEnvManager`` in DI-engine, in the second form."""
