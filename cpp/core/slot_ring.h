@@ -3,6 +3,10 @@
 // A slot's own word says who has it, (env, epoch), from the instant it is taken: whatever happens to the
 // worker then, the pool can tell whose slot it is. Slots of a batch are taken in order, and a batch is
 // sealed by taking its first free slot for nobody.
+//
+// A batch is received with one row at least. So the hint, from which claims set out, is never further behind than the
+// batch received last, and its place is not opened again before another was received: nobody looks for a free slot in
+// a place that is being opened, where some words still are of the batch that had it before.
 #pragma once
 
 #include <atomic>

@@ -16,6 +16,7 @@ namespace stepmill::test {
 struct DriverOptions {
   std::int32_t num_envs = 4, batch_size = 4, num_threads = 2;
   std::int64_t work = 1;
+  bool as_ready = false;
   sm_autoreset autoreset = SM_NEXT_STEP;
   std::int32_t max_episode_steps = 0;
   bool keep_last_observation = false;
@@ -33,6 +34,7 @@ struct DriverOptions {
     PoolOptions out;
     out.table = table();
     out.batch_size = batch_size;
+    out.as_ready = as_ready;
     out.num_threads = num_threads;
     out.arena = arena;
     return out;
@@ -73,6 +75,14 @@ class Driver {
     wait();
     faults.clear();
     return pool.take_batch(faults);
+  }
+  // What is ready, once so many rows are.
+  Batch recv_some(std::int32_t at_least) {
+    pool.be_content_with(at_least);
+    wait();
+    pool.be_content_with(0);
+    if (!pool.ready()) pool.seal_early();
+    return recv();
   }
   void drop(const Batch& batch) { batch.store->release(batch.buffer); }
   void recv_and_drop() { drop(recv()); }

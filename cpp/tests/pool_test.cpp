@@ -94,6 +94,61 @@ TEST(an_async_batch_holds_any_envs_each_once) {
     }
 }
 
+DriverOptions as_ready_of(std::int32_t envs, std::int32_t batch, std::int32_t threads) {
+  DriverOptions options = async_of(envs, batch, threads, 200);
+  options.as_ready = true;
+  return options;
+}
+
+TEST(a_pool_of_all_envs_can_give_results_as_they_are_ready) {
+  Driver d(as_ready_of(4, 4, 0));  // the caller steps, and stops where it is content
+  CHECK(d.pool.is_async() == true);
+  d.send({2, 0, 3}, test::kGoOn);
+  const Batch two = d.recv_some(2);
+  CHECK(two.rows >= 2);
+  CHECK(d.pool.in_flight_count() == 3 - two.rows);
+  d.send({1}, test::kGoOn);  // behind the seal
+  const Batch rest = d.recv();
+  CHECK(rest.rows == 4 - two.rows);
+  CHECK(d.pool.in_flight_count() == 0);
+  Ids seen = d.ids(two);
+  for (const std::int32_t id : d.ids(rest)) seen.push_back(id);
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == all(4));
+  d.drop(two);
+  d.drop(rest);
+}
+
+// Batches are ended at any time, with any number of rows taken, written and to come, while threads take slots.
+TEST(batches_that_end_early_lose_and_double_nothing) {
+  for (const std::int32_t threads : {0, 1, 3})
+    for (const std::int32_t batch : {1, 3, 7}) {
+      Driver d(as_ready_of(7, batch, threads));
+      std::vector<double> steps(7, -1.0);  // the first action of an env is its reset
+      std::vector<std::uint8_t> idle(7, 1);
+      std::uint32_t dice = 12345;
+      for (int turn = 0; turn < 4000; ++turn) {
+        dice = dice * 1664525u + 1013904223u;
+        Ids chosen;
+        for (std::int32_t env = 0; env < 7; ++env)
+          if (idle[static_cast<std::size_t>(env)] && ((dice >> (env + 8)) & 1)) chosen.push_back(env);
+        if (!chosen.empty()) d.send(chosen, test::kGoOn);
+        for (const std::int32_t env : chosen) idle[static_cast<std::size_t>(env)] = 0;
+        if (d.pool.in_flight_count() == 0) continue;
+        const Batch some = d.recv_some(1 + static_cast<std::int32_t>((dice >> 20) % 3));
+        CHECK(some.rows >= 1);
+        for (std::int32_t row = 0; row < some.rows; ++row) {
+          const auto env = static_cast<std::size_t>(d.ids(some)[static_cast<std::size_t>(row)]);
+          CHECK(idle[env] == 0);
+          idle[env] = 1;
+          steps[env] += 1.0;
+          CHECK(steps_of(some, row) == steps[env]);
+        }
+        d.drop(some);
+      }
+    }
+}
+
 TEST(a_gather_comes_first_and_in_its_order) {
   for (const std::int64_t work : {1, 3000}) {
     Driver d(async_of(8, 3, 2, work));
