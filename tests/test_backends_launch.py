@@ -5,13 +5,17 @@ Each case is a program of its own, run as a user would run it.
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from envs import CountingEnv
 from subprocesses import DEADLINE, run_well
@@ -501,3 +505,35 @@ def test_an_info_that_the_caller_cannot_read_costs_nothing_else() -> None:
         assert obs.tolist() == [[1.0]] * 3
         assert info["count"].tolist()[0::2] == [-1, -1]
         assert pool.step([0] * 3)[4]["count"].tolist() == [-1] * 3
+
+
+def test_what_the_caller_imported_is_not_imported_in_workers_for_its_warnings(tmp_path: Path) -> None:
+    """Every framework imports torch, and torch filters warnings of a class of its own."""
+    folder = str(tmp_path)
+    (tmp_path / "heavy_framework.py").write_text("class HeavyWarning(UserWarning):\n    pass\n")
+    sys.path.insert(0, folder)
+    try:
+        heavy = importlib.import_module("heavy_framework")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=heavy.HeavyWarning)
+            with stepmill.make(LooksAtModules, backend="process", num_workers=1) as pool:
+                assert pool.call("has", "heavy_framework") == (False,)
+    finally:
+        sys.path.remove(folder)
+        sys.modules.pop("heavy_framework", None)
+
+
+class LooksAtModules(gymnasium.Env):
+    """Says what its process has imported."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def has(self, name: str) -> bool:
+        return name in sys.modules
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 0.0, False, False, {}

@@ -241,6 +241,57 @@ def test_a_trial_that_breaks_off_says_what_it_could_not_check() -> None:
     ]
 
 
+class Exits(GoodEnv):
+    def step(self, action: Any) -> Any:
+        sys.exit(1)
+
+
+class ExitsInClose(GoodEnv):
+    def close(self) -> None:
+        sys.exit(1)
+
+
+class AnswersWithErrors(GoodEnv):
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name} here")
+
+
+class DmWithoutSpecs(dm_env.Environment):
+    def reset(self) -> Any:
+        raise AssertionError("not reached")
+
+    def step(self, action: Any) -> Any:
+        raise AssertionError("not reached")
+
+    def observation_spec(self) -> Any:
+        raise KeyError("eye")
+
+    action_spec = observation_spec
+
+
+@pytest.mark.parametrize(
+    ("env", "rule", "where", "got"),
+    [
+        (Exits, "action_accepted", "step 1 of episode 0", "SystemExit: 1"),
+        (ExitsInClose, "no_exception", "close()", "SystemExit: 1"),
+        (AnswersWithErrors, "no_exception", "hasattr(env, 'unwrapped')", "RuntimeError: no unwrapped here"),
+        (DmWithoutSpecs, "no_exception", "as_base_env(env)", "KeyError: 'eye'"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_whatever_an_env_raises_is_a_finding(env: Any, rule: str, where: str, got: str) -> None:
+    first = next(iter(check(env)))
+    assert (first.rule, first.where) == (rule, where)
+    assert first.got.startswith(f"{got} (")
+
+
+def test_an_env_that_answers_with_errors_is_checked_all_the_same() -> None:
+    report = check(AnswersWithErrors)
+    assert rules_in(report) == {"no_exception"}
+    assert "static_seed" in report.checked
+    assert str(check(AnswersWithErrors())).startswith("check_env(AnswersWithErrors): ")
+
+
 def test_rules_are_still_checked_on_what_was_seen_before_an_exception() -> None:
     class Both(RaisesInSecondReset, NumpyDone):
         pass
@@ -401,8 +452,14 @@ def test_an_env_that_exists_takes_no_cfg() -> None:
 @pytest.mark.parametrize(("name", "least"), [("seed", 0), ("episodes", 1), ("steps", 1)])
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "3"])
 def test_numbers_that_cannot_be(name: str, least: int, wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number >= {least}, got"):
+    with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number.*, got {wrong!r}"):
         check_env(GoodEnv, **{name: wrong})
+    with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number >= {least}, got {least - 1}"):
+        check_env(GoodEnv, **{name: least - 1})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert check(GoodEnv, seed=np.int64(1), episodes=np.int32(1), steps=np.uint8(10)) == []
 
 
 # ---- what a check leaves alone --------------------------------------------------------------------

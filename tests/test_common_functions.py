@@ -69,6 +69,7 @@ def test_one_hot_takes_whole_numbers_of_any_type(values: Any) -> None:
         ([float("nan")], "one_hot: expected finite numbers, got nan$"),
         (["a"], r"one_hot: expected numbers, got \['a'\]$"),
         (None, "one_hot: expected numbers, got None$"),
+        ([[0], [0, 1]], r"one_hot: expected numbers, got \[\[0\], \[0, 1\]\]$"),
     ],
 )
 def test_one_hot_refuses_what_has_no_place(values: Any, message: str) -> None:
@@ -78,9 +79,9 @@ def test_one_hot_refuses_what_has_no_place(values: Any, message: str) -> None:
 
 @pytest.mark.parametrize("num", [0, -1, 1.5, True, None])
 def test_the_number_of_places_is_a_whole_one(num: Any) -> None:
-    with pytest.raises(ConfigError, match="num: expected a whole number >= 1, got"):
+    with pytest.raises(ConfigError, match=f"num: expected a whole number.*, got {num!r}"):
         common.one_hot([0], num)
-    with pytest.raises(ConfigError, match="num: expected a whole number >= 1, got"):
+    with pytest.raises(ConfigError, match=f"num: expected a whole number.*, got {num!r}"):
         common.clip_one_hot([0], num)
 
 
@@ -112,11 +113,11 @@ def test_div_one_hot_has_steps_of_equal_width() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), "4", None, True])
 def test_sizes_of_sqrt_and_div_are_positive(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="sqrt_one_hot: max_val: expected a number > 0, got"):
+    with pytest.raises(ConfigError, match="sqrt_one_hot: max_val: expected a finite number > 0, got"):
         common.sqrt_one_hot([1], wrong)
-    with pytest.raises(ConfigError, match="div_one_hot: max_val: expected a number > 0, got"):
+    with pytest.raises(ConfigError, match="div_one_hot: max_val: expected a finite number > 0, got"):
         common.div_one_hot([1], wrong, 1)
-    with pytest.raises(ConfigError, match="div_one_hot: ratio: expected a number > 0, got"):
+    with pytest.raises(ConfigError, match="div_one_hot: ratio: expected a finite number > 0, got"):
         common.div_one_hot([1], 4, wrong)
 
 
@@ -175,6 +176,15 @@ def test_reorder_refuses_what_cannot_be_transformed() -> None:
         common.reorder_one_hot([2], PLACES, 4, TRANSFORM)
 
 
+@pytest.mark.parametrize("table", [5, [[0, 1]], "ab", [0.5], [[0], [1, 2]], None], ids=str)
+def test_the_tables_of_reorder_have_one_axis_of_whole_numbers(table: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^reorder_one_hot_array: array: expected .*, got "):
+        common.reorder_one_hot_array([0], table, 2)
+    if table is not None:
+        with pytest.raises(ConfigError, match=r"^reorder_one_hot: transform: expected .*, got "):
+            common.reorder_one_hot([0], PLACES, 2, table)
+
+
 def test_reorder_boolean_vector_says_what_occurs() -> None:
     check(common.reorder_boolean_vector([7, 2, 7], PLACES, 5), [1, 0, 0, 1, 0])
     check(common.reorder_boolean_vector([], PLACES, 3), [0, 0, 0])
@@ -210,7 +220,7 @@ def test_binary_refuses_what_does_not_fit(value: int) -> None:
 
 @pytest.mark.parametrize("bits", [0, 64, 2.5])
 def test_binary_has_1_to_63_digits(bits: Any) -> None:
-    with pytest.raises(ConfigError, match="bit_num: expected a whole number from 1 to 63, got"):
+    with pytest.raises(ConfigError, match=r"bit_num: expected a whole number( in \[1, 63\])?, got"):
         common.batch_binary_encode([1], bits)
 
 
@@ -245,6 +255,55 @@ def test_div_func_refuses_zero_and_an_axis_that_cannot_be() -> None:
         common.div_func([1], 0)
     with pytest.raises(ConfigError, match=r"unsqueeze_dim: expected one from -2 to 1 .*\(2,\), got 2"):
         common.div_func([1, 2], 2, unsqueeze_dim=2)
+    with pytest.raises(ConfigError, match=r"unsqueeze_dim: expected one from -2 to 1 .*, got 'x'"):
+        common.div_func([1, 2], 2, unsqueeze_dim="x")  # type: ignore[arg-type]
+
+
+SCALINGS = {
+    "div_func": lambda data: common.div_func(data, 2),
+    "affine_transform": lambda data: common.affine_transform(data, alpha=2),
+    "inverse_affine_transform": lambda data: common.inverse_affine_transform(data, min_val=0, max_val=1),
+}
+
+
+@pytest.mark.parametrize("data", ["x", "5", None, [[1], [2, 3]], [1j]], ids=str)
+@pytest.mark.parametrize("name", SCALINGS)
+def test_what_is_no_number_is_not_scaled(name: str, data: Any) -> None:
+    with pytest.raises(InputError, match=rf"^{name}: (data|inputs): expected numbers, got "):
+        SCALINGS[name](data)
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (lambda: common.div_func([1], "x"), "div_func: other: expected numbers, got 'x'"),
+        (lambda: common.affine_transform([1], alpha="x"), "affine_transform: alpha: expected numbers, got 'x'"),
+        (lambda: common.affine_transform([1], alpha=1, beta="x"), "affine_transform: beta: expected numbers, got 'x'"),
+        (
+            lambda: common.inverse_affine_transform([1], min_val="x", max_val=1),
+            "inverse_affine_transform: min_val: expected numbers, got 'x'",
+        ),
+        (
+            lambda: common.affine_transform(np.zeros(3), alpha=np.zeros(2)),
+            r"affine_transform: expected shapes that fit each other, got data \(3,\), factor \(2,\), offset \(\)",
+        ),
+        (
+            lambda: common.inverse_affine_transform(np.zeros(3), alpha=np.ones(2)),
+            r"inverse_affine_transform: expected shapes that fit each other, got data \(3,\), factor \(2,\)",
+        ),
+        (
+            lambda: common.affine_transform([1], min_val=np.zeros(3), max_val=np.ones(2)),
+            r"affine_transform: expected shapes that fit each other, got min_val \(3,\), max_val \(2,\)",
+        ),
+        (
+            lambda: common.div_func(np.zeros(3), np.ones(2), None),
+            r"div_func: expected shapes that fit each other, got inputs \(3,\), other \(2,\)",
+        ),
+    ],
+)
+def test_a_scale_that_cannot_be_is_told(scale: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        scale()
 
 
 def test_affine_transform_by_bounds() -> None:
@@ -407,6 +466,33 @@ def test_read_only_arrays_become_tensors_that_can_be_written() -> None:
 def test_what_is_no_data_is_refused(convert: Any) -> None:
     with pytest.raises(InputError, match=f"{convert.__name__}: expected arrays, .* got .* of type set$"):
         convert({"a": [{1}]})
+
+
+@both
+@pytest.mark.parametrize("number", [2**70, [1, 2**70]], ids=str)
+def test_a_number_beyond_64_bits_is_refused(convert: Any, number: Any) -> None:
+    with pytest.raises(InputError, match=f"{convert.__name__}: expected numbers that can be converted, got .*{2**70}"):
+        convert(number)
+
+
+def test_what_torch_has_no_type_for_is_refused() -> None:
+    with pytest.raises(InputError, match=r"to_tensor: expected numbers that can be converted, got array\(\['a'\]"):
+        common.to_tensor(np.array(["a"]))
+    with pytest.raises(
+        InputError, match="to_ndarray: expected numbers that can be converted, got 1180591620717411303424"
+    ):
+        common.to_ndarray(2**70, np.int64)
+
+
+def test_the_order_of_bytes_does_not_matter() -> None:
+    out = common.to_tensor(np.array([1.5, -2.0], ">f4"))
+    assert (out.dtype, out.tolist()) == (torch.float32, [1.5, -2.0])
+    assert common.to_tensor(np.array([3], ">i8"), torch.float32).tolist() == [3]
+
+
+def test_bfloat16_becomes_an_array_of_float32() -> None:
+    out = common.to_ndarray(torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
+    check(out, [1.5, -2.0])
 
 
 def test_torch_is_imported_only_for_tensors() -> None:

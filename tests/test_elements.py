@@ -178,7 +178,9 @@ def test_default_arguments_may_be_spelled_out() -> None:
     assert cls() is cls(limit=10.0, unit="m/s")
 
 
-@pytest.mark.parametrize("again", [((), {}), ((6.0,), {}), ((5.0,), {"unit": "km/h"})])
+@pytest.mark.parametrize(
+    "again", [((), {}), ((6.0,), {}), ((5.0,), {"unit": "km/h"}), ((5.0, "m", 3), {}), ((5.0,), {"size": 1})]
+)
 def test_other_arguments_are_an_error_that_names_both(again: tuple[Any, Any]) -> None:
     cls = fresh()
     cls(5.0)
@@ -263,6 +265,8 @@ def test_an_element_keeps_no_state() -> None:
     element = cls()
     with pytest.raises(UsageError, match=r"FreshSpeed: .*got count = 1 .*runner"):
         element.count = 1
+    with pytest.raises(UsageError, match=r"FreshSpeed: .*got del _shape .*runner"):
+        del element._shape
     assert not hasattr(element, "count")
 
 

@@ -32,6 +32,7 @@ LAYERS = [
     "optional",
     "spaces",
     "numerics",
+    "factories",
     "registry",
     "wrappers",
     "envs",

@@ -138,12 +138,39 @@ def test_new_shape_of_a_hybrid_action_by_hand() -> None:
     [
         ("WarpFrame", {"dict_key": "eye"}, (8, 8, 3)),
         ("WarpFrame", {"dict_key": "eye"}, {"ear": (5,)}),
+        ("WarpFrame", {}, (4,)),
+        ("WarpFrame", {}, (8, 8, 4)),
+        ("WarpFrame", {}, {"eye": (8, 8, 3)}),
+        ("ScaledFloatFrame", {}, {"eye": (8, 8, 3)}),
         ("ObsTransposeWrapper", {}, (8, 8)),
+        ("ObsTransposeWrapper", {}, 3),
+        ("ObsTransposeWrapper", {}, {"a": (3,), "b": (3,), "c": (3,)}),
+        ("RamWrapper", {}, (210, 160, 3)),
+        ("RamWrapper", {}, {"ram": (128,)}),
+        ("MaxAndSkipEnv", {}, {"eye": (8, 8, 3)}),
     ],
 )
 def test_new_shape_refuses_shapes_that_its_wrapper_cannot_serve(name: str, kwargs: Any, shape: Any) -> None:
     with pytest.raises(SpaceError, match=f"{name}: expected .*, got"):
         WRAPPERS[name].new_shape(shape, (2,), (1,), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("MaxAndSkipEnv", {"skip": 0}),
+        ("NoopResetEnv", {"noop_max": 0}),
+        ("FrameStack", {"n_frames": 0}),
+        ("WarpFrame", {"size": 0}),
+        ("ActionRepeat", {"action_repeat": 0}),
+        ("DelayReward", {"delay_reward_step": 0}),
+        ("TimeLimit", {"max_episode_steps": 0}),
+    ],
+)
+def test_new_shape_refuses_numbers_that_its_wrapper_refuses(name: str, kwargs: dict[str, Any]) -> None:
+    (argument,) = kwargs
+    with pytest.raises(ConfigError, match=f"^{name}: {argument}: expected a whole number >= 1, got 0"):
+        WRAPPERS[name].new_shape((8, 8, 3), (2,), (1,), **kwargs)
 
 
 # ---- compositions -------------------------------------------------------------------------------

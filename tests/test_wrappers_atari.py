@@ -156,6 +156,12 @@ def test_an_env_of_another_kind_is_taken_where_the_wrappers_can_serve_it(breakou
         wrap_atari(breakout, noop_max=-1)
 
 
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_what_is_no_game_is_an_error(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=f"wrap_atari: expected the id of a game or a gymnasium.Env, got {wrong}"):
+        wrap_atari(wrong)
+
+
 def test_an_unknown_id_is_an_error() -> None:
     with pytest.raises(UnknownEnvError, match="wrap_atari: unknown env id 'ALE/Pongg-v5'"):
         wrap_atari("ALE/Pongg-v5")

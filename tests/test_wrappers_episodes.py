@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import FrameStackObservation, MaxAndSkipObservation, TransformReward
 from wrapper_envs import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
 
-from stepmill.errors import ConfigError, SpaceError
+from stepmill.errors import ConfigError, EnvError, SpaceError
 from stepmill.wrappers import ClipRewardEnv, EpisodicLifeEnv, FireResetEnv, FrameStack, MaxAndSkipEnv, NoopResetEnv
 
 RESET = ("reset", None, None)
@@ -226,7 +226,7 @@ def test_max_and_skip_takes_one_number_as_reward() -> None:
     assert env.step(0)[1] == 3.0
     env = MaxAndSkipEnv(ScriptEnv([Moment(0), Moment(1, reward=np.array([2.0, 1.0]))]), 2)
     env.reset()
-    with pytest.raises(SpaceError, match="MaxAndSkipEnv: expected one number as reward, got"):
+    with pytest.raises(EnvError, match="MaxAndSkipEnv: expected one number as reward, got"):
         env.step(0)
 
 
@@ -497,7 +497,7 @@ def test_clip_reward_is_gymnasiums_transformed_reward() -> None:
 def test_clip_reward_refuses_a_reward_of_many_numbers() -> None:
     env = ClipRewardEnv(ScriptEnv([Moment(0), Moment(0, np.array([1.0, -1.0]))]))
     env.reset()
-    with pytest.raises(SpaceError, match="ClipRewardEnv: expected one number as reward, got array"):
+    with pytest.raises(EnvError, match="ClipRewardEnv: expected one number as reward, got array"):
         env.step(0)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 from stepmill.envs.timestep import element_info_of
-from stepmill.errors import ActionError, ConfigError, SpaceError
+from stepmill.errors import ActionError, ConfigError, EnvError, SpaceError
 from stepmill.wrappers.action_repeat import ActionRepeat
 from stepmill.wrappers.delay_reward import DelayReward
 from stepmill.wrappers.eval_episode_return import EvalEpisodeReturn
@@ -273,7 +273,7 @@ def test_a_count_of_numpy_is_taken(wrapper: Any, name: str) -> None:
 def test_a_reward_that_is_not_one_number_is_refused(wrapper: Any, reward: Any) -> None:
     env = wrapper(ScriptedEnv(rewards=[reward]), **ARGUMENTS.get(wrapper, {}))
     env.reset()
-    with pytest.raises(SpaceError, match=f"{wrapper.__name__}: expected one number as reward, got "):
+    with pytest.raises(EnvError, match=f"{wrapper.__name__}: expected one number as reward, got "):
         env.step(0)
 
 

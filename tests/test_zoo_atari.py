@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from easydict import EasyDict
 from gymnasium import spaces
 
 import stepmill.zoo.atari
-from stepmill.errors import ActionError, ConfigError, MissingConfigError, UnknownEnvError, UsageError
+from stepmill.errors import (
+    ActionError,
+    ConfigError,
+    MissingConfigError,
+    MissingPackageError,
+    UnknownEnvError,
+    UsageError,
+)
 from stepmill.zoo.atari import AtariEnv
 from stepmill.zoo.atari_games import GAMES
 
@@ -128,6 +137,19 @@ def test_the_table_has_every_game_that_can_be_played() -> None:
     assert set(GAMES) == playable
 
 
+@pytest.mark.parametrize("cfg", [CFG, {**CFG, "env_kwargs": {"full_action_space": True}}], ids=["known", "asked"])
+def test_spaces_are_the_same_object_every_time_so_that_they_can_be_seeded(cfg: dict[str, Any]) -> None:
+    env = AtariEnv(cfg)
+    assert env.observation_space is env.observation_space
+    draws = []
+    for _ in range(2):
+        env.action_space.seed(0)
+        draws.append([int(env.action_space.sample()) for _ in range(20)])
+    env.close()
+    assert draws[0] == draws[1]
+    assert len(set(draws[0])) > 1
+
+
 # ---- episodes ------------------------------------------------------------------------------------
 
 
@@ -209,6 +231,25 @@ def test_same_seed_same_episodes(train: AtariEnv) -> None:
     assert not np.array_equal(runs[0], runs[2])
 
 
+# ---- by id ---------------------------------------------------------------------------------------
+
+
+def test_an_id_of_an_atari_game_needs_no_import_before_it() -> None:
+    code = (
+        "import sys; from stepmill.registry import find; before = 'ale_py' in sys.modules;"
+        "print(before, find('ALE/Pong-v5').id, find('gymnasium:ALE/Freeway-v5').id)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False ALE/Pong-v5 gymnasium:ALE/Freeway-v5"
+
+
+def test_an_id_of_an_atari_game_without_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5")
+    with pytest.raises(MissingPackageError, match=r"^ALE/Pong-v5 needs ale-py, .*stepmill\[atari\]"):
+        stepmill.make("ALE/Pong-v5", num_envs=1)
+
+
 # ---- wrong use -----------------------------------------------------------------------------------
 
 
@@ -217,6 +258,17 @@ def test_wrong_use_is_told(train: AtariEnv) -> None:
         AtariEnv({"is_train": True})
     with pytest.raises(ConfigError, match="AtariEnv: is_train: expected True or False, got 'no'"):
         AtariEnv({**CFG, "is_train": "no"})
+    for key, wrong, expected in (
+        ("env_id", 5, "the id of a game, got 5"),
+        ("frame_skip", "x", "a whole number, got 'x'"),
+        ("noop_max", 1.5, "a whole number, got 1.5"),
+        ("frame_stack", -1, "a whole number >= 1, got -1"),
+        ("scale", "no", "True or False, got 'no'"),
+        ("fire_reset", None, "True or False, got None"),
+        ("env_kwargs", None, "a dict, got None"),
+    ):
+        with pytest.raises(ConfigError, match=f"^AtariEnv: {key}: expected {expected}"):
+            AtariEnv({**CFG, key: wrong})
     with pytest.raises(UnknownEnvError, match="AtariEnv: env_id: expected the id of a game, got 'ALE/Pingpong-v5'"):
         _ = AtariEnv({"env_id": "ALE/Pingpong-v5"}).action_space
     with pytest.raises(UsageError, match=r"AtariEnv\(BreakoutNoFrameskip-v4, env_id=0\): step before reset"):

@@ -153,12 +153,12 @@ def test_the_time_limit_truncates(env_class: Any) -> None:
         env.step((BRAKE, [0.0], [0.0]))
 
 
-def test_an_end_in_the_last_step_is_not_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_in_the_last_step_is_both(monkeypatch: pytest.MonkeyPatch) -> None:
     env = MovingEnv(time_limit=4)
     monkeypatch.setattr("stepmill.zoo.hybrid.env.draw_start", lambda *_: Start((0.0, 0.0), 0.0, (0.12, 0.0)))
     env.reset()
     last = run(env, (0, [1.0], [0.0]), (0, [1.0], [0.0]), (1, [0.0], [0.0]), (2, [0.0], [0.0]))[-1]
-    assert last[2:] == (True, False, {"is_success": True})
+    assert last[2:] == (True, True, {"is_success": True})
 
 
 # ---- as gymnasium envs ----------------------------------------------------------------------------
@@ -368,6 +368,15 @@ def test_an_episode_that_ends_by_itself_is_not_truncated(monkeypatch: pytest.Mon
         "eval_episode_return": pytest.approx(-0.03 - 2 * 0.001 - 1),
         "final_eval_reward": info["eval_episode_return"],
     }
+
+
+def test_the_limit_alone_is_what_a_base_env_calls_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepmill.zoo.hybrid.env.draw_start", lambda *_: Start((0.99, 0.0), 0.0, (0.5, 0.0)))
+    forward = (0, np.ones(1, np.float32), np.zeros(1, np.float32))
+    for limit, alone in ((2, False), (1, True)):  # the second step leaves the field
+        env = HybridEnv({"env_id": "Moving", "action_form": "tuple", "time_limit": limit})
+        steps, info = play(env, lambda _: forward)
+        assert (len(steps), info["TimeLimit.truncated"]) == (limit, alone)
 
 
 def starts_of(env: HybridEnv, count: int) -> list[list[float]]:

@@ -9,7 +9,13 @@ from ding.entry import serial_pipeline
 from ding.envs import create_env_manager
 from ding.framework import ding_init, task
 from ding.framework.context import OnlineRLContext
-from ding.framework.middleware import OffPolicyLearner, StepCollector, data_pusher, interaction_evaluator
+from ding.framework.middleware import (
+    OffPolicyLearner,
+    StepCollector,
+    data_pusher,
+    eps_greedy_handler,
+    interaction_evaluator,
+)
 from ding.model import DQN
 from ding.policy import DQNPolicy
 from ding.utils import ENV_REGISTRY
@@ -96,7 +102,7 @@ class AlwaysTwo:
         return episode
 
     def get_attribute(self, name):
-        return {"cfg": EasyDict(type="always_two"), "unroll_len": 1, "device": "cpu", "on_policy": False}[name]
+        return {"cfg": EasyDict(type="always_two"), "unroll_len": 1, "device": "cpu", "n_episode": 4}.get(name)
 
 
 @pytest.mark.parametrize("manager", SECOND)
@@ -112,6 +118,7 @@ def test_the_middlewares(manager):
         policy = DQNPolicy(cfg.policy, model=DQN(**cfg.policy.model))
         buffer_ = DequeBuffer(size=1000)
         task.use(interaction_evaluator(cfg, policy.eval_mode, evaluator_env))
+        task.use(eps_greedy_handler(cfg))
         task.use(StepCollector(cfg, policy.collect_mode, collector_env, random_collect_size=30))
         task.use(data_pusher(cfg, buffer_))
         task.use(OffPolicyLearner(cfg, policy.learn_mode, buffer_))

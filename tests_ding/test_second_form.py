@@ -32,10 +32,12 @@ def play(manager, steps, width):
     """The first so many steps of every env: what was ready, and the tree that came back, by env id."""
     seen = {i: [] for i in range(manager.env_num)}
     while any(len(rows) < steps for rows in seen.values()):
-        obs, ids = manager.ready_obs, manager.ready_obs_id
-        timesteps = manager.step([np.full(width, (i + len(seen[i])) % 2, np.int64) for i in ids[: len(obs)]])
+        obs = manager.ready_obs
+        ids = (obs if isinstance(obs, np.ndarray) else obs["count"])[:, 0].astype(int)  # the seed is the id
+        timesteps = manager.step([np.full(width, (i + len(seen[i])) % 2, np.int64) for i in ids])
+        assert [one.env_id.item() for one in timesteps] == ids.tolist()
         for row, one in enumerate(timesteps):
-            seen[one.env_id.item()].append((obs[row], one))
+            seen[ids[row]].append((obs[row], one))
     return {i: rows[:steps] for i, rows in seen.items()}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, UnknownEnvError
+from stepmill.optional import require
 
 __all__ = ["EnvRecord", "find", "list_all_envs", "register"]
 
@@ -92,7 +93,8 @@ def find(id: str) -> EnvRecord:
         near = difflib.get_close_matches(id, known, n=4, cutoff=0.5)
         hint = f", did you mean {' or '.join(near)}?" if near else ""
         raise UnknownEnvError(
-            f"unknown env id {id!r}{hint} list_all_envs() lists stepmill's own; ids of Gymnasium work too"
+            f"unknown env id {id!r}{hint} list_all_envs() lists stepmill's own; ids of Gymnasium work too, those of "
+            f"another package as 'package:id'"
         ) from error
     return EnvRecord(
         id,
@@ -108,12 +110,17 @@ def _is_named_in(id: str, module: str | None) -> bool:
 
 
 def gymnasium_spec(id: str) -> Any:
-    """Gymnasium's record of an id; ``module:id`` imports the module first, as ``gymnasium.make`` does."""
+    """Gymnasium's record of an id; ``module:id`` imports the module first, as ``gymnasium.make`` does.
+
+    ``ALE/...`` does so without being told.
+    """
     import gymnasium
 
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)
+    if name.startswith("ALE/") and name not in gymnasium.registry:
+        require("ale_py", "ale-py", "atari", name)  # its import makes Gymnasium know the games
     return gymnasium.spec(name)
 
 

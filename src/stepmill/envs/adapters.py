@@ -13,11 +13,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import gymnasium
+
 from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.ding import is_ding_env
+from stepmill.errors import ConfigError
 
-__all__ = ["as_base_env", "as_gymnasium", "as_pool_env"]
+__all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "not_an_env"]
 
 
 def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
@@ -34,14 +37,14 @@ def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
         return ParallelAsBaseEnv(env, cfg)
     from stepmill.envs.ding_env_wrapper import DingEnvWrapper
 
-    return DingEnvWrapper(_from_dm(env), cfg)
+    return DingEnvWrapper(_checked("as_base_env", _from_dm(env)), cfg)
 
 
 def as_gymnasium(env: Any) -> Any:
     """Any env as a ``gymnasium.Env``; one that is one already as it is."""
     if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
-    return AsGymnasium(env) if isinstance(env, BaseEnv) else _from_dm(env)
+    return AsGymnasium(env) if isinstance(env, BaseEnv) else _checked("as_gymnasium", _from_dm(env))
 
 
 def as_pool_env(env: Any, env_id: int) -> Any:
@@ -55,6 +58,21 @@ def as_pool_env(env: Any, env_id: int) -> Any:
     if agents > 1 and all(player_space(s, agents) is not None for s in (env.observation_space, env.action_space)):
         return TeamAsGymnasium(env)
     return AsGymnasium(env)
+
+
+def not_an_env(env: Any) -> str:
+    """What to say of something that is none of these."""
+    hint = ", an AECEnv: pettingzoo.utils.conversions.aec_to_parallel makes a ParallelEnv of it"
+    return (
+        "expected a gymnasium.Env, a BaseEnv, a dm_env.Environment or a pettingzoo.ParallelEnv, got a "
+        f"{type(env).__name__}{hint if hasattr(env, 'agent_iter') else ''}"
+    )
+
+
+def _checked(caller: str, env: Any) -> Any:
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError(f"{caller}: {not_an_env(env)}")
+    return env
 
 
 def _is_parallel(env: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.numbers import as_numbers, description
 from stepmill.errors import ActionError, SpaceError
 
 __all__ = ["split_rows", "stack_rows", "stack_spaces"]
@@ -38,8 +39,8 @@ def stack_spaces(
     if any(one != first for one in own):
         if not pad:
             raise SpaceError(
-                f"{name}: expected agents with equal spaces, got {list(own)}. cfg={{'pad': True}} fills up the smaller "
-                "ones"
+                f"{name}: expected agents with equal spaces, got {list(own)}. "
+                "ParallelAsBaseEnv(env, cfg={'pad': True}) fills up the smaller ones"
             )
         if any(len(one.shape or ()) > 1 for one in own):
             raise SpaceError(f"{name}: pad: expected vectors or numbers, got {list(own)}")
@@ -76,7 +77,7 @@ def _filled(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def stack_rows(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
-    """A row a value, zeros where there is None."""
+    """A row a value, which has the form of its agent's space; zeros where there is None."""
     if isinstance(space, spaces.Dict):
         return {
             key: stack_rows(child, [None if one is None else one[key] for one in values])
@@ -85,14 +86,12 @@ def stack_rows(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
     out = np.zeros(space.shape or (), space.dtype)
     for row, value in enumerate(values):
         if value is not None:
-            array = np.asarray(value)
-            place: tuple[Any, ...] = (row, *map(slice, array.shape))
-            out[place] = array
+            out[_place(row, value.shape)] = value
     return out
 
 
 def split_rows(name: str, space: spaces.Space[Any], value: Any, own: Sequence[spaces.Space[Any]]) -> list[Any]:
-    """The rows of ``value`` as each agent's own space has them."""
+    """The rows of ``value``, each of the shape of its agent's own space. The numbers are not looked at."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or set(value) != set(space.keys()):
             raise ActionError(
@@ -103,13 +102,13 @@ def split_rows(name: str, space: spaces.Space[Any], value: Any, own: Sequence[sp
             for key, child in space.items()
         }
         return [{key: part[row] for key, part in parts.items()} for row in range(len(own))]
-    array = np.asarray(value)
-    if array.shape != space.shape:
-        raise ActionError(f"{name}: expected a row an agent, shape {space.shape}, got {array.shape}")
-    return [_own_form(array[row], one) for row, one in enumerate(own)]
+    array = as_numbers(value)
+    if array is None or array.shape != space.shape:
+        got = description(value) if array is None else array.shape
+        raise ActionError(f"{name}: expected a row an agent, shape {space.shape}, got {got}")
+    return [array[_place(row, one.shape or ())] for row, one in enumerate(own)]
 
 
-def _own_form(row: np.ndarray, space: spaces.Space[Any]) -> Any:
-    if isinstance(space, spaces.Discrete):
-        return int(row)
-    return np.array(row[tuple(map(slice, space.shape or ()))], space.dtype)
+def _place(row: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Where an agent's own values are in its row: at the beginning."""
+    return (row, *map(slice, shape))

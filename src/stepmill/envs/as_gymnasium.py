@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.returned import truth
 from stepmill.errors import EnvError, UnsupportedError
 
 __all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
@@ -25,8 +26,6 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     - Attributes that Gymnasium does not know are the env's: ``get_wrapper_attr`` finds them.
     """
 
-    render_mode = "rgb_array"
-
     def __init__(self, base_env: BaseEnv) -> None:
         self.base_env = base_env
         cfg = getattr(base_env, "_cfg", None)
@@ -41,22 +40,36 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         if seed is not None:
             self.base_env.seed(seed, self.dynamic_seed)
         observation = self.base_env.reset(**(options or {}))
-        return observation, dict(getattr(self.base_env, "reset_info", {}))
+        if self._is_pair_of_gymnasium(observation):
+            raise EnvError(
+                f"{type(self.base_env).__name__}: reset: expected the observation alone, got (observation, info), as "
+                "Gymnasium has it. The info may be left in reset_info"
+            )
+        info = self.base_env.reset_info
+        if not isinstance(info, Mapping):
+            raise EnvError(f"{type(self.base_env).__name__}: reset_info: expected a dict, got {info!r}")
+        return observation, dict(info)
+
+    def _is_pair_of_gymnasium(self, observation: Any) -> bool:
+        is_pair = isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict)
+        space = self.observation_space
+        return is_pair and not (isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if not isinstance(action, np.ndarray | tuple | dict):  # of a Discrete space
             action = np.asarray(action)
         timestep = self.base_env.step(action)
         try:
-            done, info, given = timestep.done, timestep.info, timestep.reward
-            cut_off = done and info.get("TimeLimit.truncated", False)
+            obs, done, info, given = timestep.obs, timestep.done, timestep.info, timestep.reward
+            is_cut_off = bool(info.get("TimeLimit.truncated", False))
         except AttributeError:
             raise EnvError(
                 f"{type(self.base_env).__name__}: step: expected a BaseEnvTimestep(obs, reward, done, info), got "
                 f"{timestep!r:.200}"
             ) from None
+        done = truth(type(self.base_env).__name__, "done", done)
         reward, info = self._reward(given, info)
-        return timestep.obs, reward, bool(done and not cut_off), bool(cut_off), info
+        return obs, reward, done and not is_cut_off, done and is_cut_off, info
 
     def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         rewards = self._numbers(given)
@@ -77,6 +90,12 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         """Whether a pool may move it to another process: not while it writes videos."""
         return getattr(self.base_env, "_replay_path", None) is None
 
+    @property
+    def render_mode(self) -> str | None:  # type: ignore[override]
+        """The env's own where it has one; else it draws if it can."""
+        has_renderer = type(self.base_env).render is not BaseEnv.render
+        return getattr(self.base_env, "render_mode", "rgb_array" if has_renderer else None)
+
     def render(self) -> Any:
         return self.base_env.render()
 
@@ -87,7 +106,9 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         """The env that is inside."""
         return repr(self.base_env)
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        """In the brackets that Gymnasium's wrappers put around what they wrap."""
+        return f"<{self.base_env!r}>"
 
     # ---- what is asked for by name -----------------------------------------------------------
 
@@ -142,8 +163,8 @@ def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | 
         return spaces.Box(space.low[0], space.high[0], space.shape[1:], space.dtype.type)
     if isinstance(space, spaces.MultiDiscrete) and _rows_are_equal(space.nvec) and _rows_are_equal(space.start):
         if len(space.shape) == 1:
-            return spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]))
-        return spaces.MultiDiscrete(space.nvec[0], start=space.start[0])
+            return spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]), dtype=space.dtype.type)
+        return spaces.MultiDiscrete(space.nvec[0], space.dtype.type, start=space.start[0])
     if isinstance(space, spaces.MultiBinary):
         return spaces.MultiBinary(space.shape[1:]) if len(space.shape) > 1 else spaces.Discrete(2)
     return None

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -22,9 +23,9 @@ from gymnasium import spaces
 
 from stepmill.envs.configs import env_cfgs
 from stepmill.envs.conform import as_arrays
-from stepmill.envs.seeds import EpisodeSeeds
+from stepmill.envs.seeds import SEED_BITS, EpisodeSeeds
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, element_info_of
-from stepmill.errors import UnsupportedError
+from stepmill.errors import ConfigError, UnsupportedError
 
 __all__ = ["BaseEnv"]
 
@@ -40,6 +41,8 @@ class BaseEnv(ABC):
     - ``info["TimeLimit.truncated"]`` at an end: the episode was cut off, it did not end by itself.
     - All chance comes from ``_next_seed()``, never from a global generator.
     - With many agents, observation and action have a row an agent, and so has the reward, unless the agents share one.
+    - What ``reset`` has to say beside the observation, such as which actions are possible, it leaves in ``reset_info``;
+      in a pool that is the info of the reset.
     """
 
     observation_space: spaces.Space[Any]
@@ -50,7 +53,11 @@ class BaseEnv(ABC):
     env_id: int = 0
     # Frames in a second of video.
     metadata: Mapping[str, Any] = {"render_fps": 30}
+    # What the last reset said beside its observation.
+    reset_info: Mapping[str, Any] = {}
 
+    # Seeds of episodes are below 2**_seed_bits: 32 for a simulator that takes no larger ones.
+    _seed_bits: int = SEED_BITS
     _seeds: EpisodeSeeds | None = None
     _sampler: spaces.Space[Any] | None = None
     _replay_path: str | None = None
@@ -86,7 +93,7 @@ class BaseEnv(ABC):
             dynamic_seed: True (to collect data): every episode has a new seed, drawn from a generator that this one
                 seeds. False (to evaluate): every episode begins from the seed itself.
         """
-        self._seeds = EpisodeSeeds(seed, dynamic_seed)
+        self._seeds = EpisodeSeeds(seed, dynamic_seed, self._seed_bits)
         self._sampler = None
 
     def _next_seed(self) -> int | None:
@@ -136,7 +143,9 @@ class BaseEnv(ABC):
         """
         from stepmill.envs.replay import record_episodes
 
-        self._replay_path = "./video" if replay_path is None else str(replay_path)
+        if not isinstance(replay_path, str | os.PathLike | None):
+            raise ConfigError(f"{type(self).__name__}: replay_path: expected a folder, got {replay_path!r}")
+        self._replay_path = "./video" if replay_path is None else os.fspath(replay_path)
         record_episodes(self, self._replay_path)
 
     # ---- configurations ----------------------------------------------------------------------

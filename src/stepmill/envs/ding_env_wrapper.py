@@ -9,12 +9,17 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.arguments import true_or_false, whole_number
+from stepmill.envs.actions import ActionReader, action_reader
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.configs import read_cfg
-from stepmill.envs.conform import ActionReader, Conformed, action_reader, conform
+from stepmill.envs.configs import check_mapping, read_cfg
+from stepmill.envs.conform import Conformed, conform
+from stepmill.envs.returned import reset_parts, rewards_of, step_parts, truth
+from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
-from stepmill.errors import ConfigError, EnvError, UnknownEnvError, UnsupportedError, UsageError
-from stepmill.registry import find
+from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
+from stepmill.factories import accepted_keys, close_quietly
+from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.wrappers.base import ShapeTeller
 
 __all__ = ["DingEnvWrapper"]
@@ -25,6 +30,7 @@ _DEFAULTS: dict[str, Any] = {
     "max_episode_steps": None,
     "act_scale": False,
     "replay_path": None,
+    "seed_bits": SEED_BITS,
 }
 
 
@@ -40,9 +46,10 @@ class DingEnvWrapper(BaseEnv):
             - ``env_kwargs``: a dict, passed on where the env is built;
             - ``env_wrapper``: a list of wrappers: names or classes of ``stepmill.wrappers``, ``(name, kwargs)``,
               ``{"type": name, "kwargs": {...}}``, or functions from env to env; the first is the innermost;
-            - ``max_episode_steps``: a time limit;
+            - ``max_episode_steps``: a time limit, in place of the one that an id is registered with;
             - ``act_scale``: actions are in [-1, 1], and spread to the bounds of the env's Box;
-            - ``replay_path``: a folder for a video of every episode.
+            - ``replay_path``: a folder for a video of every episode;
+            - ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (63). Some envs take no more than 32.
         seed_api: False for an env whose ``reset`` takes no seed.
 
     ``info["eval_episode_return"]`` is the sum of the rewards, or what a wrapper inside wrote there
@@ -57,18 +64,21 @@ class DingEnvWrapper(BaseEnv):
         source = given["env_id"] if env is None else env
         if isinstance(source, str | type) or (callable(source) and not hasattr(source, "step")):
             self._recipe = source
-        elif all(hasattr(source, name) for name in ("reset", "step", "observation_space", "action_space")):
+        elif isinstance(source, gymnasium.Env):
             self._env = source
         else:
             raise ConfigError(
                 f"DingEnvWrapper: env: expected an id, a gymnasium.Env, its class or a function, got {source!r}"
             )
+        check_mapping("DingEnvWrapper: env_kwargs", given["env_kwargs"])
+        if given["max_episode_steps"] is not None:
+            whole_number("DingEnvWrapper: max_episode_steps", given["max_episode_steps"], 1)
+        true_or_false("DingEnvWrapper: act_scale", given["act_scale"])
+        self._seed_bits = whole_number("DingEnvWrapper: seed_bits", given["seed_bits"], 1, SEED_BITS)
         self._given = given
         self._seed_api = seed_api
-        self._is_open = False
+        self._is_open = self._has_begun = self._must_draw = False
         self._return = 0.0
-        # What the last reset said beside its observation.
-        self.reset_info: dict[str, Any] = {}
         if given["replay_path"] is not None:
             self.enable_save_replay(given["replay_path"])
 
@@ -78,63 +88,78 @@ class DingEnvWrapper(BaseEnv):
         """The env, built and wrapped where it is not yet."""
         if self._is_open:
             return self._env
+        env, limit = self._env, self._given["max_episode_steps"]
         if self._recipe is not None:
-            self._env = self._make(self._recipe)
-        elif self._env is None:
+            env, limit = self._make(self._recipe, limit)
+        elif env is None:
             raise UsageError(
                 f"{self!r} is closed: give DingEnvWrapper an id or a function, and it can build the env again"
             )
-        given = self._given
-        if given["max_episode_steps"] is not None:
-            self._env = gymnasium.wrappers.TimeLimit(self._env, given["max_episode_steps"])
-        if given["act_scale"]:
-            self._env = _scaled(self._env)
-        if given["env_wrapper"]:
-            from stepmill.wrappers.catalogue import wrap
-
-            self._env = wrap(self._env, given["env_wrapper"])
-        self._observation = conform(self._env.observation_space)
-        self._action_space = conform(self._env.action_space).space
-        self._read_action = action_reader(self._env.action_space, repr(self))
-        self._is_open = True
-        return self._env
+        try:
+            whole = self._wrapped(env, limit)
+            self._observation = conform(whole.observation_space, repr(self))
+            self._action_space = conform(whole.action_space, repr(self)).space
+            self._read_action = action_reader(whole.action_space, repr(self))
+        except BaseException:
+            if self._recipe is not None:  # one that was given stays as it is
+                close_quietly(env)
+            raise
+        self._env, self._is_open = whole, True
+        return whole
 
     _observation: Conformed
     _action_space: spaces.Space[Any]
     _read_action: ActionReader
 
-    def _make(self, recipe: str | Callable[..., Any]) -> Any:
-        kwargs = dict(self._given["env_kwargs"])
+    def _make(self, recipe: str | Callable[..., Any], limit: int | None) -> tuple[Any, int | None]:
+        """A new env, and the time limit that it does not keep by itself."""
+        factory: Any = recipe
+        kwargs = self._given["env_kwargs"]
+        if isinstance(recipe, str):
+            record = _python_record(recipe)
+            factory, kwargs = record.factory, {**record.config, **kwargs}
+            if not isinstance(factory, GymnasiumFactory):
+                limit = limit or record.max_episode_steps
+            elif limit is not None:  # `gymnasium.make` puts it in place of its own
+                kwargs, limit = {**kwargs, "max_episode_steps": limit}, None
         if self._replay_path is not None:
-            kwargs.setdefault("render_mode", "rgb_array")
-        env = recipe(**kwargs) if callable(recipe) else self._make_by_id(recipe, kwargs)
-        if isinstance(env, BaseEnv):
-            env.close()
-            raise ConfigError(f"{self!r}: expected a gymnasium.Env, got {env!r}, which is a BaseEnv already")
+            accepted = accepted_keys(factory)
+            if accepted is None or "render_mode" in accepted:  # else it draws by itself, or not at all
+                kwargs = {"render_mode": "rgb_array", **kwargs}
+        env = factory(**kwargs)
+        if not isinstance(env, gymnasium.Env):
+            close_quietly(env)
+            already = ", which is a BaseEnv already" if isinstance(env, BaseEnv) else ""
+            raise ConfigError(f"{self!r}: expected a gymnasium.Env, got {env!r}{already}")
+        return env, limit
+
+    def _wrapped(self, env: Any, limit: int | None) -> Any:
+        given = self._given
+        if limit is not None:
+            env = gymnasium.wrappers.TimeLimit(env, limit)
+        if given["act_scale"]:
+            env = _scaled(env)
+        self._bare = env
+        if given["env_wrapper"]:
+            from stepmill.wrappers.catalogue import wrap
+
+            env = wrap(env, given["env_wrapper"])
         return env
 
-    @staticmethod
-    def _make_by_id(id: str, kwargs: dict[str, Any]) -> Any:
-        record = find(id)
-        if record.factory is None:  # native: as a single env, Gymnasium's own of that name
-            try:
-                record = find(f"gymnasium:{id}")
-            except UnknownEnvError:
-                raise UnsupportedError(f"DingEnvWrapper: {id} is native only, there is no single env of it") from None
-        assert record.factory is not None
-        return record.factory(**{**record.config, **kwargs})
+    _bare: Any  # what the wrappers of the cfg are put on
 
     # ---- an episode --------------------------------------------------------------------------
 
     def reset(self, **kwargs: Any) -> Any:
+        if self._must_draw:
+            self._must_draw = False
+            self.close()
         env = self._open()
         seed = self._next_seed() if self._begins_anew(env) else None
-        result = env.reset(seed=seed, options=kwargs or None) if self._seed_api else env.reset(**kwargs)
-        try:
-            observation, self.reset_info = result
-        except (TypeError, ValueError):
-            raise EnvError(f"{self!r}: reset: expected (observation, info), got {_kind(result)}") from None
-        self._return = 0.0
+        with explained_seeds(self, seed):
+            result = env.reset(seed=seed, options=kwargs or None) if self._seed_api else env.reset(**kwargs)
+        observation, self.reset_info = reset_parts(self, result)
+        self._return, self._has_begun = 0.0, True
         return self._observation.convert(observation)
 
     @staticmethod
@@ -143,33 +168,29 @@ class DingEnvWrapper(BaseEnv):
         return not env.has_wrapper_attr("was_real_done") or env.get_wrapper_attr("was_real_done")
 
     def step(self, action: Any) -> BaseEnvTimestep:
-        if not self._is_open:
+        if not self._has_begun:
             raise UsageError(f"{self!r}: step before reset")
         result = self._env.step(self._read_action(action))
-        try:
-            observation, reward, terminated, truncated, info = result
-        except (TypeError, ValueError):
-            raise EnvError(
-                f"{self!r}: step: expected (observation, reward, terminated, truncated, info), got {_kind(result)}"
-            ) from None
-        rewards = np.array(reward, np.float32).reshape(-1)
-        self._return += float(reward) if rewards.size == 1 else float(rewards.sum())
-        done = bool(terminated or truncated)
+        observation, reward, terminated, truncated, info = step_parts(self, result)
+        rewards = rewards_of(self, reward)
+        self._return += float(rewards.sum())
+        has_ended = truth(self, "terminated", terminated)
+        done = truth(self, "truncated", truncated) or has_ended
         if done:
             score = float(info.get("eval_episode_return", self._return))
             info = {
                 **info,
-                "TimeLimit.truncated": not terminated,
+                "TimeLimit.truncated": not has_ended,
                 "eval_episode_return": score,
                 "final_eval_reward": score,
             }
-        return BaseEnvTimestep(self._observation.convert(observation), rewards, done, info)
+        return BaseEnvTimestep(self._observation.convert(observation), rewards.astype(np.float32), done, info)
 
     def close(self) -> None:
         if self._env is not None:
             self._env.close()
         self._env = None
-        self._is_open = False
+        self._is_open = self._has_begun = False
 
     # ---- what it is --------------------------------------------------------------------------
 
@@ -196,8 +217,10 @@ class DingEnvWrapper(BaseEnv):
         info = super().info()
         names = []
         env = self._open()
+        is_of_cfg = True
         while isinstance(env, gymnasium.Wrapper):
-            if isinstance(env, ShapeTeller):  # the others change no shapes, and update_shape does not know them
+            is_of_cfg = is_of_cfg and env is not self._bare
+            if is_of_cfg or isinstance(env, ShapeTeller):  # not those that `gymnasium.make` puts on every env
                 names.append(type(env).__name__)
             env = env.env
         info.use_wrappers = "\n".join(reversed(names)) or None
@@ -210,20 +233,34 @@ class DingEnvWrapper(BaseEnv):
 
     # ---- pictures ----------------------------------------------------------------------------
 
+    @property
+    def render_mode(self) -> str | None:
+        """That of the env inside: it draws what it was built for."""
+        return self._open().render_mode  # type: ignore[no-any-return]
+
     def render(self) -> Any:
         return self._open().render()
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
         """As ``BaseEnv`` has it. An env that exists already must have been made with ``render_mode="rgb_array"``."""
-        mode = getattr(self._env, "render_mode", None)
-        if self._env is not None and mode != "rgb_array":
-            if self._recipe is None:
-                raise UnsupportedError(
-                    f"{self!r}: videos need an env with render_mode='rgb_array', got one with {mode!r}. Make it so, or "
-                    "give DingEnvWrapper an id, and it does"
-                )
-            self.close()  # the next reset builds one that draws
+        is_blind = self._env is not None and self._env.render_mode != "rgb_array"
+        if is_blind and self._recipe is None:
+            raise UnsupportedError(
+                f"{self!r}: videos need an env with render_mode='rgb_array', got one with {self._env.render_mode!r}. "
+                "Make it so, or give DingEnvWrapper an id, and it does"
+            )
         super().enable_save_replay(replay_path)
+        self._must_draw = is_blind  # the next reset builds one that draws
+
+
+def _python_record(id: str) -> EnvRecord:
+    record = find(id)
+    if record.factory is None:  # native: as a single env, Gymnasium's own of that name
+        try:
+            record = find(f"gymnasium:{id}")
+        except UnknownEnvError:
+            raise UnsupportedError(f"DingEnvWrapper: {id} is native only, there is no single env of it") from None
+    return record
 
 
 def _scaled(env: Any) -> Any:
@@ -232,10 +269,7 @@ def _scaled(env: Any) -> Any:
     space = env.action_space
     if not isinstance(space, spaces.Box) or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ConfigError(f"DingEnvWrapper: act_scale: expected a bounded Box as action space, got {space}")
-    return RescaleAction(env, np.float32(-1.0), np.float32(1.0))
-
-
-def _kind(value: Any) -> str:
-    return (
-        f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else f"a {type(value).__name__}"
-    )
+    if space.dtype.kind != "f":  # of whole numbers [-1, 1] has three
+        raise ConfigError(f"DingEnvWrapper: act_scale: expected a Box of floats as action space, got {space}")
+    low, high = (np.full(space.shape, bound, space.dtype) for bound in (-1.0, 1.0))
+    return RescaleAction(env, low, high)

@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import SpaceError, UsageError
+from stepmill.envs.numbers import as_numbers, description
+from stepmill.errors import EnvError, SpaceError, UsageError
 
 __all__ = ["DmAsGymnasium", "space_of_spec"]
 
@@ -24,8 +25,6 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
       state of its task (``dm_control``); else the seed is without effect.
     - ``render`` is the env's own, or ``physics.render()`` of ``dm_control``.
     """
-
-    render_mode = "rgb_array"
 
     def __init__(self, dm_env: Any) -> None:
         self.dm_env = dm_env
@@ -53,8 +52,8 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         timestep = self.dm_env.step(action)
         if timestep.first():  # an end that nobody saw: dm envs begin anew by themselves
             raise UsageError(f"{self}: step after the end of an episode: call reset")
-        reward = 0.0 if timestep.reward is None else float(timestep.reward)
-        discount = 1.0 if timestep.discount is None else float(timestep.discount)
+        reward = self._number("reward", timestep.reward, 0.0)
+        discount = self._number("discount", timestep.discount, 1.0)
         ended = timestep.last()
         return (
             _arrays(timestep.observation),
@@ -63,6 +62,19 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
             ended and discount != 0.0,
             {"discount": discount},
         )
+
+    def _number(self, name: str, value: Any, default: float) -> float:
+        if value is None:
+            return default
+        numbers = as_numbers(value)
+        if numbers is None or numbers.size != 1:
+            raise EnvError(f"{self}: step: expected one number as {name}, got {description(value)}")
+        return float(numbers.item())
+
+    @property
+    def render_mode(self) -> str | None:  # type: ignore[override]
+        """Whether there is something that draws."""
+        return "rgb_array" if hasattr(self.dm_env, "render") or hasattr(self.dm_env, "physics") else None
 
     def render(self) -> Any:
         if hasattr(self.dm_env, "render"):
@@ -104,9 +116,9 @@ def space_of_spec(spec: Any) -> spaces.Space[Any]:
         return spaces.Tuple([space_of_spec(child) for child in spec])
     if isinstance(spec, specs.DiscreteArray):
         return spaces.Discrete(spec.num_values)
-    if isinstance(spec, specs.StringArray) or not isinstance(spec, specs.Array):
+    dtype = np.dtype(spec.dtype) if isinstance(spec, specs.Array) else None
+    if dtype is None or dtype.kind not in "biuf":
         raise SpaceError(f"dm_env spec: expected arrays of numbers, or dicts and lists of them, got {spec!r}")
-    dtype = np.dtype(spec.dtype)
     if isinstance(spec, specs.BoundedArray):
         low, high = (np.broadcast_to(bound, spec.shape).astype(dtype) for bound in (spec.minimum, spec.maximum))
     elif np.issubdtype(dtype, np.floating):

@@ -120,12 +120,19 @@ class EnvElement(IEnvElement, metaclass=_OneInstance):
         return f"{self._name}: {self._details()}"
 
     def __setattr__(self, name: str, value: Any) -> None:
+        self._refuse_change(f"{name} = {value!r}")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse_change(f"del {name}")
+        super().__delattr__(name)
+
+    def _refuse_change(self, change: str) -> None:
         if type(self) in _made:
             raise UsageError(
                 f"{type(self).__name__}: an element is shared by all envs of a process and keeps no state, "
-                f"got {name} = {value!r} after it was made; keep it in a runner"
+                f"got {change} after it was made; keep it in a runner"
             )
-        super().__setattr__(name, value)
 
     def __reduce__(self) -> Any:
         made = _made[type(self)]
@@ -142,10 +149,16 @@ def _made_again(cls: type[EnvElement], args: tuple[Any, ...], kwargs: dict[str, 
     return cls(*args, **kwargs)
 
 
-def _bound(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, with the defaults: ``E()`` and ``E(size=3)`` are the same where 3 is the default."""
+def _bound(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments by name, with the defaults: ``E()`` and ``E(size=3)`` are the same where 3 is the default.
+
+    None for arguments that the class does not take.
+    """
     takes_them = cls._init if cls.__init__ is EnvElement.__init__ else cls.__init__
-    bound = inspect.signature(takes_them).bind(None, *args, **kwargs)
+    try:
+        bound = inspect.signature(takes_them).bind(None, *args, **kwargs)
+    except TypeError:
+        return None
     bound.apply_defaults()
     return dict(bound.arguments)
 

@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.arguments import true_or_false, whole_number
+from stepmill.envs.actions import ActionReader, action_reader
 from stepmill.envs.agent_rows import split_rows, stack_rows, stack_spaces
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.conform import conform
+from stepmill.envs.configs import read_cfg
+from stepmill.envs.conform import Conformed, conform
+from stepmill.envs.numbers import description
+from stepmill.envs.returned import reset_parts, step_parts
+from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ActionError, ConfigError, UsageError
+from stepmill.errors import ConfigError, EnvError, ObservationError, UsageError
+from stepmill.factories import close_quietly
 
 __all__ = ["ParallelAsBaseEnv"]
+
+_DEFAULTS: dict[str, Any] = {"shared_reward": False, "pad": False, "seed_bits": SEED_BITS}
 
 
 class ParallelAsBaseEnv(BaseEnv):
     """Observation and action have a row for each of ``possible_agents``, in that order.
 
     The episode is over when no agent is left. An agent that has left before has zeros as observation and reward,
-    and its action is not used; ``info["alive"]`` says who is there. ``info["agents"]`` has the agents' own infos.
+    and its action is not used; ``info["alive"]`` says who is there. ``info["agents"]`` has the agents' own infos. Both
+    are in ``reset_info`` too.
 
     Args:
         env: A ``ParallelEnv``, or a function that makes one.
         cfg: ``shared_reward``: True gives one reward for all, the sum of the agents' own. ``pad``: True fills
             observations of different lengths with zeros, and takes the largest of different numbers of actions, where
-            agents differ; without it that is an error.
+            agents differ; without it that is an error. ``seed_bits``: seeds of episodes are below ``2**seed_bits``
+            (63); some envs take no more than 32.
     """
 
     def __init__(self, env: Any, cfg: Any = None) -> None:
         super().__init__({} if cfg is None else cfg)
+        given = read_cfg("ParallelAsBaseEnv", self._cfg, (), _DEFAULTS)
         is_env = hasattr(env, "possible_agents") and not isinstance(env, type)
         if not is_env and not callable(env):
             raise ConfigError(f"ParallelAsBaseEnv: env: expected a ParallelEnv or a function, got {env!r}")
         self._make: Callable[[], Any] | None = None if is_env else env
         self._env: Any = env if is_env else None
-        self._is_open = False
-        self._shares = bool(self._cfg.get("shared_reward", False))
+        self._is_open = self._has_begun = False
+        self._shares = true_or_false("ParallelAsBaseEnv: shared_reward", given["shared_reward"])
+        self._pads = true_or_false("ParallelAsBaseEnv: pad", given["pad"])
+        self._seed_bits = whole_number("ParallelAsBaseEnv: seed_bits", given["seed_bits"], 1, SEED_BITS)
         self._score = np.zeros(0)
 
     # ---- building ----------------------------------------------------------------------------
@@ -46,25 +60,43 @@ class ParallelAsBaseEnv(BaseEnv):
     def _open(self) -> Any:
         if self._is_open:
             return self._env
+        env = self._env
         if self._make is not None:
-            self._env = self._make()
-        elif self._env is None:
+            env = self._make()
+        elif env is None:
             raise UsageError(f"{self!r} is closed: give it a function, and it can build the env again")
-        self._agents = list(self._env.possible_agents)
-        pad = bool(self._cfg.get("pad", False))
-        seen = [conform(self._env.observation_space(agent)).space for agent in self._agents]
-        self._own_actions = [self._env.action_space(agent) for agent in self._agents]
-        taken = [conform(one).space for one in self._own_actions]
+        try:
+            self._read_spaces(env)
+        except BaseException:
+            if self._make is not None:  # one that was given stays open
+                close_quietly(env)
+            raise
+        self._env, self._is_open = env, True
+        return env
+
+    def _read_spaces(self, env: Any) -> None:
+        self._agents = list(env.possible_agents)
+        self._own_actions = [env.action_space(agent) for agent in self._agents]
+        self._readers = {
+            agent: action_reader(space, repr(self), f"action of agent {agent!r}")
+            for agent, space in zip(self._agents, self._own_actions, strict=True)
+        }
+        self._seen = {
+            agent: conform(env.observation_space(agent), repr(self), f"observation of agent {agent!r}")
+            for agent in self._agents
+        }
+        taken = [conform(one, repr(self)).space for one in self._own_actions]
+        seen = [one.space for one in self._seen.values()]
         # Who has left shows zeros.
-        self._observation_space = stack_spaces(f"{self!r}: observation_space", seen, pad, holds_zero=True)
-        self._action_space = stack_spaces(f"{self!r}: action_space", taken, pad)
-        self._is_open = True
-        return self._env
+        self._observation_space = stack_spaces(f"{self!r}: observation_space", seen, self._pads, holds_zero=True)
+        self._action_space = stack_spaces(f"{self!r}: action_space", taken, self._pads)
 
     _agents: list[Any]
     _observation_space: spaces.Space[Any]
     _action_space: spaces.Space[Any]
     _own_actions: list[spaces.Space[Any]]
+    _readers: dict[Any, ActionReader]
+    _seen: dict[Any, Conformed]
 
     @property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -94,43 +126,75 @@ class ParallelAsBaseEnv(BaseEnv):
 
     def reset(self, **kwargs: Any) -> Any:
         env = self._open()
-        observations, _ = env.reset(seed=self._next_seed(), options=kwargs or None)
-        self._score = np.zeros(self.num_agents)
-        return self._rows(observations)
+        seed = self._next_seed()
+        with explained_seeds(self, seed):
+            result = env.reset(seed=seed, options=kwargs or None)
+        observations, infos = reset_parts(self, result)
+        self._score, self._has_begun = np.zeros(self.num_agents), True
+        self.reset_info = self._told(infos)
+        return self._rows("reset", observations)
 
-    def _rows(self, observations: dict[Any, Any]) -> Any:
-        return stack_rows(self._observation_space, [observations.get(agent) for agent in self._agents])
+    def _rows(self, call: str, observations: Any) -> Any:
+        self._check_by_agent(call, "observations", observations)
+        missing = [agent for agent in self._env.agents if agent not in observations]
+        if missing:
+            raise ObservationError(
+                f"{self!r}: {call}: expected an observation of each living agent, got none of {missing}"
+            )
+        present = [
+            None if agent not in observations else seen.convert(observations[agent])
+            for agent, seen in self._seen.items()
+        ]
+        return stack_rows(self._observation_space, present)
+
+    def _told(self, infos: Mapping[Any, Any]) -> dict[str, Any]:
+        info: dict[str, Any] = {"alive": np.array([agent in self._env.agents for agent in self._agents])}
+        own = {str(agent): info for agent, info in infos.items() if info}
+        return {**info, "agents": own} if own else info
 
     def step(self, action: Any) -> BaseEnvTimestep:
-        env = self._open()
+        if not self._has_begun:
+            raise UsageError(f"{self!r}: step before reset")
+        env = self._env
         acting = set(env.agents)
         if not acting:
             raise UsageError(f"{self!r}: step without a living agent: call reset")
         rows = split_rows(f"{self!r}: action", self._action_space, action, self._own_actions)
-        given = {agent: row for agent, row in zip(self._agents, rows, strict=True) if agent in acting}
-        for agent, row in given.items():
-            self._check_action(agent, row)
-        observations, rewards, terminated, truncated, infos = env.step(given)
-        paid = np.array([float(rewards.get(agent, 0.0)) for agent in self._agents])
+        given = {
+            agent: self._readers[agent](row) for agent, row in zip(self._agents, rows, strict=True) if agent in acting
+        }
+        observations, rewards, terminated, truncated, infos = step_parts(self, env.step(given))
+        for name, part in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
+            self._check_by_agent("step", name, part)
+        paid = np.array([self._number(agent, rewards.get(agent, 0.0)) for agent in self._agents])
         self._score += paid
         done = not env.agents
-        info: dict[str, Any] = {
-            "alive": np.array([agent in env.agents for agent in self._agents]),
-            "agents": {str(agent): info for agent, info in infos.items() if info},
-        }
-        if not info["agents"]:
-            del info["agents"]
+        info = self._told(infos)
         if done:
-            info["TimeLimit.truncated"] = any(truncated[agent] and not terminated[agent] for agent in truncated)
+            info["TimeLimit.truncated"] = any(truncated[agent] and not terminated.get(agent) for agent in truncated)
             info["eval_episode_return"] = info["final_eval_reward"] = float(self._score.sum())
             info["eval_episode_return_agents"] = self._score.astype(np.float32)
         reward = np.array([paid.sum()], np.float32) if self._shares else paid.astype(np.float32)
-        return BaseEnvTimestep(self._rows(observations), reward, done, info)
+        return BaseEnvTimestep(self._rows("step", observations), reward, done, info)
 
-    def _check_action(self, agent: Any, action: Any) -> None:
-        space = self._own_actions[self._agents.index(agent)]
-        if not isinstance(space, spaces.Box) and not space.contains(action):
-            raise ActionError(f"{self!r}: action of agent {agent!r}: expected {space}, got {action!r}")
+    def _check_by_agent(self, call: str, name: str, part: Any) -> None:
+        if not isinstance(part, Mapping):
+            raise EnvError(
+                f"{self!r}: {call}: expected a dict with the agents as keys as {name}, got {description(part)}"
+            )
+
+    def _number(self, agent: Any, reward: Any) -> float:
+        try:
+            return float(reward)
+        except (TypeError, ValueError):
+            raise EnvError(
+                f"{self!r}: step: expected a number as reward of agent {agent!r}, got {description(reward)}"
+            ) from None
+
+    @property
+    def render_mode(self) -> str | None:
+        """That of the env inside: it draws what it was built for."""
+        return getattr(self._open(), "render_mode", None)
 
     def render(self) -> Any:
         return self._open().render()
@@ -139,7 +203,7 @@ class ParallelAsBaseEnv(BaseEnv):
         if self._env is not None:
             self._env.close()
         self._env = None
-        self._is_open = False
+        self._is_open = self._has_begun = False
 
     def __repr__(self) -> str:
         """The env that is inside."""

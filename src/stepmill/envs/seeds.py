@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from stepmill.arguments import true_or_false, whole_number
+from stepmill.errors import EnvError, summary
 
-__all__ = ["EpisodeSeeds"]
+__all__ = ["SEED_BITS", "EpisodeSeeds", "explained_seeds"]
 
-_SEED_LIMIT = 2**63
+SEED_BITS = 63
+_FEW_BITS = 32  # of the random states of numpy, and of many envs
 
 
 class EpisodeSeeds:
     """Static: every episode has the same seed. Dynamic: each has a new one, and the whole run repeats.
 
-    Dynamic seeds are 63 bits from a generator of the env's own, so that no two envs draw the same one.
+    Dynamic seeds are ``bits`` bits from a generator of the env's own. With 63 no two envs draw the same one; fewer are
+    for envs that take no more.
     """
 
-    def __init__(self, seed: Any, dynamic: Any = True) -> None:
-        self.seed = whole_number("seed", seed, 0, _SEED_LIMIT - 1)
+    def __init__(self, seed: Any, dynamic: Any = True, bits: int = SEED_BITS) -> None:
         self.dynamic = true_or_false("dynamic_seed", dynamic)
+        # One that only seeds the generator may have more bits than the env takes.
+        self.seed = whole_number("seed", seed, 0, 2 ** (SEED_BITS if self.dynamic else bits) - 1)
+        self._limit = 2**bits
         self._generator = np.random.Generator(np.random.PCG64(self.seed))
 
     def next(self) -> int:
         """The seed of the next episode."""
         if not self.dynamic:
             return self.seed
-        return int(self._generator.integers(_SEED_LIMIT))
+        return int(self._generator.integers(self._limit))
+
+
+@contextlib.contextmanager
+def explained_seeds(owner: Any, seed: int | None) -> Iterator[None]:
+    """Around a reset of an env inside of ``owner``: says what to do where the env takes no seeds of that size."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        is_large = seed is not None and seed >= 2**_FEW_BITS
+        if is_large and (isinstance(error, OverflowError) or "seed" in str(error).lower()):
+            raise EnvError(
+                f"{owner!r}: reset: expected an env that takes seeds of {SEED_BITS} bits, got {summary(error)}. "
+                f"{type(owner).__name__}(env, cfg={{'seed_bits': {_FEW_BITS}}}) gives it smaller ones"
+            ) from error
+        raise

@@ -93,12 +93,11 @@ class BaseEnvManager:
         every = range(len(self._recipes))
         self._states = dict.fromkeys(every, EnvState.VOID)
         self._ready: set[int] = set()  # can take an action
-        self._latest: dict[int, BaseEnvTimestep] = {}  # of a reset, too
+        self._observations: dict[int, Any] = {}  # the latest of each
         self._episodes = dict.fromkeys(every, 0)
         self._reset_params: dict[int, dict[str, Any]] = {env_id: {} for env_id in every}
         self._stepping: set[int] = set()  # an action is in flight
         self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
-        self._shown: set[int] = set()  # whose observation the caller has already
         self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
         self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
         self._tries: dict[int, int] = {}  # failures of a reset that is tried again
@@ -130,6 +129,7 @@ class BaseEnvManager:
         pool, self._pool = self._pool, None
         ref, self._ref = self._ref, None
         self._states = dict.fromkeys(self._states, EnvState.VOID)
+        self._ready.clear()
         if ref is not None:
             close_quietly(ref)
         if pool is not None:
@@ -252,7 +252,6 @@ class BaseEnvManager:
             self._settle_resets(self._resetting)
         ready = {one: self._arrived[one] for one in sorted(self._arrived)}
         self._arrived.clear()
-        self._shown.update(ready)
         self._ready.update(one for one in ready if self._states[one] is EnvState.RUN)
         if self._failed:
             failed, self._failed = self._failed, {}
@@ -266,10 +265,14 @@ class BaseEnvManager:
             return list(actions)
         ids = self._check_ids(list(actions))
         wrong = [one for one in ids if one not in self._ready]
-        shown = {one: "in flight" if self._states[one] is EnvState.RUN else self._states[one].name for one in wrong}
+        shown = {one: self._states[one].name if one in self._ready else self._standing(one) for one in ids}
         raise InFlightError(
             f"step: the envs {wrong} cannot take an action now, expected envs of ready_obs; nothing was sent: {shown}"
         )
+
+    def _standing(self, env_id: int) -> str:
+        state = self._states[env_id]
+        return "in flight" if state is EnvState.RUN else state.name
 
     def _wait_for_steps(self) -> None:
         timeout = self._settings.wait_timeout
@@ -315,14 +318,13 @@ class BaseEnvManager:
         stepped = {one: step for one, step in good.items() if one in self._stepping} if self._resetting else good
         self._stepping.difference_update(stepped)
         self._arrived.update(stepped)
-        self._latest.update(good)
+        self._observations.update(zip(rows.ids, rows.observations, strict=True))
         for one in good.keys() - stepped.keys():
             self._end_reset(one)
         ended = [one for row in rows.special if (one := rows.ids[row]) in stepped and self._ends(one, stepped[one])]
         self._send_resets(sorted(ended))
 
     def _end_reset(self, env_id: int) -> None:
-        self._shown.discard(env_id)
         self._states[env_id] = EnvState.RUN
         self._ready.add(env_id)
         self._resetting.discard(env_id)
@@ -385,11 +387,8 @@ class BaseEnvManager:
 
         Waits while all envs that live are resetting; empty when all are DONE.
         """
-        ids, latest = self._await_ready(), self._latest
-        seen = [latest[one].obs for one in ids]
-        if not self._shown.isdisjoint(ids):  # nobody else has what is handed out
-            seen = all_copied(seen)
-        self._shown.update(ids)
+        ids = self._await_ready()
+        seen = all_copied([self._observations[one] for one in ids])  # nobody else has what is handed out
         return self._output(dict(zip(ids, seen, strict=True)))
 
     @property
@@ -412,7 +411,7 @@ class BaseEnvManager:
         self._require_open()
         if self._backend != "inline" and (self._stepping or self._resetting):
             self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
-        while self._resetting and not (self._ready or self._stepping or self._arrived or self._failed):
+        while self._resetting and not (self._ready or self._arrived or self._failed):
             self._gather(1, 1, None)
         return self.ready_env
 

@@ -44,6 +44,7 @@ class EnvRows(NamedTuple):
 
     ids: list[int]
     timesteps: list[BaseEnvTimestep]  # of a reset, too
+    observations: list[Any]  # the same as theirs, for the manager to keep: the caller may write into its own
     special: set[int]
     faults: dict[int, Fault]  # by env id
 
@@ -80,9 +81,10 @@ class RowReader:
             for row in [row for row, over in enumerate(done) if over]:
                 infos[row] = _ending(infos[row], row, bool(truncated[row] and not terminated[row]), info)
                 special.add(row)
-        seen, rewards = self._observations(observation, len(ids)), self._rewards(reward, infos)
+        kept, seen = self._observations(observation, len(ids))
+        rewards = self._rewards(reward, infos)
         timesteps = list(map(_new_timestep, zip(seen, rewards, done, infos, strict=True)))
-        return EnvRows(ids, timesteps, special, faults)
+        return EnvRows(ids, timesteps, kept, special, faults)
 
     def _read_notes(self, rows: _Rows, infos: list[dict[str, Any]]) -> dict[int, Fault]:
         raised = {}
@@ -98,15 +100,18 @@ class RowReader:
             for fault in rows.faults
         }
 
-    def _observations(self, observation: Any, count: int) -> Sequence[Any]:
-        tree = self.observation.tree
+    def _observations(self, observation: Any, count: int) -> tuple[list[Any], list[Any]]:
+        """Rows to keep, and rows to hand out."""
         if self.players > 1:
             observation = _by_env(observation, self.players)
+        kept = self._rows(observation, count)
+        return kept, all_copied(kept) if self.copies else self._rows(_copied(observation), count)
+
+    def _rows(self, observation: Any, count: int) -> list[Any]:
+        tree = self.observation.tree
         if tree == 0 and observation.ndim > 1:
-            seen: list[Any] = list(observation)
-        else:
-            seen = [_row_of(tree, observation, row) for row in range(count)]
-        return all_copied(seen) if self.copies else seen
+            return list(observation)
+        return [_row_of(tree, observation, row) for row in range(count)]
 
     def _rewards(self, reward: np.ndarray, infos: list[dict[str, Any]]) -> Sequence[np.ndarray]:
         if self.players > 1:
@@ -206,13 +211,20 @@ def _stack(tree: Tree, space: FlatSpace, actions: Sequence[Any], players: int, p
     shape = space.leaves[tree].shape if players == 1 else (players, *space.leaves[tree].shape)
     try:
         stacked = np.array(actions)
-    except ValueError:
+    except ValueError:  # of different shapes
         stacked = None
-    # A Discrete action may have shape (1,), as policies give it: axes of one element are nobody's loss.
-    if stacked is None or [n for n in stacked.shape[1:] if n != 1] != [n for n in shape if n != 1]:
-        got = ", ".join(map(str, sorted({np.shape(one) for one in actions})))
-        raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
+    if stacked is None or not _fits(stacked.shape[1:], shape):
+        arrays = [np.asarray(one) for one in actions]
+        if not all(_fits(one.shape, shape) for one in arrays):
+            got = ", ".join(map(str, sorted({one.shape for one in arrays})))
+            raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
+        stacked = np.array([one.reshape(shape) for one in arrays])
     return stacked.reshape(len(actions) * players, *space.leaves[tree].shape)
+
+
+def _fits(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    """A Discrete action may have shape (1,), as policies give it: axes of one element are nobody's loss."""
+    return [n for n in got if n != 1] == [n for n in expected if n != 1]
 
 
 def _check_parts(actions: Sequence[Any], kind: Any, fits: Any, expected: str, path: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
+from stepmill.factories import accepted_keys, close_quietly, parameters_of
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.spaces import Tree, native_tree, space_of
 
@@ -90,13 +89,25 @@ class PythonSource:
                 env_id=env_id,
                 phase="constructor",
             ) from error
-        missing = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
-        if missing:
-            raise ConfigError(
-                f"env {env_id} ({self.id}): expected a gymnasium.Env, a BaseEnv, a dm_env.Environment or a "
-                f"pettingzoo.ParallelEnv, got a {type(env).__name__} without {', '.join(missing)}"
-            )
+        fault = _fault(env)
+        if fault is not None:
+            close_quietly(env)
+            raise ConfigError(f"env {env_id} ({self.id}): {fault}")
         return env
+
+
+def _fault(env: Any) -> str | None:
+    """What keeps a pool from stepping it."""
+    missing = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
+    if missing or hasattr(env, "agent_iter"):
+        from stepmill.envs.adapters import not_an_env
+
+        return not_an_env(env) + (f" without {', '.join(missing)}" if missing else "")
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, name)
+        if not isinstance(space, spaces.Space):
+            return f"{name}: expected a gymnasium.spaces.Space, got {space!r:.200}"
+    return None
 
 
 def find_source(
@@ -231,16 +242,10 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
     return PythonEnv(task, config, max_episode_steps)
 
 
-def close_quietly(env: Any) -> None:
-    """Closes an env that nobody uses; its error would hide the one that led here."""
-    with contextlib.suppress(Exception):
-        env.close()
-
-
 def _with_ids(recipe: PythonEnv, env_id: int, worker_id: int) -> dict[str, Any]:
     """The configuration, with the ids that the factory asks for by name."""
     config = dict(recipe.config)
-    parameters = _parameters(recipe.factory)
+    parameters = parameters_of(recipe.factory)
     for name, value in (("env_id", env_id), ("worker_id", worker_id)):
         if name in parameters and name not in config:
             config[name] = value
@@ -259,21 +264,6 @@ def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None)
         hint = f", did you mean {near[0]!r}?" if near else "."
         listing = ", ".join(known) if known else "none"
         raise UnknownConfigError(f"{name} has no config key {key!r}{hint} Known keys: {listing}")
-
-
-def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
-    """The keyword arguments of a factory; None where it takes any."""
-    parameters = _parameters(factory)
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        return None
-    return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-
-
-def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # some builtins have no signature
-        return {"kwargs": inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)}
 
 
 def _name(task: Any) -> str:

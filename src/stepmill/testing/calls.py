@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
 import traceback
@@ -14,7 +15,10 @@ import numpy as np
 
 from stepmill.errors import summary
 
-__all__ = ["Calls", "Raised", "Stopped", "Touched"]
+__all__ = ["FAILURES", "Calls", "Raised", "Stopped", "Touched"]
+
+# What an env may raise and is its failure, as in pools: sys.exit() in a step ends no check.
+FAILURES = (Exception, SystemExit)
 
 
 class Stopped(Exception):
@@ -27,7 +31,7 @@ class Raised:
 
     call: str
     where: str
-    kind: type[Exception]
+    kind: type[BaseException]
     error: str
 
 
@@ -52,7 +56,7 @@ class Calls:
         """Calls the function; where it raises, notes that and raises ``Stopped``."""
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except FAILURES as error:
             self.raised.append(Raised(call, where, type(error), _last_line(error)))
             raise Stopped(f"{where} raised") from error
         finally:
@@ -61,12 +65,18 @@ class Calls:
             changed = [name for name in before if before[name] != self._generators[name]]
             self.touched += [Touched(call, where, name) for name in changed]
 
+    def has(self, env: Any, name: str) -> bool:
+        """Whether an env has that attribute. A ``__getattr__`` that raises anything else to say no is noted."""
+        with contextlib.suppress(Stopped):
+            return bool(self("hasattr", f"hasattr(env, {name!r})", hasattr, env, name))
+        return False
+
 
 def _generators() -> dict[str, Any]:
     return {"np.random": pickle.dumps(np.random.get_state(legacy=False)), "random": random.getstate()}
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: BaseException) -> str:
     """``KeyError: 'speed' (my_env.py:31)``: what was raised, and where."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     file = Path(frame.filename)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.errors import ConfigError
+from stepmill.arguments import whole_number
 from stepmill.testing.evidence import Evidence
 from stepmill.testing.finding import Finding, Problem, Report, Unchecked, count_of
 from stepmill.testing.moments import Moment
@@ -42,9 +42,9 @@ def check_env(
         steps: After how many steps an episode is broken off. Where none ends before, its end is not checked.
         print_report: False prints nothing.
     """
-    for name, value, least in (("seed", seed, 0), ("episodes", episodes, 1), ("steps", steps, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(f"check_env: {name}: expected a whole number >= {least}, got {value!r}")
+    seed = whole_number("check_env: seed", seed, 0)
+    episodes = whole_number("check_env: episodes", episodes, 1)
+    steps = whole_number("check_env: steps", steps, 1)
     findings = _Findings()
     with _generators_restored():
         evidence = gather(Subject(env, cfg), seed, episodes, steps, findings.see)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from stepmill.testing.calls import Calls, Stopped
+from stepmill.testing.calls import FAILURES, Calls, Stopped
 from stepmill.testing.subject import Subject
 
 __all__ = ["Keeper"]
@@ -28,7 +28,7 @@ class Keeper:
 
     def seed(self, env: Any, seed: int, dynamic: bool) -> None:
         """Seeds the episodes to come."""
-        if hasattr(env, "seed"):  # it may be left out where nothing is random
+        if self._calls.has(env, "seed"):  # it may be left out where nothing is random
             self._calls("seed", f"seed({seed}, dynamic_seed={dynamic})", env.seed, seed, dynamic_seed=dynamic)
 
     def leave(self, env: Any) -> None:
@@ -44,7 +44,7 @@ class Keeper:
     def close_all(self) -> None:
         """Closes what is open after a trial that broke off; its reason is known, other errors would hide it."""
         for env in self._open:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*FAILURES):
                 env.close()
 
     def attempt(self, call: str, where: str, function: Callable[..., Any], *args: Any) -> Any:

@@ -43,11 +43,11 @@ class Subject:
     def env(self, calls: Calls, who: str) -> Any:
         """An env that was not used before; the one there is, where there is only one."""
         made = calls("__init__", f"the constructor{f' of {who}' if who else ''}", self._build)
-        if not hasattr(made, "step"):
+        if not calls.has(made, "step"):
             raise ConfigError(f"check_env: expected {self.name} to make an env, got {made!r}")
-        env = as_base_env(made)
+        env = calls("as_base_env", "as_base_env(env)", as_base_env, made)
         self.is_adapted = env is not made
-        self._last = getattr(made, "unwrapped", made)
+        self._last = made.unwrapped if calls.has(made, "unwrapped") else made
         return env
 
     def _build(self) -> Any:
@@ -64,5 +64,7 @@ class Subject:
     @property
     def name(self) -> str:
         """Of the class or function; of one env, or where a function has no name, of the class of the env."""
+        if not self.makes_many:
+            return type(self._last).__name__
         name = getattr(self._env, "__name__", type(self._last).__name__)
         return name if name != "<lambda>" or self._last is self._env else type(self._last).__name__

@@ -95,10 +95,10 @@ class _Trial:
         self._see(moment)
 
     def _ask_optional(self, env: Any) -> None:
-        if hasattr(env, "random_action"):
+        if self._calls.has(env, "random_action"):
             with contextlib.suppress(Stopped):
                 self._evidence.random_action = (self._calls("random_action", "random_action()", env.random_action),)
-        if hasattr(env, "info") and all(one is not None for one in self._seen):  # it tells of these
+        if self._calls.has(env, "info") and all(one is not None for one in self._seen):  # it tells of these
             self._envs.attempt("info", "info()", env.info)
 
     def _ask(self, env: Any, when: str) -> Spaces:

@@ -8,7 +8,8 @@ import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, one_number
+from stepmill.wrappers.base import Shapes, ShapeTeller
+from stepmill.wrappers.given import one_number
 
 __all__ = ["ActionRepeat"]
 
@@ -41,4 +42,6 @@ class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, action_repeat: int | None = None) -> Shapes:
         """All as they were."""
+        if action_repeat is not None:
+            whole_number("ActionRepeat: action_repeat", action_repeat, 1)
         return obs_shape, act_shape, rew_shape

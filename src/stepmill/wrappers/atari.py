@@ -61,6 +61,8 @@ def wrap_atari(
     """
     if isinstance(env, str):
         env = _make(env, skips=not frame_skip, config=config or {})
+    elif not isinstance(env, gymnasium.Env):
+        raise ConfigError(f"wrap_atari: expected the id of a game or a gymnasium.Env, got {env!r}")
     elif config:
         raise ConfigError(f"wrap_atari: config: expected none beside an env that is made already, got {dict(config)!r}")
     own_skip = getattr(env.unwrapped, "_frameskip", 1)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import numpy as np
-
 from stepmill.errors import SpaceError
 
-__all__ = ["ShapeTeller", "Shapes", "one_number", "refuse"]
+__all__ = ["ShapeTeller", "Shapes", "refuse"]
 
 # The shapes of observation, action and reward, as ``BaseEnv.info()`` tells them: ``Discrete(n)`` is ``(n,)``, a Dict
 # space a dict of shapes, a Tuple space a tuple of shapes.
@@ -27,13 +25,3 @@ class ShapeTeller:
 def refuse(wrapper: str, expected: str, got: Any) -> NoReturn:
     """Says that a wrapper cannot serve what it was put on."""
     raise SpaceError(f"{wrapper}: expected {expected}, got {got}")
-
-
-def one_number(wrapper: str, reward: Any) -> float:
-    """A reward as a float. An array of one element is taken; of many agents there is no one number."""
-    if isinstance(reward, float | int):
-        return float(reward)
-    array = np.asarray(reward)
-    if array.size != 1 or array.dtype.kind not in "biuf":
-        refuse(wrapper, "one number as reward", f"{reward!r}")
-    return float(array.item())

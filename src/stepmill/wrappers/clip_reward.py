@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.wrappers.base import ShapeTeller, one_number
+from stepmill.wrappers.base import ShapeTeller
+from stepmill.wrappers.given import one_number
 
 __all__ = ["ClipRewardEnv"]
 

@@ -8,7 +8,8 @@ import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, one_number
+from stepmill.wrappers.base import Shapes, ShapeTeller
+from stepmill.wrappers.given import one_number
 
 __all__ = ["DelayReward"]
 
@@ -45,4 +46,6 @@ class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCons
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, delay_reward_step: int | None = None) -> Shapes:
         """All as they were."""
+        if delay_reward_step is not None:
+            whole_number("DelayReward: delay_reward_step", delay_reward_step, 1)
         return obs_shape, act_shape, rew_shape

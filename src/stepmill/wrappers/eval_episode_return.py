@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.wrappers.base import ShapeTeller, one_number
+from stepmill.wrappers.base import ShapeTeller
+from stepmill.wrappers.given import one_number
 
 __all__ = ["EvalEpisodeReturn"]
 

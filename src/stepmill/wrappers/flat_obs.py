@@ -13,6 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import given_observation
 
 __all__ = ["FlatObs"]
 
@@ -48,7 +49,8 @@ class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordCo
 
     def observation(self, observation: Any) -> np.ndarray:
         """The observation as a vector."""
-        return _float32(spaces.utils.flatten(self.env.observation_space, observation))
+        space = self.env.observation_space
+        return _float32(spaces.utils.flatten(space, given_observation("FlatObs", space, observation)))
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, size: int | None = None) -> Shapes:

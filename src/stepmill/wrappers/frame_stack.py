@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from stepmill.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import given_observation
 
 __all__ = ["FrameStack"]
 
@@ -65,9 +66,10 @@ class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConst
 
     def _with(self, obs: Any) -> Any:
         """The stack with a new frame, in new memory."""
-        frame = copy.deepcopy(obs)  # the env may draw its next frame into the same memory
-        self._frames.extend([frame] * (1 if self._frames else self.n_frames))
         space = self.env.observation_space
+        # A copy: the env may draw its next frame into the same memory.
+        frame = copy.deepcopy(given_observation("FrameStack", space, obs))
+        self._frames.extend([frame] * (1 if self._frames else self.n_frames))
         out: Any = create_empty_array(space, self.n_frames)
         return concatenate(space, tuple(self._frames), out)
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import ShapeTeller, refuse
+from stepmill.wrappers.given import given_array, given_dict
 
 __all__ = ["ImageWrapper", "shape_under"]
 
@@ -25,19 +27,24 @@ class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Rec
         self.dict_key = dict_key
         space = env.observation_space
         if dict_key is None:
-            self.observation_space = self._new_space(self._box(space))
+            self._image_space = self._box(space)
+            self.observation_space = self._new_space(self._image_space)
             return
         if not isinstance(space, spaces.Dict) or dict_key not in space.spaces:
             refuse(type(self).__name__, f"a Dict observation space with the key {dict_key!r}", space)
         around = copy.deepcopy(space)  # keeps the order of the keys
-        around[dict_key] = self._new_space(self._box(space[dict_key]))
+        self._image_space = self._box(space[dict_key])
+        around[dict_key] = self._new_space(self._image_space)
         self.observation_space = around
 
     def observation(self, observation: Any) -> Any:
         """The observation with the image changed, in memory of its own."""
+        name = type(self).__name__
         if self.dict_key is None:
-            return self._new_image(observation)
-        return {**observation, self.dict_key: self._new_image(observation[self.dict_key])}
+            return self._new_image(given_array(name, self._image_space, observation))
+        parts = given_dict(name, [self.dict_key], observation)
+        image = given_array(name, self._image_space, parts[self.dict_key], f"[{self.dict_key!r}]")
+        return {**parts, self.dict_key: self._new_image(image)}
 
     def _box(self, space: spaces.Space[Any]) -> spaces.Box:
         if not isinstance(space, spaces.Box):
@@ -50,13 +57,15 @@ class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Rec
         """The space of the changed images; refuses one that cannot be served."""
 
     @abstractmethod
-    def _new_image(self, image: Any) -> Any:
+    def _new_image(self, image: np.ndarray) -> Any:
         """The changed image. Never a view of the old one, which the env may draw over."""
 
 
 def shape_under(wrapper: str, obs_shape: Any, dict_key: str | None, change: Callable[[Any], Any]) -> Any:
     """``obs_shape`` with the image's shape changed."""
     if dict_key is None:
+        if isinstance(obs_shape, Mapping):
+            refuse(wrapper, "the shape of an array, or dict_key=...", obs_shape)
         return change(obs_shape)
     if not isinstance(obs_shape, Mapping) or dict_key not in obs_shape:
         refuse(wrapper, f"the shapes of a Dict observation with the key {dict_key!r}", obs_shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,8 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
-from stepmill.wrappers.base import Shapes, ShapeTeller, one_number, refuse
+from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import given_array, one_number
 
 __all__ = ["MaxAndSkipEnv"]
 
@@ -41,20 +43,25 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, skip: int = 4) -> Shapes:
         """All shapes stay."""
+        whole_number("MaxAndSkipEnv: skip", skip, 1)
+        if isinstance(obs_shape, Mapping):
+            refuse("MaxAndSkipEnv", "the shape of an array", obs_shape)
         return obs_shape, act_shape, rew_shape
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode: its first frame alone."""
         frame, info = self.env.reset(seed=seed, options=options)
-        return np.array(frame), info
+        return np.array(self._given(frame)), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes the action ``skip`` times, or until the episode ends."""
-        frame, total, abnormal = None, 0.0, False
+        frame: Any = None
+        total, abnormal = 0.0, False
         for _ in range(self.skip):
             # A copy: the env may draw its next frame into the same memory.
             previous = None if frame is None else np.array(frame)
-            frame, reward, terminated, truncated, info = self.env.step(action)
+            seen, reward, terminated, truncated, info = self.env.step(action)
+            frame = self._given(seen)
             total += one_number("MaxAndSkipEnv", reward)
             abnormal = abnormal or bool(info.get("abnormal", False))
             if terminated or truncated:
@@ -63,3 +70,6 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
             info = {**info, "abnormal": True}
         largest = np.array(frame) if previous is None else np.maximum(previous, frame, out=previous)
         return largest, total, terminated, truncated, info
+
+    def _given(self, frame: Any) -> np.ndarray:
+        return given_array("MaxAndSkipEnv", self.env.observation_space, frame)

@@ -40,6 +40,7 @@ class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, noop_max: int = 30) -> Shapes:
         """All shapes stay."""
+        whole_number("NoopResetEnv: noop_max", noop_max, 1)
         return obs_shape, act_shape, rew_shape
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

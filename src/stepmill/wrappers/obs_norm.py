@@ -13,6 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from stepmill.arguments import real_number, true_or_false
 from stepmill.errors import ConfigError, InputError, ObservationError
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import given_observation
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 
 __all__ = ["ObsNormEnv"]
@@ -70,7 +71,8 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
 
     def observation(self, observation: Any) -> Any:
         """The observation, normalised; while training it counts first."""
-        return self._normalise(self._statistics, observation)
+        given = given_observation("ObsNormEnv", self.env.observation_space, observation)
+        return self._normalise(self._statistics, given)
 
     def _normalise(self, statistics: Statistics, observation: Any) -> Any:
         if isinstance(statistics, dict):

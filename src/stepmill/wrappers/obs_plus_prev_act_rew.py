@@ -13,7 +13,8 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers.utils import create_zero_array
 
 from stepmill.errors import ActionError
-from stepmill.wrappers.base import Shapes, ShapeTeller, one_number, refuse
+from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import one_number
 
 __all__ = ["ObsPlusPrevActRew"]
 

@@ -39,7 +39,7 @@ class ObsTransposeWrapper(ImageWrapper):
             refuse("ObsTransposeWrapper", "images of shape (H, W, C)", space)
         return spaces.Box(_turned(space.low), _turned(space.high), dtype=space.dtype.type)
 
-    def _new_image(self, image: Any) -> Any:
+    def _new_image(self, image: np.ndarray) -> Any:
         return _turned(image)
 
 
@@ -48,7 +48,7 @@ def _turned(image: Any) -> Any:
 
 
 def _channel_first(shape: Any) -> Any:
-    if len(shape) != 3:
+    if not isinstance(shape, tuple | list) or len(shape) != 3:
         refuse("ObsTransposeWrapper", "an image's shape (H, W, C)", shape)
     height, width, channels = shape
     return channels, height, width

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import given_array
 
 __all__ = ["RamWrapper"]
 
@@ -31,11 +32,13 @@ class RamWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
         """``(n,)`` becomes ``(n, 1, 1)``."""
+        if not isinstance(obs_shape, tuple | list) or len(obs_shape) != 1:
+            refuse("RamWrapper", "the shape (128,), or another with one axis", obs_shape)
         return (*obs_shape, 1, 1), act_shape, rew_shape
 
     def observation(self, observation: Any) -> Any:
         """The memory as a column, a copy."""
-        return _as_column(observation)
+        return _as_column(given_array("RamWrapper", self.env.observation_space, observation))
 
 
 def _as_column(ram: Any) -> Any:

@@ -11,7 +11,9 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import real_number, true_or_false
-from stepmill.wrappers.base import Shapes, ShapeTeller, one_number, refuse
+from stepmill.errors import EnvError
+from stepmill.wrappers.base import Shapes, ShapeTeller
+from stepmill.wrappers.given import one_number
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 
 __all__ = ["RewardNormEnv"]
@@ -78,7 +80,7 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
         observation, raw, terminated, truncated, info = super().step(action)
         reward = one_number("RewardNormEnv", raw)
         if not math.isfinite(reward):
-            refuse("RewardNormEnv", "a finite reward", reward)
+            raise EnvError(f"RewardNormEnv: expected a finite reward, got {reward}")
         discounted = self.gamma * self._return + reward
         if self.training:
             self._statistics.update(discounted)

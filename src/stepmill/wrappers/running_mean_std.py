@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, InputError, MissingConfigError
 
 __all__ = ["RunningMeanStd"]
@@ -123,13 +124,11 @@ class RunningMeanStd:
             raise MissingConfigError(
                 f"RunningMeanStd: expected a state with {', '.join(_STATE)}, got one without {', '.join(missing)}"
             )
-        count = state["count"]
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
-            raise ConfigError(f"RunningMeanStd: expected a count >= 0 in the state, got {count!r}")
+        count = whole_number("RunningMeanStd: count of the state", state["count"], 0)
         mean, squared_deviations = self._part(state, "mean"), self._part(state, "squared_deviations")
         if (squared_deviations < 0).any():
             raise ConfigError(f"RunningMeanStd: expected squared_deviations >= 0, got {squared_deviations}")
-        self._count, self._mean, self._squared_deviations = int(count), mean, squared_deviations
+        self._count, self._mean, self._squared_deviations = count, mean, squared_deviations
 
     def _part(self, state: Mapping[str, Any], key: str) -> np.ndarray:
         try:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.wrappers.base import Shapes, refuse
-from stepmill.wrappers.image_wrapper import ImageWrapper
+from stepmill.wrappers.image_wrapper import ImageWrapper, shape_under
 
 __all__ = ["ScaledFloatFrame"]
 
@@ -31,7 +31,7 @@ class ScaledFloatFrame(ImageWrapper):
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, dict_key: str | None = None) -> Shapes:
         """All shapes stay."""
-        return obs_shape, act_shape, rew_shape
+        return shape_under("ScaledFloatFrame", obs_shape, dict_key, lambda image: image), act_shape, rew_shape
 
     def _new_space(self, space: spaces.Box) -> spaces.Box:
         # The quotient of two small whole numbers is the same in float32; everything else is computed in float64.
@@ -46,7 +46,7 @@ class ScaledFloatFrame(ImageWrapper):
         self._width = _one_if_all_equal(np.where(width == 0, self._work_dtype(1), width))
         return spaces.Box(0.0, 1.0, space.shape, np.float32)
 
-    def _new_image(self, image: Any) -> Any:
+    def _new_image(self, image: np.ndarray) -> Any:
         scaled = np.subtract(image, self._low, dtype=self._work_dtype)
         return np.asarray(np.divide(scaled, self._width), np.float32)
 

@@ -11,6 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import ConfigError
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
+from stepmill.wrappers.given import given_array
 
 __all__ = ["StaticObsNorm"]
 
@@ -36,11 +37,14 @@ class StaticObsNorm(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Re
         self._std = _scale("std", std, space.shape)
         if not (self._std > 0).all():
             raise ConfigError(f"StaticObsNorm: expected std > 0 for every feature, got {std!r}")
-        self.observation_space = spaces.Box(self.observation(space.low), self.observation(space.high), dtype=np.float32)
+        self.observation_space = spaces.Box(self._scaled(space.low), self._scaled(space.high), dtype=np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
         """The observation, scaled."""
-        scaled = (np.asarray(observation, np.float64) - self._mean) / self._std
+        return self._scaled(given_array("StaticObsNorm", self.env.observation_space, observation))
+
+    def _scaled(self, values: np.ndarray) -> np.ndarray:
+        scaled = (values.astype(np.float64) - self._mean) / self._std
         with np.errstate(over="ignore"):  # beyond float32 is infinite, as bounds often are
             return np.asarray(scaled, np.float32)
 

@@ -47,4 +47,6 @@ class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit[Any, Any]):
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, max_episode_steps: int | None = None) -> Shapes:
         """All as they were."""
+        if max_episode_steps is not None:
+            whole_number("TimeLimit: max_episode_steps", max_episode_steps, 1)
         return obs_shape, act_shape, rew_shape

@@ -52,20 +52,19 @@ class WarpFrame(ImageWrapper):
         dict_key: str | None = None,
     ) -> Shapes:
         """The image becomes ``(height, width)``."""
-        warped = shape_under("WarpFrame", obs_shape, dict_key, lambda image: _height_and_width(size))
+        warped = shape_under("WarpFrame", obs_shape, dict_key, lambda image: _warped_shape(image, size))
         return warped, act_shape, rew_shape
 
     def _new_space(self, space: spaces.Box) -> spaces.Box:
-        is_image = len(space.shape) in (2, 3) and space.shape[2:] in ((), (1,), (3,)) and min(space.shape) > 0
         is_float = np.issubdtype(space.dtype, np.floating)
-        if not is_image or not (is_float or space.dtype == np.uint8):
+        if not _is_image(space.shape) or not (is_float or space.dtype == np.uint8):
             refuse("WarpFrame", "images of shape (H, W, 3), (H, W, 1) or (H, W), of uint8 or floats", space)
         dtype: Any = np.float32 if is_float else np.uint8
         return spaces.Box(dtype(space.low.min()), dtype(space.high.max()), (self.height, self.width), dtype)
 
-    def _new_image(self, image: Any) -> Any:
+    def _new_image(self, image: np.ndarray) -> Any:
         cv2, space = _cv2(), self._warped_space()
-        image = np.asarray(image, space.dtype)
+        image = image.astype(space.dtype, copy=False)
         if image.ndim == 3:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.shape[2] == 3 else image[:, :, 0]
         warped = cv2.resize(image, (self.width, self.height), interpolation=cv2.INTER_AREA)
@@ -76,6 +75,16 @@ class WarpFrame(ImageWrapper):
     def _warped_space(self) -> Any:
         space: Any = self.observation_space
         return space if self.dict_key is None else space[self.dict_key]
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) in (2, 3) and shape[2:] in ((), (1,), (3,)) and min(shape) > 0
+
+
+def _warped_shape(shape: Any, size: Any) -> tuple[int, int]:
+    if not isinstance(shape, tuple | list) or not _is_image(tuple(shape)):
+        refuse("WarpFrame", "an image's shape (H, W, 3), (H, W, 1) or (H, W)", shape)
+    return _height_and_width(size)
 
 
 def _height_and_width(size: Any) -> tuple[int, int]:

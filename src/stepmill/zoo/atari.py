@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.arguments import true_or_false
+from stepmill.arguments import true_or_false, whole_number
+from stepmill.envs.actions import ActionReader, action_reader
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.configs import read_cfg
-from stepmill.envs.conform import ActionReader, action_reader
+from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
-from stepmill.errors import UnknownEnvError, UsageError
+from stepmill.errors import ConfigError, UnknownEnvError, UsageError
 from stepmill.optional import require
 from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
@@ -49,6 +50,14 @@ class AtariEnv(BaseEnv):
         super().__init__(cfg)
         given = read_cfg("AtariEnv", cfg, ["env_id"], _DEFAULTS)
         is_train = true_or_false("AtariEnv: is_train", given["is_train"])
+        if not isinstance(given["env_id"], str):
+            raise ConfigError(f"AtariEnv: env_id: expected the id of a game, got {given['env_id']!r}")
+        for key in ("noop_max", "frame_skip", "frame_stack"):
+            if given[key]:
+                whole_number(f"AtariEnv: {key}", given[key], 1)
+        for key in ("fire_reset", "scale"):
+            true_or_false(f"AtariEnv: {key}", given[key])
+        check_mapping("AtariEnv: env_kwargs", given["env_kwargs"])
         self._id = given["env_id"]
         self._wrapping = {key: given[key] for key in _WRAPPING}
         self._wrapping.update(episode_life=is_train, clip_rewards=is_train)
@@ -118,7 +127,7 @@ class AtariEnv(BaseEnv):
 
     # ---- what it is: told without the emulator, where that can be ----------------------------
 
-    @property
+    @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         if self._known_game() is None or not self._wrapping["size"]:
             space: spaces.Space[Any] = self._open().observation_space
@@ -128,7 +137,7 @@ class AtariEnv(BaseEnv):
             return spaces.Box(0.0, 1.0, shape, np.float32)
         return spaces.Box(0, 255, shape, np.uint8)
 
-    @property
+    @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         game = self._known_game()
         if game is None:

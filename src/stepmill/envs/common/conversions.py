@@ -3,7 +3,8 @@
 Dicts, lists, tuples and namedtuples keep their form, their leaves become arrays; a list or tuple of nothing but numbers
 becomes one array. ``None``, ``bool`` and text stay as they are (so ``done`` of a timestep does), and so does an empty
 list. Without a dtype, float64 becomes float32 and Python's numbers float32 or int64, as envs have it; other arrays keep
-their type. What comes out shares no memory with what went in.
+their type (but a tensor of bfloat16, which numpy does not have, becomes an array of float32). What comes out shares no
+memory with what went in. What cannot be converted is an ``InputError``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def to_tensor(item: Any, dtype: Any = None) -> Any:
         if _is_tensor(leaf):
             narrow = torch.float32 if leaf.dtype == torch.float64 else leaf.dtype
             return leaf.detach().cpu().to(dtype or narrow, copy=True)
-        return torch.from_numpy(_array(leaf, None) if dtype is None else np.array(leaf)).to(dtype)
+        array = _array(leaf, None) if dtype is None else np.array(leaf)
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False)).to(dtype)
 
     return _convert("to_tensor", item, tensor)
 
@@ -58,19 +60,34 @@ def _convert(owner: str, item: Any, leaf: Callable[[Any], Any]) -> Any:
         if hasattr(item, "_make"):  # a namedtuple: its parts have names, and stay apart
             return item._make(_convert(owner, child, leaf) for child in item)
         if item and all(isinstance(child, int | float | np.number | np.bool_) for child in item):
-            return leaf(item)
+            return _converted(owner, item, leaf)
         return type(item)([_convert(owner, child, leaf) for child in item])
     if isinstance(item, np.ndarray | np.generic | int | float) or _is_tensor(item):
-        return leaf(item)
+        return _converted(owner, item, leaf)
     raise InputError(
         f"{owner}: expected arrays, tensors, numbers, None, text, or dicts, lists and tuples of these, "
         f"got {item!r} of type {type(item).__name__}"
     )
 
 
+def _converted(owner: str, item: Any, leaf: Callable[[Any], Any]) -> Any:
+    try:
+        return leaf(item)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{owner}: expected numbers that can be converted, got {item!r}: {error}") from error
+
+
 def _array(leaf: Any, dtype: DTypeLike | None) -> np.ndarray:
-    array = np.array(leaf.detach().cpu().numpy() if _is_tensor(leaf) else leaf, dtype)
+    array = np.array(_numpy(leaf) if _is_tensor(leaf) else leaf, dtype)
+    if array.dtype == object and not isinstance(leaf, np.ndarray):
+        raise OverflowError("a number beyond 64 bits")
     return array.astype(np.float32) if dtype is None and array.dtype == np.float64 else array
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    array: np.ndarray = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return array
 
 
 def _is_tensor(item: Any) -> bool:

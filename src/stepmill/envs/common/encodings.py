@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from stepmill.arguments import real_number, whole_number
+from stepmill.envs.numbers import as_numbers
 from stepmill.errors import ConfigError, InputError
 
 __all__ = [
@@ -42,7 +44,7 @@ def num_first_one_hot(v: Any, num: int) -> np.ndarray:
 
 def clip_one_hot(v: Any, num: int) -> np.ndarray:
     """One-hot of values that may lie outside: below 0 counts as 0, from ``num`` on as ``num - 1``."""
-    _check_count("clip_one_hot: num", num)
+    whole_number("clip_one_hot: num", num, 1)
     return _rows("clip_one_hot", np.clip(_whole("clip_one_hot", v), 0, num - 1), num)
 
 
@@ -51,7 +53,7 @@ def sqrt_one_hot(v: Any, max_val: float) -> np.ndarray:
 
     ``max_val`` says how many places there are, ``int(sqrt(max_val)) + 1``; values are clipped to ``[0, max_val]``.
     """
-    _check_positive("sqrt_one_hot: max_val", max_val)
+    real_number("sqrt_one_hot: max_val", max_val, 0, above=True)
     places = np.floor(np.sqrt(_clipped("sqrt_one_hot", v, max_val))).astype(np.int64)
     return _rows("sqrt_one_hot", places, int(math.sqrt(max_val)) + 1)
 
@@ -61,8 +63,8 @@ def div_one_hot(v: Any, max_val: float, ratio: float) -> np.ndarray:
 
     ``max_val`` says how many places there are, ``int(max_val / ratio) + 1``; values are clipped to ``[0, max_val]``.
     """
-    _check_positive("div_one_hot: max_val", max_val)
-    _check_positive("div_one_hot: ratio", ratio)
+    real_number("div_one_hot: max_val", max_val, 0, above=True)
+    real_number("div_one_hot: ratio", ratio, 0, above=True)
     places = np.floor(_clipped("div_one_hot", v, max_val) / ratio).astype(np.int64)
     return _rows("div_one_hot", places, int(max_val / ratio) + 1)
 
@@ -75,7 +77,7 @@ def reorder_one_hot(v: Any, dictionary: Mapping[int, int], num: int, transform: 
 def reorder_one_hot_array(v: Any, array: Any, num: int, transform: Any = None) -> np.ndarray:
     """``reorder_one_hot`` with an array for a dictionary: faster for many values. -1 marks what has no place."""
     owner = "reorder_one_hot_array"
-    table = _whole(f"{owner}: array", array)
+    table = _table(f"{owner}: array", array)
     values = _transformed(owner, v, transform)
     _check_range(owner, values, len(table))
     places = table[values]
@@ -95,7 +97,7 @@ def reorder_boolean_vector(v: Any, dictionary: Mapping[int, int], num: int, tran
 
 def batch_binary_encode(x: Any, bit_num: int) -> np.ndarray:
     """The ``bit_num`` binary digits of each value, the highest first. Values from 0 to ``2**bit_num - 1``."""
-    _check_count("batch_binary_encode: bit_num", bit_num, most=63)
+    whole_number("batch_binary_encode: bit_num", bit_num, 1, 63)
     values = _whole("batch_binary_encode", x)
     _check_range("batch_binary_encode", values, 2**bit_num)
     return ((values[..., None] >> np.arange(bit_num - 1, -1, -1)) & 1).astype(np.float32)
@@ -122,7 +124,7 @@ get_postion_vector = get_position_vector
 
 
 def _rows(owner: str, places: np.ndarray, num: int) -> np.ndarray:
-    _check_count(f"{owner}: num", num)
+    whole_number(f"{owner}: num", num, 1)
     _check_range(owner, places, num)
     out = np.zeros((places.size, num), np.float32)
     out[np.arange(places.size), places.ravel()] = 1.0
@@ -141,16 +143,24 @@ def _transformed(owner: str, v: Any, transform: Any) -> np.ndarray:
     values = _whole(owner, v)
     if transform is None:
         return values
-    general = _whole(f"{owner}: transform", transform)
+    general = _table(f"{owner}: transform", transform)
     _check_range(f"{owner}: transform", values, len(general))
     return np.asarray(general[values])
 
 
+def _table(name: str, values: Any) -> np.ndarray:
+    try:
+        table = _whole(name, values)
+    except InputError as error:
+        raise ConfigError(str(error)) from None
+    if table.ndim != 1:
+        raise ConfigError(f"{name}: expected an array of one axis, got {values!r}")
+    return table
+
+
 def _numbers(owner: str, v: Any) -> np.ndarray:
-    values = np.asarray(v)
-    if values.size == 0:
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "biuf":
+    values = as_numbers(v)
+    if values is None:
         raise InputError(f"{owner}: expected numbers, got {v!r}")
     if not np.isfinite(values).all():
         raise InputError(f"{owner}: expected finite numbers, got {values[~np.isfinite(values)].flat[0]}")
@@ -177,13 +187,3 @@ def _check_range(owner: str, values: np.ndarray, end: int) -> None:
     wrong = (values < 0) | (values >= end)
     if wrong.any():
         raise InputError(f"{owner}: expected values from 0 to {end - 1}, got {values[wrong].flat[0]}")
-
-
-def _check_count(name: str, count: Any, most: int | None = None) -> None:
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= (most or count):
-        raise ConfigError(f"{name}: expected a whole number {f'from 1 to {most}' if most else '>= 1'}, got {count!r}")
-
-
-def _check_positive(name: str, number: Any) -> None:
-    if isinstance(number, bool) or not isinstance(number, int | float | np.number) or not 0 < number < math.inf:
-        raise ConfigError(f"{name}: expected a number > 0, got {number!r}")

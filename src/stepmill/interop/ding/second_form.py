@@ -37,7 +37,7 @@ class SecondForm(FirstForm):
         self._handed_out = ids = self._await_ready()
         if not ids:
             return stacked([self.observation_space.sample()])[:0]
-        return stacked([self._latest[one].obs for one in ids])
+        return stacked([self._observations[one] for one in ids])
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
         """Takes an action a row of the last ``ready_obs`` (fewer: for its first rows), and returns a tree an action.

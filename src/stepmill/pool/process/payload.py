@@ -51,7 +51,7 @@ def pack(source: PythonSource | NativeSource) -> bytes:
             "sys_path": [entry for entry in sys.path if isinstance(entry, str)],
             "cwd": _working_directory(),
             "environ": dict(os.environ),
-            "warnings": _each_pickled(_warning_filters()),
+            "warnings": _warning_filters(),
             "logging": _logging(),
             "gymnasium_level": gymnasium.logger.min_level,
             "specs": _pickled_specs(),
@@ -73,7 +73,7 @@ class Payload:
     sys_path: list[str]
     cwd: str | None
     environ: dict[str, str]
-    warnings: list[bytes]
+    warnings: list[tuple[str, bytes]]
     logging: dict[str, Any]
     gymnasium_level: int
     specs: list[bytes]
@@ -91,12 +91,27 @@ class Payload:
         importlib.invalidate_caches()  # what was looked up before this may have been edited since
         gymnasium.logger.min_level = self.gymnasium_level
         _apply_logging(self.logging)
-        _apply_warnings(self.warnings)
+        warnings.resetwarnings()
+        # The ids of the caller are known before the modules that register them are imported, which is no news.
+        warnings.filterwarnings("ignore", r".*Overriding environment .* already in registry")
+        self._apply_warnings(self._known_warnings())
+
+    def _known_warnings(self) -> set[int]:
+        """The filters of categories whose module is there. Those of others mean nothing here."""
+        return {i for i, (module, _) in enumerate(self.warnings) if module in sys.modules}
+
+    def _apply_warnings(self, chosen: set[int]) -> None:
+        for i in sorted(chosen):
+            with contextlib.suppress(Exception):  # the category may be one of the user's
+                action, message, category, module, line = pickle.loads(self.warnings[i][1])
+                warnings.filterwarnings(action, message, category, module, line, append=True)
 
     def source(self) -> PythonSource | NativeSource:
         """Reads the inner layer. Runs code of the user, and may raise whatever that raises."""
         self._register_specs()  # what is rebuilt may ask for an env by its id
+        before = self._known_warnings()
         source: PythonSource | NativeSource = pickle.loads(self.recipes)
+        self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
         self._register_specs()  # modules imported just now have put their own versions in place
         if isinstance(source, PythonSource):
             _import_by_id(source)
@@ -199,26 +214,19 @@ def _working_directory() -> str | None:
         return None
 
 
-def _warning_filters() -> list[Any]:
-    return [
-        (action, _pattern(message), category, _pattern(module), line)
-        for action, message, category, module, line in warnings.filters
-    ]
+def _warning_filters() -> list[tuple[str, bytes]]:
+    """Each with the module of its category: to read one of torch's would import torch."""
+    out = []
+    for action, message, category, module, line in warnings.filters:
+        with contextlib.suppress(Exception):  # the category may be one that nothing can pickle
+            packed = dumps((action, _pattern(message), category, _pattern(module), line))
+            out.append((category.__module__, packed))
+    return out
 
 
 def _pattern(given: Any) -> str:
     """A filter holds None, text or a compiled expression."""
     return getattr(given, "pattern", given) or ""
-
-
-def _apply_warnings(filters: list[bytes]) -> None:
-    warnings.resetwarnings()
-    # The ids of the caller are known before the modules that register them are imported, which is no news.
-    warnings.filterwarnings("ignore", r".*Overriding environment .* already in registry")
-    for pickled in filters:
-        with contextlib.suppress(Exception):  # the category may be one of the user's
-            action, message, category, module, line = pickle.loads(pickled)
-            warnings.filterwarnings(action, message, category, module, line, append=True)
 
 
 def _logging() -> dict[str, Any]:

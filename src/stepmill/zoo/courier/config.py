@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from stepmill.arguments import real_number, true_or_false, whole_number
 from stepmill.envs.configs import read_cfg
-from stepmill.errors import ConfigError
 
 __all__ = ["CourierConfig"]
 
@@ -45,18 +45,13 @@ class CourierConfig:
         # One round for each package, on a battery, and the time to fill it again.
         round_steps = self.capacity + -(-self.capacity // self.charge)
         self._expect_whole("max_steps", self.packages * round_steps, 1_000_000)
-        share = self.buildings
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 0.3:
-            raise ConfigError(f"CourierEnv: buildings: expected a share from 0 to 0.3, got {share!r}")
-        if not isinstance(self.is_train, bool):
-            raise ConfigError(f"CourierEnv: is_train: expected True or False, got {self.is_train!r}")
+        real_number("CourierEnv: buildings", self.buildings, 0, 0.3)
+        true_or_false("CourierEnv: is_train", self.is_train)
 
     def _expect_whole(self, name: str, least: int, most: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ConfigError(f"CourierEnv: {name}: expected a whole number from {least} to {most}, got {value!r}")
+        whole_number(f"CourierEnv: {name}", getattr(self, name), least, most)
 
 
 def _plain(value: Any) -> Any:
     """Python's number for one of numpy, which would make numpy's of all that is computed with it, ``done`` too."""
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value

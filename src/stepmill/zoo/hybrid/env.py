@@ -37,7 +37,8 @@ class FieldEnv(gymnasium.Env[NDArray[np.float32], Any]):
       as a dict (``action_form="dict"``): ``actions.py`` has both.
     - Reward: how much nearer the agent came, less a small penalty. 1 more for stopping in the target, which ends the
       episode; 1 less for leaving the field, which ends it too.
-    - Truncated after ``time_limit`` steps. ``info["is_success"]`` on every step: the agent stopped in the target.
+    - Truncated after ``time_limit`` steps, beside an end of its own on the last one.
+    - ``info["is_success"]`` on every step: the agent stopped in the target.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  (read only)
@@ -77,7 +78,7 @@ class FieldEnv(gymnasium.Env[NDArray[np.float32], Any]):
             raise NeedsResetError(f"{self._name}: step: the episode is over, call reset first")
         reward = world.step(read_action(self._name, self._form, action))
         terminated = world.succeeded or world.outside
-        return world.observe(), reward, terminated, world.over and not terminated, {"is_success": world.succeeded}
+        return world.observe(), reward, terminated, world.out_of_time, {"is_success": world.succeeded}
 
     def render(self) -> NDArray[np.uint8] | None:
         """The picture of this moment; nothing where ``render_mode`` is None."""
@@ -152,7 +153,7 @@ class HybridEnv(BaseEnv):
         self._return += reward
         done = terminated or truncated
         if done:
-            info["TimeLimit.truncated"] = truncated
+            info["TimeLimit.truncated"] = not terminated
             info["eval_episode_return"] = info["final_eval_reward"] = self._return
         return BaseEnvTimestep(observation, np.array([reward], np.float32), done, info)
 

@@ -94,9 +94,14 @@ class World(ABC):
         return 1 - self.steps / self.rules.time_limit
 
     @property
+    def out_of_time(self) -> bool:
+        """The last step is taken."""
+        return self.steps >= self.rules.time_limit
+
+    @property
     def over(self) -> bool:
         """No step follows."""
-        return self.succeeded or self.outside or self.steps >= self.rules.time_limit
+        return self.succeeded or self.outside or self.out_of_time
 
     def observe(self) -> NDArray[np.float32]:
         """Position, velocity, sine and cosine of the heading, target, distance, inside, time left: 11 numbers."""

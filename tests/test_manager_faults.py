@@ -1,0 +1,774 @@
+"""Envs that fail, hang or die in a manager: a clear error in time, the others unharmed, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract_envs import Pair
+from gymnasium import spaces
+from manager_envs import KINDS, Trial, count, doing, launched, make, play, suffering
+from probes import ProbeTwin
+from process_envs import (
+    DEATHS,
+    RAISED,
+    Gate,
+    belongings,
+    ends,
+    eventually,
+    left_since,
+    no_hang,
+    signal_to,
+    wait_at_gate,
+)
+from subprocesses import run_well
+from test_replay import CountingEnv, counts
+
+import stepmill
+from stepmill import EnvError, errors
+from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager
+
+VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
+ALL = pytest.mark.parametrize("kind", KINDS)
+BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
+ALWAYS = range(1, 1000)
+SOON = 0.3  # seconds: a deadline that is to be missed
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    with no_hang():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    """Pools start faster while another one is open."""
+    with stepmill.make(ProbeTwin, backend="process"):
+        yield
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    opened = Gate(tmp_path, 4)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stuck workers are not waited for as long as usual."""
+    monkeypatch.setattr("stepmill.pool.process.pool._CLOSE_S", 0.2)
+
+
+def states(manager: BaseEnvManager) -> list[EnvState]:
+    return list(manager.env_state.values())
+
+
+def elapsed(manager: BaseEnvManager) -> dict[int, int]:
+    return {env_id: int(seen[2]) for env_id, seen in manager.ready_obs.items()}
+
+
+def step_all(manager: BaseEnvManager, *env_ids: int) -> tuple[dict[int, Any], list[EnvError]]:
+    """Steps envs, all that are ready by default, until nothing is in flight: what came of each."""
+    timesteps: dict[int, Any] = {}
+    raised: list[EnvError] = []
+    actions = dict.fromkeys(env_ids or list(manager.ready_obs), 0)
+    while actions or set(manager.active_env) - set(manager.ready_env):
+        try:
+            timesteps.update(manager.step(actions))
+        except EnvError as error:
+            timesteps.update(error.batch)
+            raised += error.errors
+        actions = {}
+    return timesteps, raised
+
+
+# ---- a step that fails ---------------------------------------------------------------------------
+
+IN_THIS_PROCESS = {
+    "raise": KeyError,
+    "unpicklable": Exception,
+    "several arguments": Exception,
+    "broken text": Exception,
+}
+
+
+@ALL
+@pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments", "broken text"])
+def test_a_failed_step_marks_its_env_keeps_the_others_and_raises(kind: str, mishap: str) -> None:
+    message, cause = RAISED[mishap]
+    with launched(kind, [{}, suffering("step", mishap, [2]), {}]) as manager:
+        step_all(manager)
+        timesteps, raised = step_all(manager)
+        (error,) = raised
+        assert (error.env_id, error.phase, error.step) == (1, "step", 1)
+        assert isinstance(error.__cause__, cause if kind != "serial" else IN_THIS_PROCESS[mishap])
+        with pytest.raises(EnvError, match=f"env 1 failed in step .*{message}"):
+            raise error
+        assert {i: one.obs[2] for i, one in timesteps.items()} == {0: 2, 2: 2}
+        assert (states(manager), elapsed(manager)) == ([RUN, ERROR, RUN], {0: 2, 2: 2})
+        with pytest.raises(errors.InFlightError, match=r"the envs \[1\].*1: 'ERROR'"):
+            manager.step({0: 0, 1: 0})
+        step_all(manager, 0)
+        manager.reset({1: None})
+        assert (states(manager), elapsed(manager)) == ([RUN, RUN, RUN], {0: 3, 1: 0, 2: 2})
+        assert step_all(manager, 1)[0][1].obs[2] == 1
+        assert manager.life == [1, 1, 1]
+
+
+@ALL
+def test_all_that_fail_at_once_are_told(kind: str) -> None:
+    with launched(kind, [suffering("step", "raise"), {}, suffering("step", "raise")]) as manager:
+        timesteps, raised = step_all(manager)
+        assert sorted(error.env_id or 0 for error in raised) == [0, 2]
+        assert list(timesteps) == [1]
+        assert states(manager) == [ERROR, RUN, ERROR]
+        manager.reset({0: None, 2: None})
+        assert states(manager) == [RUN] * 3
+
+
+def test_the_error_of_a_sync_step_carries_the_other_timesteps() -> None:
+    with launched("sync", [{}, suffering("step", "raise"), suffering("step", "exit"), {}]) as manager:
+        with pytest.raises(EnvError) as caught:
+            manager.step(dict.fromkeys(range(4), 1))
+        assert {i: one.info["action"] for i, one in caught.value.batch.items()} == {0: 1, 3: 1}
+        assert [type(one) for one in caught.value.errors] == [EnvError, errors.WorkerDiedError]
+        assert manager.step({}) == {}, "it was told once"
+
+
+def test_a_failure_that_ready_obs_met_is_told_by_the_next_step(gate: Gate) -> None:
+    cfgs = [suffering("step", "gate, then exit", folder=gate.folder), {}]
+    with launched("async", cfgs, wait_num=1, timeout=0) as manager:
+        assert list(manager.step({0: 0, 1: 0})) == [1]
+        assert gate.wait() == 0
+        gate.open(0)
+        assert eventually(lambda: manager.ready_obs is not None and manager.env_state[0] is ERROR)
+        with pytest.raises(errors.WorkerDiedError, match="exited with code 7"):
+            manager.step({})
+        assert states(manager) == [ERROR, RUN]
+
+
+@ALL
+def test_an_observation_that_does_not_fit_is_a_failure_and_is_not_stretched(kind: str) -> None:
+    class Narrow(Trial):
+        observation_space = spaces.Box(-1000, 1000, (4,), np.float32)
+
+        def _observation(self) -> np.ndarray:
+            return np.zeros(1 if self.elapsed == 1 and self.env_id == 1 else 4, np.float32)
+
+    with launched(kind, 2, Narrow) as manager:
+        timesteps, (error,) = step_all(manager)
+        assert isinstance(error, errors.ObservationError)
+        assert "(4,)" in str(error)
+        assert "(1,)" in str(error)
+        assert (list(timesteps), states(manager)) == ([0], [RUN, ERROR])
+        manager.reset({1: None})
+        assert states(manager) == [RUN, RUN]
+
+
+def test_an_observation_that_cannot_be_pickled_is_a_failure_of_its_env() -> None:
+    class Locked(Trial):
+        def _observation(self) -> Any:
+            return (i for i in range(3)) if self.elapsed == 1 and self.env_id == 1 else [self.elapsed]
+
+    with launched("async", 2, Locked, shared_memory=False) as manager:
+        timesteps, (error,) = step_all(manager)
+        assert "pickle" in str(error)
+        assert (timesteps[0].obs, states(manager)) == ([1], [RUN, ERROR])
+
+
+# ---- a child that dies ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_child_that_dies_in_step_is_an_error_of_its_env(kind: str, death: str) -> None:
+    with launched(kind, [{}, suffering("step", death, [2]), {}]) as manager:
+        pids = manager.pid
+        step_all(manager)
+        timesteps, (error,) = step_all(manager)
+        assert isinstance(error, errors.WorkerDiedError)
+        assert (error.env_id, DEATHS[death] in str(error)) == (1, True)
+        assert {i: one.obs[2] for i, one in timesteps.items()} == {0: 2, 2: 2}
+        assert (states(manager), elapsed(manager)) == ([RUN, ERROR, RUN], {0: 2, 2: 2})
+        step_all(manager)
+        manager.reset({1: None})
+        assert (states(manager), elapsed(manager)) == ([RUN, RUN, RUN], {0: 3, 1: 0, 2: 3})
+        assert [one == other for one, other in zip(pids, manager.pid, strict=True)] == [True, False, True]
+        assert step_all(manager)[1] == []
+
+
+@pytest.mark.parametrize("where", ["idle", "in flight"])
+def test_a_killed_child_is_an_error_of_its_env(where: str, gate: Gate) -> None:
+    cfgs = [{}, suffering("step", "gate", folder=gate.folder)]
+    with launched("async", cfgs, wait_num=1, timeout=0) as manager:
+        victim = manager.pid[1]
+        if where == "in flight":
+            assert list(manager.step({0: 0, 1: 0})) == [0]
+            assert gate.wait() == 1
+        signal_to(victim)
+        assert ends(victim)
+        with pytest.raises(errors.WorkerDiedError, match=r"env 1 .*killed by SIGKILL"):
+            manager.step({} if where == "in flight" else {1: 0})
+        assert states(manager) == [RUN, ERROR]
+        assert list(manager.step({0: 0})) == [0]
+        manager.reset({1: None})
+        assert states(manager) == [RUN, RUN]
+
+
+def test_a_child_that_is_killed_in_a_reset_is_tried_again(gate: Gate) -> None:
+    cfgs = [suffering("reset", "gate", [2], folder=gate.folder, length=1, lives=[1]), {"length": 99}]
+    with launched("async", cfgs) as manager:
+        victim = manager.pid[0]
+        manager.step({0: 0, 1: 0})
+        assert gate.wait() == 0
+        signal_to(victim)
+        assert eventually(lambda: 0 in manager.ready_obs)
+        assert (states(manager), elapsed(manager)[0]) == ([RUN, RUN], 0)
+        assert manager.life == [2, 1]
+
+
+def test_envs_that_shared_a_dead_child_fail_one_by_one_and_come_back() -> None:
+    """Four envs, two processes: 1 was idle when 0 died, and learns of it with its next action."""
+    with launched("sync", [suffering("step", "exit", [2]), {}, {}, {}], num_workers=2) as manager:
+        step_all(manager)
+        timesteps, (error,) = step_all(manager, 0, 2, 3)
+        assert (error.env_id, list(timesteps), states(manager)) == (0, [2, 3], [ERROR, RUN, RUN, RUN])
+        timesteps, (error,) = step_all(manager, 1, 2)
+        assert isinstance(error, errors.WorkerDiedError)
+        assert (error.env_id, list(timesteps), states(manager)) == (1, [2], [ERROR, ERROR, RUN, RUN])
+        manager.reset({0: None, 1: None})
+        assert elapsed(manager) == {0: 0, 1: 0, 2: 3, 3: 2}
+        assert step_all(manager)[1] == []
+
+
+@pytest.mark.parametrize("dynamic_seed", [True, False])
+def test_an_env_that_was_built_anew_is_seeded_as_before(dynamic_seed: bool) -> None:
+    seen = []
+    for _ in range(2):
+        with make("async", [suffering("step", "exit", [3]), {}]) as manager:
+            manager.seed(5, dynamic_seed=dynamic_seed)
+            manager.launch()
+            for _ in range(3):
+                _, raised = step_all(manager)
+            assert len(raised) == 1
+            manager.reset({0: None})
+            seen.append(manager.last_seed)
+            if not dynamic_seed:
+                assert manager.last_seed == [5, 6]
+                manager.reset()
+                assert manager.last_seed == [5, 6]
+    assert seen[0] == seen[1], "the whole run repeats, with its failures"
+
+
+@BOTH
+def test_many_failures_one_after_another(kind: str) -> None:
+    mishaps = ["raise", "several arguments"] if kind == "serial" else ["raise", "exit", "killed"]
+    cfgs = [suffering("step", mishap, range(2 + i, 100, 2 + i)) for i, mishap in enumerate(mishaps)]
+    with launched(kind, [*cfgs, {"length": 99}]) as manager:
+        failures = [0] * len(mishaps)
+        for turn in range(1, 13):
+            timesteps, raised = step_all(manager)
+            assert sorted([*timesteps, *(error.env_id for error in raised)]) == list(range(manager.env_num))
+            assert timesteps[manager.env_num - 1].obs[2] == turn
+            for error in raised:
+                failures[error.env_id or 0] += 1
+                manager.reset({error.env_id: None})
+        assert min(failures) > 1
+
+
+# ---- a child that is stuck -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mishap", ["gate", "loop", "C with the lock", "stopped"])
+def test_a_step_past_its_deadline_is_an_error_of_its_env(mishap: str, gate: Gate) -> None:
+    cfgs = [{}, suffering("step", mishap, folder=gate.folder, lives=[1]), {}]
+    with launched("sync", cfgs, step_timeout=SOON) as manager:
+        timesteps, (error,) = step_all(manager)
+        assert isinstance(error, errors.EnvTimeoutError)
+        assert error.env_id == 1
+        assert "step_timeout" in str(error)
+        assert mishap == "stopped" or "_suffer" in str(error), "it shows where the child is"
+        assert (list(timesteps), states(manager)) == ([0, 2], [RUN, ERROR, RUN])
+        manager.reset({1: None})
+        assert (states(manager), manager.life) == ([RUN] * 3, [1, 2, 1])
+        assert step_all(manager)[1] == []
+
+
+def test_a_reset_past_its_deadline_is_tried_again_in_a_new_child(gate: Gate) -> None:
+    cfgs = [suffering("reset", "gate", folder=gate.folder, lives=[1]), {}]
+    with launched("async", cfgs, reset_timeout=SOON) as manager:
+        assert (states(manager), manager.life) == ([RUN, RUN], [2, 1])
+
+
+def test_ready_obs_waits_no_longer_than_the_deadline_of_a_reset(gate: Gate) -> None:
+    cfgs = [suffering("reset", "gate", [2], folder=gate.folder, length=1)]
+    with launched("async", cfgs, reset_timeout=SOON, max_retry=0) as manager:
+        manager.step({0: 0})
+        with pytest.raises(errors.EnvTimeoutError, match=r"env 0 .*reset_timeout"):
+            manager.ready_obs  # noqa: B018
+        assert (manager.closed, states(manager)) == (True, [VOID])
+
+
+def test_launch_with_a_stuck_reset_ends_with_its_deadline(gate: Gate) -> None:
+    before = belongings()
+    manager = make("async", [{}, suffering("reset", "gate", folder=gate.folder)], reset_timeout=SOON)
+    with pytest.raises(errors.EnvTimeoutError, match="wait_at_gate") as caught:
+        manager.launch()
+    assert (manager.closed, states(manager)) == (True, [VOID, VOID])
+    del caught
+    assert left_since(before) == []
+
+
+# ---- a constructor that fails --------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments"])
+def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, mishap: str, tmp_path: Path) -> None:
+    before = belongings()
+    message, cause = RAISED[mishap]
+    cfgs = [{"folder": tmp_path}, suffering("constructor", mishap, folder=tmp_path, lives=[1])]
+    manager = make(kind, cfgs)
+    with pytest.raises(EnvError, match=f"the constructor of env 1 .*{message}") as caught:
+        manager.launch()
+    assert isinstance(caught.value.__cause__, cause if kind != "serial" else IN_THIS_PROCESS[mishap])
+    del caught
+    assert (manager.closed, states(manager)) == (True, [VOID, VOID])
+    assert left_since(before) == []
+    assert count(tmp_path, "closed", 0) == 1
+    manager.launch()
+    assert states(manager) == [RUN, RUN]
+    manager.close()
+
+
+@pytest.mark.parametrize("mishap", ["exit", "killed", "gate"])
+def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_left(mishap: str, gate: Gate) -> None:
+    before = belongings()
+    cfgs = [{}, suffering("constructor", mishap, folder=gate.folder)]
+    manager = make("async", cfgs, connect_timeout=2 if mishap == "gate" else 60)
+    with pytest.raises(errors.EnvTimeoutError if mishap == "gate" else errors.WorkerDiedError) as caught:
+        manager.launch()
+    assert "wait_at_gate" in str(caught.value) if mishap == "gate" else DEATHS[mishap] in str(caught.value)
+    del caught
+    assert (manager.closed, states(manager)) == (True, [VOID, VOID])
+    assert left_since(before) == []
+
+
+# ---- a seed or a reset that fails ----------------------------------------------------------------
+
+
+@ALL
+@pytest.mark.parametrize("where", ["seed", "reset"])
+@pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments"])
+def test_a_seed_or_reset_that_keeps_failing_closes_the_manager_and_raises_the_cause(
+    kind: str, where: str, mishap: str
+) -> None:
+    message, cause = RAISED[mishap]
+    manager = make(kind, [{}, suffering(where, mishap, ALWAYS), {}])
+    manager.seed(3)
+    with pytest.raises(EnvError, match=f"env 1 failed in reset .*{message}") as caught:
+        manager.launch()
+    assert isinstance(caught.value.__cause__, cause if kind != "serial" else IN_THIS_PROCESS[mishap])
+    assert any("failed 2 times, and the manager is closed" in note for note in caught.value.__notes__)
+    assert (manager.closed, states(manager)) == (True, [VOID] * 3)
+    with pytest.raises(errors.ClosedError):
+        manager.ready_obs  # noqa: B018
+
+
+@BOTH
+@pytest.mark.parametrize("retry_type", ["reset", "renew"])
+@pytest.mark.parametrize("max_retry", [0, 2])
+def test_a_failed_reset_is_tried_as_often_as_it_is_said(
+    kind: str, retry_type: str, max_retry: int, tmp_path: Path
+) -> None:
+    settings = {"retry_type": retry_type, "max_retry": max_retry}
+    cfgs = [{"folder": tmp_path}, suffering("reset", "raise", ALWAYS, folder=tmp_path)]
+    manager = make(kind, cfgs, **settings)
+    with pytest.raises(EnvError, match="env 1 failed in reset"):
+        manager.launch()
+    assert manager.closed
+    assert [count(tmp_path, "tried", i) for i in (0, 1)] == [1, 1 + max_retry]
+    assert count(tmp_path, "built", 1) == (1 + max_retry if retry_type == "renew" else 1)
+    assert count(tmp_path, "closed", 1) == count(tmp_path, "built", 1)
+
+
+@ALL
+def test_a_reset_is_tried_again_in_the_same_env(kind: str, tmp_path: Path) -> None:
+    cfgs = [suffering("reset", "raise", [1, 3], folder=tmp_path, length=2), {"length": 2}]
+    with launched(kind, cfgs, episode_num=2) as manager:
+        assert [len(one) for one in play(manager).values()] == [2, 2]
+        assert (count(tmp_path, "tried", 0), count(tmp_path, "reset", 0)) == (4, 2)
+        assert manager.life == [1, 1]
+
+
+@ALL
+def test_a_reset_is_tried_again_in_a_new_env(kind: str, tmp_path: Path) -> None:
+    cfgs = [suffering("reset", "raise", ALWAYS, folder=tmp_path, lives=[1], length=2), {"length": 2}]
+    with make(kind, cfgs, episode_num=2, retry_type="renew") as manager:
+        manager.seed(5)
+        manager.launch()
+        pids = manager.pid
+        assert manager.life == [2, 1]
+        assert count(tmp_path, "closed", 0) == 1, "the old env was closed"
+        seeds = manager.last_seed
+        assert [len(one) for one in play(manager).values()] == [2, 2]
+        assert manager.pid == pids
+    lone = [Trial(), Trial()]
+    for env_id, env in enumerate(lone):
+        env.seed(5 + env_id)
+        env.reset()
+    assert seeds == [env.last_seed for env in lone], "the new env has the seed of the old one"
+
+
+@ALL
+def test_a_renewed_env_goes_on_with_static_seeds_and_its_parameters(kind: str, tmp_path: Path) -> None:
+    cfgs = [suffering("reset", "raise", [2, 3], folder=tmp_path, lives=[1])]
+    with make(kind, cfgs, retry_type="renew") as manager:
+        manager.seed(5, dynamic_seed=False)
+        manager.launch([{"a": 1}])
+        manager.reset()
+        assert (manager.life, manager.last_seed, manager.reset_kwargs) == ([2], [5], [{"a": 1}])
+        manager.reset()
+        assert (manager.life, manager.last_seed) == ([2], [5])
+
+
+@ALL
+@pytest.mark.parametrize("retry_type", ["reset", "renew"])
+def test_a_seed_that_fails_once_is_not_forgotten(kind: str, retry_type: str, tmp_path: Path) -> None:
+    cfgs = [suffering("seed", "raise", folder=tmp_path, lives=[1]), {}]
+    with make(kind, cfgs, retry_type=retry_type) as manager:
+        manager.seed(5)
+        manager.launch()
+        lone = Trial()
+        lone.seed(5)
+        lone.reset()
+        assert manager.last_seed[0] == lone.last_seed
+
+
+@ALL
+def test_failures_of_resets_are_counted_from_the_last_good_one(kind: str) -> None:
+    with launched(kind, [suffering("reset", "raise", range(2, 100, 2), length=1)], episode_num=20) as manager:
+        assert len(play(manager)[0]) == 20
+
+
+@ALL
+def test_an_automatic_reset_that_keeps_failing_closes_the_manager(kind: str) -> None:
+    with launched(kind, [suffering("reset", "raise", range(2, 100), length=1), {}]) as manager:
+        with pytest.raises(EnvError, match=r"env 0 failed in reset .*KeyError"):
+            while True:
+                manager.step(dict.fromkeys(manager.ready_obs, 0))
+        assert (manager.closed, states(manager), manager.ready_env) == (True, [VOID, VOID], [])
+
+
+def test_a_reset_is_tried_again_while_another_env_is_stuck(gate: Gate) -> None:
+    cfgs = [suffering("step", "gate", folder=gate.folder), suffering("reset", "raise", [2, 4], length=3), {}]
+    with launched("async", cfgs, wait_num=1, timeout=0) as manager:
+        assert 0 not in manager.step(dict.fromkeys(range(3), 0))
+        assert gate.wait() == 0
+        while set(manager.active_env) - set(manager.ready_env) - {0}:
+            manager.step({})
+        manager.reset({1: None})
+        assert elapsed(manager) == {1: 0, 2: 1}
+        for _ in range(3):
+            step_of_1 = manager.step({1: 0, 2: 0})
+            while 1 not in step_of_1 or 2 not in step_of_1:
+                step_of_1.update(manager.step({}))
+        assert step_of_1[1].done
+        assert eventually(lambda: 1 in manager.ready_obs)
+        gate.open(0)
+
+
+@BOTH
+def test_between_two_tries_passes_the_time_that_is_asked_for(kind: str, tmp_path: Path) -> None:
+    class Clocked(Trial):
+        def reset(self, **kwargs: Any) -> Any:
+            with (tmp_path / "times").open("a") as file:
+                file.write(f"{time.monotonic()}\n")
+            return super().reset(**kwargs)
+
+    with launched(kind, [suffering("reset", "raise", [1, 2])], Clocked, max_retry=2, retry_waiting_time=0.1):
+        first, second, third = map(float, (tmp_path / "times").read_text().split())
+        assert second - first >= 0.1
+        assert third - second >= 0.1
+
+
+@BOTH
+def test_a_constructor_that_fails_when_an_env_is_renewed_closes_the_manager(kind: str, tmp_path: Path) -> None:
+    before = belongings()
+
+    class Fading(Trial):
+        def __init__(self, cfg: Any) -> None:
+            super().__init__(cfg)
+            if self.life > 1:
+                raise LookupError("no second life")
+
+    manager = make(kind, [suffering("reset", "raise", folder=tmp_path), {}], Fading, retry_type="renew")
+    with pytest.raises(EnvError, match="LookupError: no second life") as caught:
+        manager.launch()
+    cause: BaseException | None = caught.value
+    while cause is not None and not isinstance(cause, LookupError):
+        cause = cause.__cause__
+    assert cause is not None
+    assert (manager.closed, states(manager)) == (True, [VOID, VOID])
+    del caught, cause
+    assert left_since(before) == []
+
+
+def test_a_constructor_that_hangs_when_an_env_is_renewed_ends_with_the_deadline(gate: Gate) -> None:
+    before = belongings()
+
+    class HangsAgain(Trial):
+        def __init__(self, cfg: Any) -> None:
+            super().__init__(cfg)
+            if self.life > 1:
+                wait_at_gate(self.folder, self.env_id)
+
+    cfgs = [suffering("reset", "raise", folder=gate.folder, lives=[1]), {}]
+    manager = make("async", cfgs, HangsAgain, retry_type="renew", reset_timeout=SOON)
+    with pytest.raises(errors.EnvTimeoutError, match="env 0") as caught:
+        manager.launch()
+    assert manager.closed
+    del caught
+    assert left_since(before) == []
+
+
+def test_an_env_of_many_agents_whose_child_dies_in_its_first_reset_is_tried_again(tmp_path: Path) -> None:
+    class Frail(Pair):
+        def reset(self) -> np.ndarray:
+            if self.env_id == 0 and not (tmp_path / "died").exists():
+                (tmp_path / "died").touch()
+                os._exit(3)
+            return super().reset()
+
+    with launched("async", [{"shared": True}] * 2, Frail) as manager:
+        assert states(manager) == [RUN, RUN]
+        assert manager.step({0: [1, 2]})[0].reward.tolist() == [3]
+
+
+# ---- calls that fail -----------------------------------------------------------------------------
+
+
+class Visiting(SubprocessEnvManager):
+    """Lists a method more."""
+
+    @property
+    def method_name_list(self) -> list[str]:
+        return [*super().method_name_list, "visit"]
+
+
+@pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments"])
+def test_an_exception_in_a_method_is_raised_and_harms_nobody(mishap: str) -> None:
+    with Visiting(Trial, [suffering("visit", mishap), {}], 2) as manager:
+        manager.launch()
+        with pytest.raises(Exception, match="broken"):
+            manager.visit()
+        assert manager.visit(3) == [(0, 3), (1, 3)]
+        assert step_all(manager)[1] == []
+
+
+def test_a_child_that_dies_in_a_method_is_an_error_and_its_env_comes_back(tmp_path: Path) -> None:
+    cfgs = [suffering("visit", "exit", folder=tmp_path, lives=[1]), {}]
+    with Visiting(Trial, cfgs, 2, num_workers=2) as manager:
+        manager.launch()
+        with pytest.raises(errors.WorkerDiedError, match="exited with code 7"):
+            manager.visit()
+        timesteps, (error,) = step_all(manager)
+        assert (error.env_id, list(timesteps), states(manager)) == (0, [1], [ERROR, RUN])
+        manager.reset({0: None})
+        assert manager.visit(1) == [(0, 1), (1, 1)]
+
+
+# ---- close ---------------------------------------------------------------------------------------
+
+
+@ALL
+def test_close_leaves_nothing_and_closes_every_env(kind: str, tmp_path: Path) -> None:
+    before = belongings()
+    manager = make(kind, [{"folder": tmp_path}] * 3)
+    for launch in (1, 2):
+        manager.launch()
+        step_all(manager)
+        manager.close()
+        assert left_since(before) == []
+        assert [count(tmp_path, "closed", i) for i in range(3)] == [launch] * 3
+
+
+def test_close_with_actions_in_flight_leaves_nothing(gate: Gate) -> None:
+    before = belongings()
+    cfgs = [suffering("step", "gate", folder=gate.folder), {"folder": gate.folder}]
+    manager = make("async", cfgs, wait_num=1, timeout=0)
+    manager.launch()
+    manager.step({0: 0, 1: 0})
+    assert gate.wait() == 0
+    join = doing(lambda: gate.open(0))
+    manager.close()
+    join()
+    assert left_since(before) == []
+    assert [count(gate.folder, "closed", i) for i in (0, 1)] == [1, 1]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("where", ["step", "reset", "close"])
+@pytest.mark.parametrize("mishap", ["gate", "C with the lock", "stopped"])
+def test_close_ends_a_stuck_child_by_force(where: str, mishap: str, gate: Gate) -> None:
+    before = belongings()
+    at = [2] if where == "reset" else [1]
+    cfgs = [suffering(where, mishap, at, folder=gate.folder, length=1), {"folder": gate.folder}]
+    manager = make("async", cfgs, wait_num=1, timeout=0)
+    manager.launch()
+    pids = manager.pid
+    if where != "close":
+        manager.step({0: 0, 1: 0})
+        assert gate.wait() == 0
+    manager.close()
+    assert (manager.closed, states(manager)) == (True, [VOID, VOID])
+    assert all(ends(pid) for pid in pids)
+    assert left_since(before) == []
+    assert count(gate.folder, "closed", 1) == 1, "the other env was closed in order"
+
+
+def test_close_after_children_died_leaves_nothing() -> None:
+    before = belongings()
+    manager = make("async", [suffering("step", "exit"), {}, {}])
+    manager.launch()
+    step_all(manager)
+    signal_to(manager.pid[1])
+    manager.close()
+    assert left_since(before) == []
+
+
+@BOTH
+def test_an_exception_in_close_is_told_and_all_is_freed(kind: str, tmp_path: Path) -> None:
+    before = belongings()
+    manager = make(kind, [{"folder": tmp_path}, suffering("close", "raise"), {"folder": tmp_path}])
+    manager.launch()
+    with pytest.raises(EnvError, match="env 1 failed in close") as caught:
+        manager.close()
+    del caught
+    assert (manager.closed, states(manager)) == (True, [VOID] * 3)
+    manager.close()
+    assert [count(tmp_path, "closed", i) for i in (0, 2)] == [1, 1]
+    assert left_since(before) == []
+
+
+@ALL
+def test_a_manager_that_is_forgotten_leaves_nothing(kind: str, tmp_path: Path) -> None:
+    before = belongings()
+    manager = make(kind, [{"folder": tmp_path}] * 2)
+    manager.launch()
+    step_all(manager)
+    del manager
+    gc.collect()
+    assert left_since(before) == []
+    assert [count(tmp_path, "closed", i) for i in range(2)] == [1, 1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_manager_that_is_forgotten_with_a_stuck_child_leaves_nothing(gate: Gate) -> None:
+    before = belongings()
+    manager = make("async", [suffering("step", "gate", folder=gate.folder), {}], wait_num=1, timeout=0)
+    manager.launch()
+    manager.step({0: 0, 1: 0})
+    assert gate.wait() == 0
+    del manager
+    gc.collect()
+    assert left_since(before) == []
+
+
+@ALL
+def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
+    out = run_well(
+        f"""
+        from manager_envs import make
+        from process_envs import descendants
+        manager = make({kind!r}, [dict(folder={str(tmp_path)!r})] * 2)
+        manager.launch()
+        manager.step({{0: 0}})
+        manager.env_ref
+        kept = manager.ready_obs, manager.step
+        print(*descendants(), flush=True)
+        """
+    )
+    assert all(ends(int(pid)) for pid in out.split())
+    assert len(out.split()) == (0 if kind == "serial" else 4), "the server, the template, two workers"
+    assert [count(tmp_path, "closed", i) for i in range(2)][1] == 1
+
+
+def test_an_interpreter_that_ends_after_a_failure_leaves_nothing() -> None:
+    out = run_well(
+        """
+        from manager_envs import make, suffering
+        from process_envs import descendants
+        manager = make("async", [suffering("step", "exit"), {}])
+        manager.launch()
+        try:
+            manager.step({0: 0, 1: 0})
+            manager.step({})
+        except RuntimeError as error:
+            kept = error
+        print(*descendants(), flush=True)
+        """
+    )
+    assert all(ends(int(pid)) for pid in out.split())
+
+
+# ---- videos --------------------------------------------------------------------------------------
+
+
+class CountingProcess(CountingEnv):
+    """Tells where it runs."""
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def test_after_a_child_was_killed_its_env_records_on(tmp_path: Path) -> None:
+    with make("sync", [{"length": 3}] * 2, CountingProcess, episode_num=2) as manager:
+        manager.enable_save_replay(tmp_path)
+        manager.launch()
+        step_all(manager)
+        victim = manager.pid[1]
+        signal_to(victim)
+        assert ends(victim)
+        _, (error,) = step_all(manager)
+        assert error.env_id == 1
+        manager.reset({1: None})
+        while not manager.done:
+            step_all(manager)
+    whole = {path.name: counts(path) for path in sorted(tmp_path.iterdir()) if path.suffix == ".mp4"}
+    assert whole == {
+        "env_0_episode_0000.mp4": [0, 1, 2, 3],
+        "env_0_episode_0001.mp4": [0, 1, 2, 3],
+        # The one that was cut off is no video.
+        "env_1_episode_0001.mp4": [0, 1, 2, 3],
+        "env_1_episode_0002.mp4": [0, 1, 2, 3],
+    }
+
+
+def test_a_renewed_env_records_on(tmp_path: Path) -> None:
+    class Frail(CountingEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            if self.count and not (tmp_path / "failed").exists():
+                (tmp_path / "failed").touch()
+                raise KeyError("broken")
+            return super().reset(**kwargs)
+
+    for kind in KINDS:
+        folder = tmp_path / kind
+        with make(kind, [{"length": 2}], Frail, retry_type="renew", episode_num=2) as manager:
+            manager.enable_save_replay(folder)
+            manager.launch()
+            while not manager.done:
+                step_all(manager)
+        assert [counts(path) for path in sorted(folder.iterdir())] == [[0, 1, 2]] * 2
+        assert (tmp_path / "failed").exists()
+        (tmp_path / "failed").unlink()
