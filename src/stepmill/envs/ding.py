@@ -44,6 +44,7 @@ class DingAsBaseEnv(BaseEnv):
             env.close()  # so that the next reset builds it with its seed, and with videos where they are asked for
         self.num_agents = int(getattr(env, "num_agents", getattr(env, "num_agent", 1)))
         self._takes_dynamic_seed = _takes_two(env.seed)
+        self._is_discrete = isinstance(self.action_space, spaces.Discrete)
         self._last: Any = None
 
     def reset(self, **kwargs: Any) -> Any:
@@ -51,10 +52,8 @@ class DingAsBaseEnv(BaseEnv):
         return self._last
 
     def step(self, action: Any) -> BaseEnvTimestep:
-        if isinstance(self.action_space, spaces.Discrete):
-            action = np.reshape(action, (1,))
-        timestep = self.env.step(action)
-        if timestep.info.get("abnormal", False):
+        timestep = self.env.step(np.asarray(action).reshape(1) if self._is_discrete else action)
+        if "abnormal" in timestep.info:
             timestep = timestep._replace(
                 obs=self._last if timestep.obs is None else timestep.obs,
                 reward=np.zeros(1, np.float32) if timestep.reward is None else timestep.reward,
