@@ -6,6 +6,7 @@ Each case is a program of its own, run as a user would run it.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -507,18 +508,24 @@ def test_an_info_that_the_caller_cannot_read_costs_nothing_else() -> None:
         assert pool.step([0] * 3)[4]["count"].tolist() == [-1] * 3
 
 
-def test_what_the_caller_imported_is_not_imported_in_workers_for_its_warnings(tmp_path: Path) -> None:
-    """Every framework imports torch, and torch filters warnings of a class of its own."""
+def test_what_the_caller_imported_is_not_imported_in_workers_for_its_warnings_and_logs(tmp_path: Path) -> None:
+    """Every framework imports torch, and torch has a warning, a filter and a formatter of its own."""
     folder = str(tmp_path)
-    (tmp_path / "heavy_framework.py").write_text("class HeavyWarning(UserWarning):\n    pass\n")
+    (tmp_path / "heavy_framework.py").write_text(
+        "import logging\nclass HeavyWarning(UserWarning):\n    pass\nclass HeavyFormatter(logging.Formatter):\n    pass\n"
+    )
     sys.path.insert(0, folder)
     try:
         heavy = importlib.import_module("heavy_framework")
+        handler = logging.StreamHandler()
+        handler.setFormatter(heavy.HeavyFormatter())
+        logging.getLogger("heavy_framework").addHandler(handler)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=heavy.HeavyWarning)
             with stepmill.make(LooksAtModules, backend="process", num_workers=1) as pool:
                 assert pool.call("has", "heavy_framework") == (False,)
     finally:
+        logging.getLogger("heavy_framework").handlers.clear()
         sys.path.remove(folder)
         sys.modules.pop("heavy_framework", None)
 

@@ -610,7 +610,7 @@ BAD_RESETS = {
     "seeds-for-other-envs": ({"env_id": [0], "seed": [1, 2]}, *SEED, "1 seeds", "got 2"),
     "seeds-one-bad": ({"seed": [1, -2, 3]}, *SEED, "-2"),
     "seeds-floats": ({"seed": np.ones(3)}, *SEED, "1.0"),
-    "options-list": ({"options": [1]}, errors.ResetOptionError, ValueError, "expected a dict", "[1]"),
+    "options-list": ({"options": [1]}, errors.ResetOptionError, ValueError, "a list of dicts", "got 1"),
     "mask-list": ({"options": {"reset_mask": [True] * 3}}, errors.ResetOptionError, ValueError, "bool array"),
     "mask-ints": ({"options": {"reset_mask": np.ones(3, int)}}, errors.ResetOptionError, ValueError, "int64"),
     "mask-short": ({"options": {"reset_mask": np.ones(2, bool)}}, errors.ResetOptionError, ValueError, "(3,)", "(2,)"),

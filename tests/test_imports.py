@@ -29,6 +29,7 @@ LAYERS = [
     "_native",
     "errors",
     "arguments",
+    "numbers",
     "optional",
     "spaces",
     "numerics",

@@ -43,6 +43,8 @@ def test_async_resets_take_them_as_well() -> None:
         ([{}], "expected 2 dicts, one an env, got 1"),
         ([{}, 3], "expected a dict, or a list of dicts, one an env, got 3"),
         ("fast", "got 'fast'"),
+        ([], "expected 2 dicts, one an env, got 0"),
+        ([{"reset_mask": [True, True]}, {}], "expected 'reset_mask' in one dict for all envs"),
     ],
 )
 def test_a_list_that_does_not_fit_changes_nothing(options: Any, says: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.numbers import cast, description
 from stepmill.errors import ActionError
+from stepmill.numbers import cast, description
 
 __all__ = ["ActionReader", "action_reader"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.numbers import as_numbers, description
 from stepmill.errors import ActionError, SpaceError
+from stepmill.numbers import as_numbers, description
 
 __all__ = ["split_rows", "stack_rows", "stack_spaces"]
 

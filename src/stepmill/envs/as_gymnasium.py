@@ -56,18 +56,19 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         return is_pair and not (isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if not isinstance(action, np.ndarray | tuple | dict):  # of a Discrete space
+        if not isinstance(action, (np.ndarray, tuple, dict)):
             action = np.asarray(action)
         timestep = self.base_env.step(action)
         try:
             obs, done, info, given = timestep.obs, timestep.done, timestep.info, timestep.reward
-            is_cut_off = bool(info.get("TimeLimit.truncated", False))
+            is_cut_off = bool(info.get("TimeLimit.truncated", False)) if info else False
         except AttributeError:
             raise EnvError(
                 f"{type(self.base_env).__name__}: step: expected a BaseEnvTimestep(obs, reward, done, info), got "
                 f"{timestep!r:.200}"
             ) from None
-        done = truth(type(self.base_env).__name__, "done", done)
+        if type(done) is not bool:
+            done = truth(type(self.base_env).__name__, "done", done)
         reward, info = self._reward(given, info)
         return obs, reward, done and not is_cut_off, done and is_cut_off, info
 
@@ -79,7 +80,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
     def _numbers(self, given: Any) -> np.ndarray:
         rewards = np.asarray(given)
-        if rewards.size == 0 or not np.issubdtype(rewards.dtype, np.number):
+        if rewards.size == 0 or rewards.dtype.kind not in "fiu":
             raise EnvError(
                 f"{type(self.base_env).__name__}: step: expected a float32 array of shape (1,) as reward, got {given!r}"
             )

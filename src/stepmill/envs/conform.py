@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.numbers import cast, description
 from stepmill.errors import ObservationError
+from stepmill.numbers import cast, description
 
 __all__ = ["Conformed", "as_arrays", "conform"]
 

@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.numbers import as_numbers, description
 from stepmill.errors import EnvError, SpaceError, UsageError
+from stepmill.numbers import as_numbers, description
 
 __all__ = ["DmAsGymnasium", "space_of_spec"]
 

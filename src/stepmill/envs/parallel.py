@@ -14,12 +14,12 @@ from stepmill.envs.agent_rows import split_rows, stack_rows, stack_spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform
-from stepmill.envs.numbers import description
 from stepmill.envs.returned import reset_parts, step_parts
 from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, ObservationError, UsageError
 from stepmill.factories import close_quietly
+from stepmill.numbers import description
 
 __all__ = ["ParallelAsBaseEnv"]
 

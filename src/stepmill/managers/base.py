@@ -29,6 +29,7 @@ from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
 from stepmill.managers.envs import EnvSpaces, Instructions, env_info_of, open_pool, read_value, spaces_of
 from stepmill.managers.rows import RowReader, all_copied, as_arrays, stack_actions
 from stepmill.managers.states import EnvState
+from stepmill.optional import require
 from stepmill.pool.source import close_quietly
 
 __all__ = [
@@ -578,9 +579,15 @@ class BaseEnvManager:
     def _output(self, values: dict[int, Any]) -> dict[int, Any]:
         if self._settings.output == "numpy":
             return values
-        import torch
+        return {one: _with_tensors(value) for one, value in values.items()}
 
-        return {one: to_tensor(value, torch.float32) for one, value in values.items()}
+
+def _with_tensors(value: Any) -> Any:
+    """An observation as float32 tensors; of a timestep the reward too, and the info stays as it is."""
+    torch = require("torch", "torch", "torch", "output='torch'")
+    if isinstance(value, BaseEnvTimestep):
+        return value._replace(obs=to_tensor(value.obs, torch.float32), reward=to_tensor(value.reward, torch.float32))
+    return to_tensor(value, torch.float32)
 
 
 class SubprocessEnvManager(BaseEnvManager):

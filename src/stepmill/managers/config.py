@@ -116,11 +116,12 @@ def read_settings(
         output=one["output"],
         shared_memory=true_or_false(f"{name}: shared_memory", one["shared_memory"]),
         copies=true_or_false(f"{name}: copy_on_get", one["copy_on_get"]),
-        wait_num=_count(f"{name}: wait_num", one["wait_num"]),
+        # In this process envs run one after another, and there is nothing to wait for.
+        wait_num=_count(f"{name}: wait_num", one["wait_num"]) if in_processes else math.inf,
         wait_timeout=None
         if one["step_wait_timeout"] is None
         else real_number(f"{name}: step_wait_timeout", one["step_wait_timeout"], 0.0),
-        num_workers=one["num_workers"] if in_processes else None,
+        num_workers=_workers(f"{name}: num_workers", one["num_workers"]) if in_processes else None,
     )
 
 
@@ -129,6 +130,10 @@ def _count(name: str, value: Any) -> float:
     if value in ("inf", math.inf):
         return math.inf
     return whole_number(name, value, 1)
+
+
+def _workers(name: str, value: Any) -> int | None:
+    return None if value is None else whole_number(name, value, 1)
 
 
 def _seconds(name: str, value: Any) -> float | None:

@@ -83,6 +83,8 @@ class InlinePool(PythonPool):
                 self._envs[env_id] = self._source.build(env_id)
                 self._core.replace(env_id, self._envs[env_id])
                 prepare(self._envs[env_id])
+            except EnvError as error:  # of the constructor: its own exception is the cause
+                self._core.fail_next(env_id, error.__cause__ or error)
             except Exception as error:
                 self._core.fail_next(env_id, error)
 

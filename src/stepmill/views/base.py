@@ -126,10 +126,12 @@ class PoolView:
         seeds = None
         if seed is not None:
             seeds = check_seeds(seed, self._ids(env_id), allow_none=True)
-        return self._core.reset(env_id, seeds, options or None, mask)
+        return self._core.reset(env_id, seeds, None if options == {} else options, mask)
 
     def _check_options(self, options: Any) -> Any:
         if isinstance(options, list | tuple):  # one an env
+            if any(isinstance(one, Mapping) and "reset_mask" in one for one in options):
+                raise ResetOptionError("options: expected 'reset_mask' in one dict for all envs, got it in a list")
             return [self._check_options(one) for one in options]
         if options is None:
             return None

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import EnvError, ObservationError
+from stepmill.numbers import as_numbers, cast, description
 
 __all__ = ["given_array", "given_dict", "given_observation", "one_number"]
 
@@ -24,15 +25,14 @@ def given_array(wrapper: str, space: spaces.Space[Any], value: Any, where: str =
         value: What the env gave.
         where: In which part of the observation, for the error: ``"['eye']"``.
     """
-    array = _numbers(value)
+    array = as_numbers(value)
     if array is None or array.shape != space.shape:
         _refuse(wrapper, where, f"of shape {space.shape}", value)
     if array.dtype != space.dtype:
-        given = array
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinite; others are seen below
-            array = given.astype(space.dtype)
-        if array.dtype.kind != "f" and not np.array_equal(array, given):
+        fitting = cast(array, np.dtype(space.dtype))
+        if fitting is None:
             _refuse(wrapper, where, f"of numbers that {space.dtype} can hold", value)
+        array = fitting
     # Their values are places among so many: one too many would be taken for another one's.
     if not isinstance(space, spaces.Box) and not space.contains(array):
         _refuse(wrapper, where, f"of {space}", value)
@@ -71,22 +71,12 @@ def one_number(wrapper: str, reward: Any) -> float:
     """A reward as a float. An array of one element is taken; of many agents there is no one number."""
     if isinstance(reward, float | int):
         return float(reward)
-    array = _numbers(reward)
+    array = as_numbers(reward)
     if array is None or array.size != 1:
         raise EnvError(f"{wrapper}: expected one number as reward, got {reward!r}")
     return float(array.item())
 
 
-def _numbers(value: Any) -> np.ndarray | None:
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # rows of different lengths, a tensor that numpy cannot read
-        return None
-    return array if array.dtype.kind in "biuf" else None
-
-
 def _refuse(wrapper: str, where: str, expected: str, got: Any) -> NoReturn:
     at = f" at {where}" if where else ""
-    is_long = isinstance(got, np.ndarray) and got.size > 8
-    told = f"an array of shape {got.shape} and type {got.dtype}" if is_long else repr(got)
-    raise ObservationError(f"{wrapper}: expected an observation{at} {expected}, got {told}")
+    raise ObservationError(f"{wrapper}: expected an observation{at} {expected}, got {description(got)}")

@@ -237,16 +237,23 @@ def _logging() -> dict[str, Any]:
         "levels": {name: one.level for name, one in loggers.items() if one.level != logging.NOTSET or not name},
         "silent": [name for name, one in loggers.items() if not one.propagate],
         # One of each: what goes to a file or a stream there goes to stderr in a worker.
-        "formatters": {name: _formatter(one.handlers[0].formatter) for name, one in loggers.items() if one.handlers},
+        "formatters": {
+            name: _formatter(name, one.handlers[0].formatter) for name, one in loggers.items() if one.handlers
+        },
     }
 
 
-def _formatter(formatter: logging.Formatter | None) -> bytes:
-    """A formatter as bytes; one of the user's that cannot be pickled goes as its text."""
+def _formatter(logger: str, formatter: logging.Formatter | None) -> bytes:
+    """A formatter as bytes; one of the user's that cannot be pickled goes as its text.
+
+    So does one that a package has for its own loggers: to read that of torch would import torch.
+    """
+    is_its_own = logger.partition(".")[0] == type(formatter).__module__.partition(".")[0]
     with contextlib.suppress(Exception):
         pickled = dumps(formatter)
-        pickle.loads(pickled)
-        return pickled
+        if not is_its_own:
+            pickle.loads(pickled)
+            return pickled
     with contextlib.suppress(Exception):
         return dumps(logging.Formatter(getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None)))
     return pickle.dumps(None)

@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, ObservationError, UnsupportedError, summary
+from stepmill.errors import ConfigError, EnvError, ObservationError, UnsupportedError, summary
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.process.pickling import dumps_as_it_stands
 from stepmill.pool.process.remote_error import describe
@@ -55,6 +55,8 @@ def serve(
                 worker.replace(env_id, envs[env_id - first_env])
                 renew(envs[env_id - first_env])
             return options, objects, None
+        except EnvError as error:  # of the constructor: its own exception is the cause
+            return None, None, error.__cause__ if isinstance(error.__cause__, Exception) else error
         except Exception as error:
             return None, None, error
 

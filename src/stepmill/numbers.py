@@ -28,7 +28,7 @@ def cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray | None:
     given = as_numbers(value)
     if given is None or given.dtype == dtype:
         return None if given is None else given.copy()
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinite
         array = given.astype(dtype)
     return None if dtype.kind in "biu" and not (array == given).all() else array
 
