@@ -122,15 +122,15 @@ class Shapeless(BaseEnv):
         pass
 
 
-# What an action of ``Puppet`` does. Those from GATED on wait at the gate first.
+# What an action of ``Puppet`` does. Plus GATED, it waits at the gate first.
 ON, END, ODD, FAIL, DIE, GATED = 0, 1, 2, 3, 4, 5
 
 
 class Puppet(BaseEnv):
     """Does what its action says. The observation is (env id, the seed modulo 1000 or -1, step).
 
-    cfg: ``folder``, of the gate. Arguments of ``reset``: ``name``, of this order; ``fail``: which of the resets that
-    have this order fail, from 1; ``slow``: which of them wait at the gate.
+    cfg: ``folder``, of the gate. Arguments of ``reset``: ``order``, the name of this order; ``fail``: which of the
+    resets by this order fail, from 1; ``slow``: which of them wait at the gate; ``place``: where at the gate it waits.
     """
 
     observation_space = spaces.Box(-1, 1000, (3,), np.float32)
@@ -140,11 +140,12 @@ class Puppet(BaseEnv):
         super().__init__(cfg)
         self._resets: collections.Counter[int] = collections.Counter()
 
-    def reset(self, name: int = -1, fail: Sequence[int] = (), slow: Sequence[int] = ()) -> np.ndarray:
-        self._resets[name] += 1
-        if self._resets[name] in slow:
-            wait_at_gate(self._cfg["folder"], self.env_id)
-        if self._resets[name] in fail:
+    def reset(self, order: int, fail: Sequence[int], slow: Sequence[int], place: int) -> np.ndarray:
+        self._place = place
+        self._resets[order] += 1
+        if self._resets[order] in slow:
+            wait_at_gate(self._cfg["folder"], place)
+        if self._resets[order] in fail:
             raise RuntimeError("no strings")
         seed = self._next_seed()
         self._seen = -1 if seed is None else seed % 1000
@@ -157,7 +158,7 @@ class Puppet(BaseEnv):
     def step(self, action: np.ndarray) -> BaseEnvTimestep:
         gated, what = divmod(int(action), GATED)
         if gated:
-            wait_at_gate(self._cfg["folder"], self.env_id)
+            wait_at_gate(self._cfg["folder"], self._place)
         if what == FAIL:
             raise RuntimeError("a string broke")
         if what == DIE:

@@ -512,7 +512,9 @@ def test_what_the_caller_imported_is_not_imported_in_workers_for_its_warnings_an
     """Every framework imports torch, and torch has a warning, a filter and a formatter of its own."""
     folder = str(tmp_path)
     (tmp_path / "heavy_framework.py").write_text(
-        "import logging\nclass HeavyWarning(UserWarning):\n    pass\nclass HeavyFormatter(logging.Formatter):\n    pass\n"
+        "import logging\n"
+        "class HeavyWarning(UserWarning):\n    pass\n"
+        "class HeavyFormatter(logging.Formatter):\n    pass\n"
     )
     sys.path.insert(0, folder)
     try:

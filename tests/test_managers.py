@@ -791,6 +791,22 @@ def test_a_result_is_not_lost_when_others_ask_before_step_does(gate: Gate) -> No
         assert {i: (one.info["action"], one.obs[2]) for i, one in timesteps.items()} == {1: (0, 2), 2: (1, 1)}
 
 
+def test_an_end_is_not_lost_when_others_ask_before_step_does(gate: Gate) -> None:
+    with launched("async", [{}, gated(gate, 1, length=1)], wait_num=1, timeout=0) as manager:
+        assert list(manager.step({0: 0, 1: 1})) == [0]
+        assert gate.wait() == 1
+        gate.open(1)
+        assert eventually(lambda: bool(manager.ready_obs) and count(gate.folder, "reset", 1) == 2)
+        for _ in range(10):
+            assert list(manager.ready_obs) == [0]
+        with pytest.raises(errors.InFlightError, match=r"the envs \[1\]"):
+            manager.step({1: 0})
+        timesteps = manager.step({})
+        assert {i: (one.info["action"], one.done) for i, one in timesteps.items()} == {1: (1, True)}
+        assert eventually(lambda: 1 in manager.ready_obs)
+        assert elapsed(manager) == {0: 1, 1: 0}
+
+
 # ---- ready_obs -----------------------------------------------------------------------------------
 
 
@@ -932,6 +948,17 @@ def test_reset_of_an_env_in_flight_voids_its_action_and_no_other(gate: Gate) -> 
         gate.open(1)
         timesteps = manager.step({})
         assert {i: one.info["action"] for i, one in timesteps.items()} == {1: 1}
+
+
+def test_an_end_that_a_reset_voids_is_not_counted(gate: Gate) -> None:
+    with launched("async", [gated(gate, 1, length=1), {}], wait_num=1, timeout=0, episode_num=1) as manager:
+        assert list(manager.step({0: 0, 1: 0})) == [1]
+        assert gate.wait() == 0
+        gate.open(0)
+        manager.reset({0: None})
+        assert (states(manager), manager.episode_count, elapsed(manager)) == ([RUN, RUN], {0: 0, 1: 0}, {0: 0, 1: 1})
+        assert manager.step({0: 0})[0].done
+        assert (states(manager), manager.episode_count) == ([DONE, RUN], {0: 1, 1: 0})
 
 
 def test_reset_of_an_env_that_is_resetting_waits_for_that_one(gate: Gate) -> None:

@@ -1,13 +1,9 @@
 """Env managers: the view of a pool that a training framework has."""
 
-from stepmill.managers.base import (
-    AsyncSubprocessEnvManager,
-    BaseEnvManager,
-    SubprocessEnvManager,
-    SyncSubprocessEnvManager,
-)
+from stepmill.managers.base import BaseEnvManager
 from stepmill.managers.create import create_env_manager, get_vec_env_setting
 from stepmill.managers.states import EnvState
+from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 
 __all__ = [
     "AsyncSubprocessEnvManager",

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepmill.envs.common import to_tensor
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError
+from stepmill.optional import require
 from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "all_copied", "as_arrays", "stack_actions"]
+__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "all_copied", "as_arrays", "stack_actions", "with_tensors"]
 
 
 class _Rows(NamedTuple):
@@ -167,6 +169,14 @@ def _copied(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_copied(child) for child in value)
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def with_tensors(value: Any) -> Any:
+    """An observation as float32 tensors; of a timestep the reward too, and the info stays as it is."""
+    torch = require("torch", "torch", "torch", "output='torch'")
+    if isinstance(value, BaseEnvTimestep):
+        return value._replace(obs=to_tensor(value.obs, torch.float32), reward=to_tensor(value.reward, torch.float32))
+    return to_tensor(value, torch.float32)
 
 
 # ---- actions -------------------------------------------------------------------------------------

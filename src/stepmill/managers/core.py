@@ -1,0 +1,278 @@
+"""The core of the env managers: where each env stands, and when a call has waited long enough.
+
+The pool does the work: it steps and resets envs, in worker processes or in this one, and every action gets exactly one
+result. Nothing here runs in the background: what became ready is looked at when the caller asks for something.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.errors import ClosedError, EnvError, EnvIdError, EnvTimeoutError, WorkerDiedError
+from stepmill.managers.config import DEFAULTS, EnvRecipe, ManagerSettings
+from stepmill.managers.envs import EnvSpaces, Instructions
+from stepmill.managers.rows import RowReader
+from stepmill.managers.states import EnvState
+from stepmill.pool.source import close_quietly
+
+__all__ = ["ManagerCore"]
+
+
+class ManagerCore:
+    """The state of the envs of a manager, and what moves it on. ``BaseEnvManager`` is what users see of it."""
+
+    _backend = "inline"
+    _defaults: Mapping[str, Any] = DEFAULTS
+    # Whether an env whose step was abnormal is reset at once, rather than left to the caller.
+    _resets_abnormal = False
+
+    def __init__(self, recipes: list[EnvRecipe], settings: ManagerSettings) -> None:
+        self._recipes = recipes
+        self._settings = settings
+        self._pool: Any = None
+        self._ref: Any = None
+        self._spaces: EnvSpaces | None = None
+        self._read_rows: RowReader | None = None
+        self._replay_paths: dict[int, str] = {}
+        self._seeds: dict[int, int] = {}  # given by the caller, and valid until others are
+        self._unseeded: set[int] = set()  # whose seed goes with the next reset
+        self._dynamic_seeds: dict[int, bool] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """As before the first launch."""
+        every = range(len(self._recipes))
+        self._states = dict.fromkeys(every, EnvState.VOID)
+        self._ready: set[int] = set()  # can take an action
+        self._observations: dict[int, Any] = {}  # the latest of each
+        self._episodes = dict.fromkeys(every, 0)
+        self._reset_params: dict[int, dict[str, Any]] = {env_id: {} for env_id in every}
+        self._stepping: set[int] = set()  # an action is in flight
+        self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
+        self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
+        self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
+        self._carried: set[int] = set()  # whose reset under way has a seed
+        self._renewals: dict[int, int] = {}
+        self._tries: dict[int, int] = {}  # failures of a reset that is tried again
+        self._due: dict[int, float] = {}  # when it is
+        self._told: set[int] = set()  # envs that know of videos and of how they are seeded
+
+    def close(self) -> None:
+        """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
+        pool, self._pool = self._pool, None
+        ref, self._ref = self._ref, None
+        self._states = dict.fromkeys(self._states, EnvState.VOID)
+        self._ready.clear()
+        if ref is not None:
+            close_quietly(ref)
+        if pool is not None:
+            pool.close()
+
+    def __repr__(self) -> str:
+        """The class, and how many envs."""
+        return f"{type(self).__name__}(env_num={self.env_num}{', closed' if self.closed else ''})"
+
+    @property
+    def env_num(self) -> int:
+        """How many envs there are."""
+        return len(self._recipes)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is not launched, or closed again."""
+        return self._pool is None
+
+    def _require_open(self) -> None:
+        if self._pool is None:
+            raise ClosedError(f"{self!r} is not launched: call launch() first")
+
+    def _check_ids(self, ids: Any) -> list[int]:
+        if hasattr(ids, "__index__"):
+            ids = [ids]
+        out: dict[int, None] = {}
+        for one in ids:
+            if isinstance(one, bool) or not hasattr(one, "__index__"):
+                raise EnvIdError(f"env id: expected a whole number, got {one!r}")
+            env_id = int(one)
+            if not 0 <= env_id < self.env_num:
+                raise EnvIdError(f"env id {one} is out of range [0, {self.env_num})")
+            if env_id in out:
+                raise EnvIdError(f"env id {one} is given twice")
+            out[env_id] = None
+        return list(out)
+
+    # ---- resets ------------------------------------------------------------------------------
+
+    def _send_resets(self, ids: Sequence[int], renew: bool = False) -> None:
+        """``renew``: an env each time is built anew first."""
+        if not ids:
+            return
+        self._resetting.update(ids)
+        self._ready.difference_update(ids)
+        for one in ids:
+            self._states[one] = EnvState.RESET
+        seeds = [self._seed_for(one, renew) for one in ids]
+        self._carried.difference_update(ids)
+        self._carried.update(one for one, seed in zip(ids, seeds, strict=True) if seed is not None)
+        params = [self._reset_params[one] or None for one in ids]
+        if renew:
+            for one, seed, param in zip(ids, seeds, params, strict=True):
+                self._pool.send_reset([one], [seed], [param], renew=self._instructions(one))
+            self._told.update(ids)
+        else:
+            self._tell(ids)
+            self._pool.send_reset(ids, seeds, params)
+        self._unseeded.difference_update(ids)
+
+    def _seed_for(self, env_id: int, renew: bool) -> int | None:
+        """A static seed goes with every reset, others once. An env built anew has another: no episode comes again."""
+        seed = self._seeds.get(env_id)
+        if seed is None or env_id in self._unseeded or self._dynamic_seeds.get(env_id) is False:
+            return seed
+        if not renew:
+            return None
+        self._renewals[env_id] = self._renewals.get(env_id, 0) + 1
+        state = np.random.SeedSequence([seed, self._renewals[env_id]]).generate_state(1, np.uint64)
+        return int(state[0] >> np.uint64(1))
+
+    def _tell(self, ids: Sequence[int]) -> None:
+        """Tells envs, once they are built, or built anew, what they do not know from their configuration."""
+        groups: dict[Instructions, list[int]] = {}
+        for one in ids:
+            if one not in self._told:
+                groups.setdefault(self._instructions(one), []).append(one)
+        for instructions, group in groups.items():
+            if instructions != Instructions(None, None):
+                self._pool.apply(instructions, group)
+            self._told.update(group)
+
+    def _instructions(self, env_id: int) -> Instructions:
+        return Instructions(self._dynamic_seeds.get(env_id), self._replay_paths.get(env_id))
+
+    def _settle_resets(self, ids: Iterable[int]) -> None:
+        wanted = set(ids)
+        while left := len(wanted & self._resetting):
+            self._gather(left, 1, None)
+
+    # ---- waiting -----------------------------------------------------------------------------
+
+    def _wait_for_steps(self) -> None:
+        timeout = self._settings.wait_timeout
+        end = None if timeout is None else time.monotonic() + timeout
+        enough = min(self._settings.wait_num, len(self._stepping) + len(self._arrived) + len(self._failed))
+        while self._stepping:
+            # Only ended ones are nothing to go on with, as long as others run.
+            useful = bool(self._failed) or any(not one.done for one in self._arrived.values())
+            missing = max(int(enough) - len(self._arrived) - len(self._failed), 0 if useful else 1)
+            left = 0.0 if end is None else max(0.0, end - time.monotonic())
+            if missing == 0 and left == 0.0:
+                return
+            if left > 0.0:
+                self._gather(len(self._stepping), missing, left)
+            else:
+                self._gather(missing, missing, None)
+
+    def _await_ready(self) -> list[int]:
+        self._require_open()
+        if self._backend != "inline" and (self._stepping or self._resetting):
+            self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
+        while self._resetting and not (self._ready or self._arrived or self._failed):
+            self._gather(1, 1, None)
+        return sorted(self._ready)
+
+    def _gather(self, enough: int, at_least: int, timeout: float | None) -> None:
+        """Takes what is ready, as ``recv_some`` of the pool has it, or less: callers ask again.
+
+        Sees to resets that failed, and to envs that ended.
+        """
+        if self._due:
+            at_least, timeout = 0, self._until_due(timeout)
+        batch = self._pool.recv_some(enough, at_least, timeout)
+        if batch is not None:
+            self._take(batch)
+        if self._due:
+            self._try_again()
+
+    # ---- results -----------------------------------------------------------------------------
+
+    def _take(self, batch: Any) -> None:
+        assert self._read_rows is not None
+        rows = self._read_rows(batch)
+        for row in rows.special:
+            if (env_id := rows.ids[row]) in rows.faults:
+                self._take_failure(env_id, rows.faults[env_id].error())
+        # In one go, since nearly all rows are plain.
+        good = dict(zip(rows.ids, rows.timesteps, strict=True))
+        for one in rows.faults:
+            del good[one]
+        stepped = {one: step for one, step in good.items() if one in self._stepping} if self._resetting else good
+        self._stepping.difference_update(stepped)
+        self._arrived.update(stepped)
+        self._observations.update(zip(rows.ids, rows.observations, strict=True))
+        for one in good.keys() - stepped.keys():
+            self._end_reset(one)
+        ended = [one for row in rows.special if (one := rows.ids[row]) in stepped and self._ends(one, stepped[one])]
+        self._send_resets(sorted(ended))
+
+    def _end_reset(self, env_id: int) -> None:
+        self._states[env_id] = EnvState.RUN
+        if env_id not in self._arrived:  # the end before it is for `step` to return first
+            self._ready.add(env_id)
+        self._resetting.discard(env_id)
+        self._tries.pop(env_id, None)
+
+    def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
+        """Notes what a step that is not like the others means for its env; whether it is to be reset."""
+        if timestep.info.get("abnormal", False):
+            self._states[env_id] = EnvState.ERROR
+            return self._resets_abnormal
+        if not timestep.done:
+            return False
+        self._episodes[env_id] += 1
+        if self._episodes[env_id] >= self._settings.episode_num:
+            self._states[env_id] = EnvState.DONE
+        elif not self._settings.auto_reset:
+            self._states[env_id] = EnvState.NEED_RESET
+        else:
+            return True
+        return False
+
+    def _take_failure(self, env_id: int, error: EnvError) -> None:
+        if isinstance(error, WorkerDiedError | EnvTimeoutError):
+            self._told.clear()  # others were lost with it, and are built anew
+        if env_id in self._stepping:
+            self._stepping.discard(env_id)
+            self._states[env_id] = EnvState.ERROR
+            self._failed[env_id] = error
+            return
+        if env_id in self._carried:
+            self._unseeded.add(env_id)  # nobody knows whether it took its seed
+        tries = self._tries[env_id] = self._tries.get(env_id, 0) + 1
+        if tries > self._settings.max_retry:
+            close_quietly(self)
+            error.add_note(f"the reset of env {env_id} failed {tries} times, and the manager is closed")
+            raise error
+        self._due[env_id] = time.monotonic() + self._settings.retry_waiting_time
+
+    # ---- resets that failed ------------------------------------------------------------------
+
+    def _until_due(self, timeout: float | None) -> float:
+        """Seconds until a reset is to be tried again, or the time is over. Passes them where nothing is in flight."""
+        left = max(0.0, min(self._due.values()) - time.monotonic())
+        if timeout is not None:
+            left = min(left, timeout)
+        if not self._pool.in_flight_count:
+            time.sleep(left)  # what retry_waiting_time asks for: there is nothing to wait for but the time
+        return left
+
+    def _try_again(self) -> None:
+        now = time.monotonic()
+        due = sorted(one for one, when in self._due.items() if when <= now)
+        for one in due:
+            del self._due[one]
+        self._send_resets(due, renew=self._settings.retry_type == "renew")

@@ -1,0 +1,55 @@
+"""Managers whose envs run in worker processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepmill.managers.base import BaseEnvManager
+from stepmill.managers.config import DEFAULTS
+
+__all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManager", "SyncSubprocessEnvManager"]
+
+
+class SubprocessEnvManager(BaseEnvManager):
+    """Envs in worker processes. ``step`` returns all that is ready, ``wait_num`` envs at least, after ``timeout``.
+
+    Args:
+        env_fn: As of ``BaseEnvManager``.
+        env_cfg: As there.
+        env_num: As there.
+        episode_num: As there.
+        timeout: Seconds that ``step`` waits for all; None: returns as soon as ``wait_num`` are ready.
+        wait_num: Envs that ``step`` waits for in any case, at most those in flight.
+        cfg: A dict over ``default_config()``.
+    """
+
+    _backend = "process"
+    _defaults = {**DEFAULTS, "wait_num": 2, "step_wait_timeout": 0.01}  # noqa: RUF012  (read only)
+
+    def __init__(
+        self,
+        env_fn: Any,
+        env_cfg: Any = None,
+        env_num: int | None = None,
+        episode_num: Any = None,
+        timeout: Any = ...,
+        wait_num: Any = ...,
+        *,
+        cfg: Any = None,
+        **settings: Any,
+    ) -> None:
+        if timeout is not ...:
+            settings["step_wait_timeout"] = timeout
+        if wait_num is not ...:
+            settings["wait_num"] = wait_num
+        super().__init__(env_fn, env_cfg, env_num, episode_num, cfg=cfg, **settings)
+
+
+class AsyncSubprocessEnvManager(SubprocessEnvManager):
+    """``SubprocessEnvManager`` by the name of its successor."""
+
+
+class SyncSubprocessEnvManager(SubprocessEnvManager):
+    """Envs in worker processes; ``step`` returns when all actions are done."""
+
+    _defaults = DEFAULTS
