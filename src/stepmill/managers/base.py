@@ -13,6 +13,7 @@ from stepmill.managers.core import ManagerCore
 from stepmill.managers.envs import EnvSpaces, env_info_of, open_pool, read_value, spaces_of
 from stepmill.managers.rows import RowReader, all_copied, as_arrays, stack_actions, with_tensors
 from stepmill.managers.states import EnvState
+from stepmill.pool.rows import is_abnormal
 from stepmill.pool.source import close_quietly
 
 __all__ = ["BaseEnvManager"]
@@ -60,6 +61,8 @@ class BaseEnvManager(ManagerCore):
         if self._pool is not None:
             raise UsageError(f"{self!r} is launched already: close() it first")
         self._forget()
+        if isinstance(reset_param, Mapping):  # of some envs; all are reset
+            reset_param = {**dict.fromkeys(range(self.env_num)), **reset_param}
         self._read_params(reset_param, None)  # before anything is built
         self._unseeded = set(self._seeds)
         self._pool = open_pool(self._recipes, self._settings, self._backend)
@@ -99,7 +102,7 @@ class BaseEnvManager(ManagerCore):
             self._gather(1, 1, None)
         for one in ids:
             void = self._arrived.pop(one, None)
-            if void is not None and void.done and not void.info.get("abnormal", False):
+            if void is not None and void.done and not is_abnormal(void.info):
                 self._episodes[one] -= 1  # nobody saw it
             self._failed.pop(one, None)
             given = params[one]

@@ -13,11 +13,22 @@ from typing import Any
 import numpy as np
 
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ClosedError, EnvError, EnvIdError, EnvTimeoutError, WorkerDiedError
+from stepmill.errors import (
+    ClosedError,
+    EnvError,
+    EnvIdError,
+    EnvTimeoutError,
+    InputError,
+    StepmillError,
+    UsageError,
+    WorkerDiedError,
+)
 from stepmill.managers.config import DEFAULTS, EnvRecipe, ManagerSettings
 from stepmill.managers.envs import EnvSpaces, Instructions
 from stepmill.managers.rows import RowReader
 from stepmill.managers.states import EnvState
+from stepmill.pool.python_pool import Preparation
+from stepmill.pool.rows import is_abnormal
 from stepmill.pool.source import close_quietly
 
 __all__ = ["ManagerCore"]
@@ -109,25 +120,33 @@ class ManagerCore:
     # ---- resets ------------------------------------------------------------------------------
 
     def _send_resets(self, ids: Sequence[int], renew: bool = False) -> None:
-        """``renew``: an env each time is built anew first."""
-        if not ids:
-            return
-        self._resetting.update(ids)
-        self._ready.difference_update(ids)
+        """Sends resets of envs that have nothing in flight; ``renew``: they are built anew first."""
+        groups: dict[Preparation | None, list[int]] = {}
         for one in ids:
-            self._states[one] = EnvState.RESET
-        seeds = [self._seed_for(one, renew) for one in ids]
-        self._carried.difference_update(ids)
-        self._carried.update(one for one, seed in zip(ids, seeds, strict=True) if seed is not None)
-        params = [self._reset_params[one] or None for one in ids]
-        if renew:
-            for one, seed, param in zip(ids, seeds, params, strict=True):
-                self._pool.send_reset([one], [seed], [param], renew=self._instructions(one))
-            self._told.update(ids)
-        else:
-            self._tell(ids)
-            self._pool.send_reset(ids, seeds, params)
-        self._unseeded.difference_update(ids)
+            groups.setdefault(self._preparation(one, renew), []).append(one)
+        for prepare, group in groups.items():
+            seeds = [self._seed_for(one, renew) for one in group]
+            params = [self._reset_params[one] or None for one in group]
+            try:
+                self._pool.send_reset(group, seeds, params, prepare=prepare)
+            except StepmillError:
+                raise
+            except Exception as error:  # of pickling
+                raise InputError(f"reset: expected parameters that can be pickled, got {params}: {error}") from error
+            # Nothing is changed before it is sent.
+            self._resetting.update(group)
+            self._ready.difference_update(group)
+            self._states.update(dict.fromkeys(group, EnvState.RESET))
+            self._told.update(group)
+            self._unseeded.difference_update(group)
+            self._carried.difference_update(group)
+            self._carried.update(one for one, seed in zip(group, seeds, strict=True) if seed is not None)
+
+    def _preparation(self, env_id: int, renew: bool) -> Preparation | None:
+        """What an env does not know from its configuration, once it is built, or built anew."""
+        tell = Instructions(self._dynamic_seeds.get(env_id), self._replay_paths.get(env_id))
+        knows = tell == Instructions(None, None) or (env_id in self._told and not renew)
+        return None if knows and not renew else Preparation(renew, None if knows else tell)
 
     def _seed_for(self, env_id: int, renew: bool) -> int | None:
         """A static seed goes with every reset, others once. An env built anew has another: no episode comes again."""
@@ -139,20 +158,6 @@ class ManagerCore:
         self._renewals[env_id] = self._renewals.get(env_id, 0) + 1
         state = np.random.SeedSequence([seed, self._renewals[env_id]]).generate_state(1, np.uint64)
         return int(state[0] >> np.uint64(1))
-
-    def _tell(self, ids: Sequence[int]) -> None:
-        """Tells envs, once they are built, or built anew, what they do not know from their configuration."""
-        groups: dict[Instructions, list[int]] = {}
-        for one in ids:
-            if one not in self._told:
-                groups.setdefault(self._instructions(one), []).append(one)
-        for instructions, group in groups.items():
-            if instructions != Instructions(None, None):
-                self._pool.apply(instructions, group)
-            self._told.update(group)
-
-    def _instructions(self, env_id: int) -> Instructions:
-        return Instructions(self._dynamic_seeds.get(env_id), self._replay_paths.get(env_id))
 
     def _settle_resets(self, ids: Iterable[int]) -> None:
         wanted = set(ids)
@@ -195,6 +200,10 @@ class ManagerCore:
         batch = self._pool.recv_some(enough, at_least, timeout)
         if batch is not None:
             self._take(batch)
+        elif at_least > 0 and not self._due:
+            raise UsageError(
+                f"{self!r}: nothing is in flight that could come: {self._states}"
+            )  # rather than wait for ever
         if self._due:
             self._try_again()
 
@@ -228,7 +237,7 @@ class ManagerCore:
 
     def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
         """Notes what a step that is not like the others means for its env; whether it is to be reset."""
-        if timestep.info.get("abnormal", False):
+        if is_abnormal(timestep.info):
             self._states[env_id] = EnvState.ERROR
             return self._resets_abnormal
         if not timestep.done:
@@ -250,6 +259,7 @@ class ManagerCore:
             self._states[env_id] = EnvState.ERROR
             self._failed[env_id] = error
             return
+        self._told.discard(env_id)
         if env_id in self._carried:
             self._unseeded.add(env_id)  # nobody knows whether it took its seed
         tries = self._tries[env_id] = self._tries.get(env_id, 0) + 1

@@ -116,6 +116,7 @@ class RowReader:
         return [_row_of(tree, observation, row) for row in range(count)]
 
     def _rewards(self, reward: np.ndarray, infos: list[dict[str, Any]]) -> Sequence[np.ndarray]:
+        reward = reward.copy()  # who keeps a reward does not keep a batch
         if self.players > 1:
             by_env = reward.reshape(-1, self.players)
             return list(by_env[:, :1] if self.reward_shape == (1,) else by_env)

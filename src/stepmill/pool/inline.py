@@ -11,7 +11,7 @@ from stepmill.errors import EnvError
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.python_pool import PythonPool, engine_arguments, guarded
+from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource, close_quietly
@@ -69,20 +69,22 @@ class InlinePool(PythonPool):
         seeds: Sequence[int | None] | None,
         options: Any,
         *,
-        renew: Callable[[Any], None] | None = None,
+        prepare: Preparation | None = None,
     ) -> None:
-        if renew is not None:
-            self._renew(range(self._settings.num_envs) if env_id is None else env_id, renew)
+        if prepare is not None:
+            self._prepare(range(self._settings.num_envs) if env_id is None else env_id, prepare)
         super().send_reset(env_id, seeds, options)
 
     @guarded
-    def _renew(self, env_ids: Sequence[int], prepare: Callable[[Any], None]) -> None:
+    def _prepare(self, env_ids: Sequence[int], prepare: Preparation) -> None:
         for env_id in env_ids:
-            close_quietly(self._envs[env_id])
             try:
-                self._envs[env_id] = self._source.build(env_id)
-                self._core.replace(env_id, self._envs[env_id])
-                prepare(self._envs[env_id])
+                if prepare.renew:
+                    close_quietly(self._envs[env_id])
+                    self._envs[env_id] = self._source.build(env_id)
+                    self._core.replace(env_id, self._envs[env_id])
+                if prepare.tell is not None:
+                    prepare.tell(self._envs[env_id])
             except EnvError as error:  # of the constructor: its own exception is the cause
                 self._core.fail_next(env_id, error.__cause__ or error)
             except Exception as error:

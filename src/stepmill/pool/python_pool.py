@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.source import PythonSource, close_quietly
 from stepmill.spaces import FlatSpace, object_leaves
 
-__all__ = ["PythonPool", "describe_source", "engine_arguments", "guarded"]
+__all__ = ["Preparation", "PythonPool", "describe_source", "engine_arguments", "guarded"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +36,14 @@ def guarded(method: Callable[Concatenate[Pool, P], R]) -> Callable[Concatenate[P
             self._core.leave(token)  # does nothing unless this call is the one inside
 
     return call
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to an env before it is reset: it is built anew, it is told something."""
+
+    renew: bool = False
+    tell: Callable[[Any], None] | None = None
 
 
 class PythonPool:
@@ -107,10 +116,10 @@ class PythonPool:
         seeds: Sequence[int | None] | None,
         options: Any,
         *,
-        renew: Callable[[Any], None] | None = None,
+        prepare: Preparation | None = None,
     ) -> None:
-        """``renew``: the envs are built anew first, and each is given to this; where that fails, the reset failed."""
-        self._core.send_reset(env_id, seeds, self._pack_all_options(options, renew))
+        """``prepare``: what is done to each env before; where that fails, the reset failed."""
+        self._core.send_reset(env_id, seeds, self._pack_all_options(options, prepare))
 
     def reset(
         self,
@@ -121,11 +130,11 @@ class PythonPool:
     ) -> Any:
         return self._core.reset(env_id, seeds, self._pack_all_options(options), mask)
 
-    def _pack_all_options(self, options: Any, renew: Callable[[Any], None] | None = None) -> Any:
+    def _pack_all_options(self, options: Any, prepare: Preparation | None = None) -> Any:
         """One dict for all envs, or a list of dicts, one an env."""
         if isinstance(options, list):
-            return [self._pack_options(one, renew) for one in options]
-        return self._pack_options(options, renew)
+            return [self._pack_options(one, prepare) for one in options]
+        return self._pack_options(options, prepare)
 
     # ---- for subclasses ----------------------------------------------------------------------
 
@@ -133,7 +142,7 @@ class PythonPool:
         """Object parts of an action, as the engine hands them to the env."""
         return objects
 
-    def _pack_options(self, options: dict[str, Any] | None, renew: Callable[[Any], None] | None) -> Any:
+    def _pack_options(self, options: dict[str, Any] | None, prepare: Preparation | None) -> Any:
         """Reset options, as the engine hands them to the env."""
         return options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.infos import ENGINE_KEYS, add_info
 from stepmill.spaces import FlatSpace, map_object_leaves, object_leaves
 
-__all__ = ["Note", "RowFinisher", "objects_of", "snapshot"]
+__all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RowFinisher:
         add_info(info, ((one.row, one.info) for one in notes if one.info), count, ENGINE_KEYS)
         for note in notes:
             told = (note.info, note.final_info)  # by the env itself
-            if any(one and _is_true(one.get("abnormal")) for one in told):
+            if any(one and is_abnormal(one) for one in told):
                 info.setdefault("abnormal", np.zeros(count, np.bool_))[note.row] = True
                 info.setdefault("_abnormal", np.ones(count, np.bool_))
         if "final_info" in info:
@@ -76,8 +76,10 @@ class RowFinisher:
         return map_object_leaves(tree, observation, [tuple(column) for column in zip(*rows, strict=True)])
 
 
-def _is_true(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_) and bool(value)
+def is_abnormal(info: Mapping[str, Any]) -> bool:
+    """Whether an env says of a step that something went wrong in it."""
+    told = info.get("abnormal", False)
+    return isinstance(told, bool | np.bool_) and bool(told)
 
 
 def objects_of(tree: Any, observation: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from stepmill.pool.process.pickling import dumps
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import WireClosed
-from stepmill.pool.python_pool import PythonPool, engine_arguments, guarded
+from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource, PythonSource
@@ -206,10 +206,10 @@ class ProcessPool(PythonPool):
     def _pack_objects(self, objects: list[Any]) -> bytes:
         return dumps((None, objects, None))
 
-    def _pack_options(self, options: dict[str, Any] | None, renew: Callable[[Any], None] | None) -> Any:
-        if self.is_native or (options is None and renew is None):
+    def _pack_options(self, options: dict[str, Any] | None, prepare: Preparation | None) -> Any:
+        if self.is_native or (options is None and prepare is None):
             return options
-        return dumps((options, None, renew))
+        return dumps((options, None, prepare))
 
     # ---- the envs themselves -----------------------------------------------------------------
 

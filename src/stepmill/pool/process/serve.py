@@ -47,13 +47,14 @@ def serve(
     def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, Exception | None]:
         """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
         try:
-            options, objects, renew = pickle.loads(mail)
-            if renew is not None:
+            options, objects, prepare = pickle.loads(mail)
+            if prepare is not None and prepare.renew:
                 assert isinstance(source, PythonSource)
                 close_quietly(envs[env_id - first_env])
                 envs[env_id - first_env] = source.build(env_id, worker_id)
                 worker.replace(env_id, envs[env_id - first_env])
-                renew(envs[env_id - first_env])
+            if prepare is not None and prepare.tell is not None:
+                prepare.tell(envs[env_id - first_env])
             return options, objects, None
         except EnvError as error:  # of the constructor: its own exception is the cause
             return None, None, error.__cause__ if isinstance(error.__cause__, Exception) else error
