@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-cpp soak bench lint sanitize wheel clean install
+.PHONY: run test test-cpp soak bench lint sanitize wheel clean install ding bench-ding
 
 # A virtual environment with what builds: the same tools for every target.
 $(BIN)/python:
@@ -45,6 +45,26 @@ bench: install
 	-$(BIN)/pip install --quiet "torch==2.13.0" "stable-baselines3>=2.9" "tianshou>=2.0"  # who is missing is left out
 	$(BIN)/python -m benchmarks
 
+# DI-engine 0.5.3, which wants old packages, and stepmill beside it, in an environment of their own.
+DING := $(VENV)-ding
+
+$(DING)/.ready: scripts/ding_env.sh
+	rm -rf $(DING)
+	PYTHON=$(PYTHON) scripts/ding_env.sh $(DING)
+	@touch $@
+
+$(DING)/.installed: $(DING)/.ready $(BIN)/python $(SOURCES)
+	rm -rf build/ding
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/ding .
+	$(DING)/bin/pip install --quiet --no-deps --force-reinstall build/ding/*.whl
+	@touch $@
+
+ding: $(DING)/.installed
+	$(DING)/bin/python -m pytest tests_ding
+
+bench-ding: $(DING)/.installed
+	$(DING)/bin/python -W ignore -m benchmarks.ding_managers
+
 lint: install
 	$(BIN)/pip install --quiet "ruff>=0.6" "mypy>=1.11"
 	$(BIN)/ruff check .
@@ -67,4 +87,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python -m pytest tests
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding

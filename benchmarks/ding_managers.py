@@ -24,7 +24,7 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.python_envs import calibrate
-from benchmarks.tables import MISSING, Table, number, three_digits, time_of
+from benchmarks.tables import Table, number, three_digits, time_of
 from benchmarks.timing import Effort, interleaved
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,7 +147,8 @@ def table(part: dict[str, Any]) -> Table:
         rows.append((f"DI-engine {name}", *(number(case[name]["steps_per_s"]) for case in part.values())))
         rows.append((f"stepmill_{name}", *(number(case[f"stepmill_{name}"]["steps_per_s"]) for case in part.values())))
         rows.append(("", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
-    rows.append(("stepmill_subprocess", *_over(part, "stepmill_subprocess", "base")))
+    serial = [case["stepmill_subprocess"]["steps_per_s"] / case["base"]["steps_per_s"] for case in part.values()]
+    rows.append(("stepmill_subprocess over base", *(f"{three_digits(ratio)}x" for ratio in serial)))
     for pool, name in POOLS.items():
         rows.append((f"our {pool.replace('_', ', ')}", *(number(case[pool]["steps_per_s"]) for case in part.values())))
         rows.append(
@@ -155,11 +156,6 @@ def table(part: dict[str, Any]) -> Table:
         )
     title = "Env managers, steps per second, and ours over DI-engine's of the same name"
     return Table("ding", title, ("", *part), rows)
-
-
-def _over(part: dict[str, Any], ours: str, theirs: str) -> list[str]:
-    ratios = [case[ours]["steps_per_s"] / case[theirs]["steps_per_s"] for case in part.values()]
-    return [f"{three_digits(ratio)}x its {theirs}" if ratio else MISSING for ratio in ratios]
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
