@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_envs import Pair
+from contract_envs import Pair, Walk
 from gymnasium import spaces
 from manager_envs import KINDS, Trial, count, doing, launched, make, play, suffering
 from probes import ProbeTwin
@@ -25,6 +26,7 @@ from process_envs import (
     belongings,
     ends,
     eventually,
+    kill_worker,
     left_since,
     no_hang,
     signal_to,
@@ -35,7 +37,8 @@ from test_replay import CountingEnv, counts
 
 import stepmill
 from stepmill import EnvError, errors
-from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager
+from stepmill.errors import InputError, UnsupportedError
+from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 
 VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
 ALL = pytest.mark.parametrize("kind", KINDS)
@@ -783,3 +786,132 @@ def test_a_renewed_env_records_on(tmp_path: Path) -> None:
         assert [counts(path) for path in sorted(folder.iterdir())] == [[0, 1, 2]] * 2
         assert (tmp_path / "failed").exists()
         (tmp_path / "failed").unlink()
+
+
+# ---- what a review found -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
+def test_a_seed_that_was_given_with_a_step_in_flight_is_the_one_of_the_reset(cls: Any) -> None:
+    with cls([lambda: Walk({"length": 1})] * 2) as manager:
+        manager.seed(7)
+        manager.launch()
+        first = manager.ready_obs
+        manager.step({0: 0, 1: 0})
+        manager.seed(7)
+        manager.reset()
+        again = manager.ready_obs
+        assert all(np.array_equal(first[one], again[one]) for one in first)
+
+
+def test_an_interrupted_call_leaves_envs_that_a_reset_brings_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with BaseEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        monkeypatch.setattr(manager, "_take", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            manager.step({0: 0, 1: 0})
+        monkeypatch.undo()
+        assert manager.ready_obs == {}
+        assert set(manager.env_state.values()) == {EnvState.ERROR}
+        manager.reset()
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_action_that_was_sent_and_not_noted_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        manager._pool.send([0, 0], [0, 1])  # as if Ctrl-C had come right after it
+        manager._torn = True
+        manager.reset()
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+        assert manager.elapsed == [1, 1]
+
+
+def test_parameters_that_cannot_be_sent_change_nothing() -> None:
+    with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        with pytest.raises(InputError, match="expected parameters that can be pickled"):
+            manager.reset({0: {"lock": threading.Lock()}})
+        manager.reset({0: {}})
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
+def test_a_neighbour_of_a_dead_env_is_brought_back_with_its_instructions() -> None:
+    fns = [lambda: Walk({"fail_at": None}), lambda: Walk({})]
+    with SyncSubprocessEnvManager(fns, num_workers=1) as manager:
+        manager.seed(3, dynamic_seed=False)
+        manager.launch()
+        kill_worker(manager._pool, 0)
+        with pytest.raises(EnvError):
+            manager.step({0: 0})
+        manager.reset()
+        assert manager.dynamic_seed == [False, False]
+
+
+def test_who_keeps_rewards_keeps_no_batches() -> None:
+    with BaseEnvManager([lambda: Walk({"length": 1000})] * 2) as manager:
+        manager.launch()
+        kept = [manager.step({0: 0, 1: 0})[0].reward for _ in range(50)]
+        assert manager._pool.stats()["batches_held"] <= 3
+        assert len(kept) == 50
+
+
+def test_the_callers_objects_are_its_own() -> None:
+    class Lists(Walk):
+        def _observation(self) -> Any:
+            return {"seen": [1, 2]}
+
+    with BaseEnvManager([Lists], shared_memory=False) as manager:
+        manager.launch()
+        step = manager.step({0: 0})[0]
+        step.obs["seen"].append(99)
+        manager.ready_obs[0]["seen"].append(98)
+        assert manager.ready_obs[0] == {"seen": [1, 2]}
+
+
+def test_an_env_that_cannot_be_built_says_so_where_it_is_looked_at() -> None:
+    def broken() -> Any:
+        raise AttributeError("inner")
+
+    with pytest.raises(EnvError, match="env_ref: the constructor of env 0 failed: AttributeError: inner"):
+        _ = BaseEnvManager([broken]).observation_space
+
+
+def test_videos_of_envs_that_cannot_record_are_refused_at_once() -> None:
+    with BaseEnvManager([ProbeTwin]) as manager:
+        manager.launch()
+        with pytest.raises(UnsupportedError, match=r"wrap it in stepmill\.envs\.DingEnvWrapper"):
+            manager.enable_save_replay()
+        assert list(manager.step({0: manager.action_space.sample()})) == [0]
+
+
+def test_agents_that_are_paid_differently_are_all_told() -> None:
+    class Modest(Pair):
+        def __init__(self, cfg: Any = None) -> None:
+            super().__init__(cfg)
+            self.reward_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    with BaseEnvManager([Modest]) as manager:
+        manager.launch()
+        assert manager.step({0: [1, 2]})[0].reward.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda manager: manager.reset(5), InputError),
+        (lambda manager: manager.reset(env_id=3.5), errors.EnvIdError),
+    ],
+)
+def test_what_is_no_list_is_an_error_of_ours(call: Any, error: Any) -> None:
+    with BaseEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        with pytest.raises(error, match="expected"):
+            call(manager)
+        manager.seed(np.array(4))
+        manager.reset()
+        assert list(manager.ready_obs) == [0, 1]

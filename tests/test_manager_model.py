@@ -53,27 +53,19 @@ class Seeds:
 
     given: int | None = None
     dynamic: bool | None = None
-    waits: bool = False  # goes with the next reset
-    is_open: bool = False  # whether it goes with the one that is under way, or will be
+    waits: bool = False  # goes with the next reset that is asked for
+    is_open: bool = False  # whether the next reset has the new seed depends on when it was sent
     source: EpisodeSeeds | None = None  # None: nobody can tell
 
-    def give(self, seed: int, dynamic: bool | None) -> None:
-        self.given, self.waits, self.is_open = seed, True, False
-        self.dynamic = self.dynamic if dynamic is None else dynamic
-
-    def next(self) -> int | None:
+    def next(self, is_automatic: bool) -> int | None:
         """The seed of a reset, None where nobody can tell."""
-        if self.is_open:
-            self.lose()
-            return None
-        if self.waits or (self.given is not None and self.dynamic is False):
-            assert self.given is not None
+        if self.given is not None and (self.dynamic is False or (self.waits and not is_automatic)):
             self.source = EpisodeSeeds(self.given, self.dynamic is not False)
-        self.waits = False
+        if not is_automatic:
+            self.waits = False
+        if self.is_open:
+            self.is_open, self.source = False, None
         return None if self.source is None else self.source.next()
-
-    def lose(self) -> None:
-        self.source, self.waits, self.is_open = None, False, False
 
 
 @dataclass
@@ -84,6 +76,7 @@ class ModelEnv:
     action: int | None = None  # in flight
     is_held: bool = False  # at the gate
     is_doomed: bool = False  # its reset has failed too often
+    is_automatic: bool = False  # nobody asked for its reset
     elapsed: int = 0
     seed: int | None = None  # of this episode, where it is known
     episodes: int = 0
@@ -108,9 +101,9 @@ class ModelEnv:
     def send(self, action: int) -> None:
         self.action, self.is_held = action, action >= GATED
 
-    def begin_reset(self, max_retry: int) -> None:
+    def begin_reset(self, max_retry: int, is_automatic: bool) -> None:
         """Tries until it is good, waits at the gate, or has failed too often."""
-        self.state, self.action = RESET, None
+        self.state, self.action, self.is_automatic = RESET, None, is_automatic
         while True:
             self.resets[self.order.order] += 1
             number = self.resets[self.order.order]
@@ -123,16 +116,13 @@ class ModelEnv:
                 return
 
     def end_reset(self) -> None:
-        seed = self.seeds.next()
+        seed = self.seeds.next(self.is_automatic)
         self.seed = None if seed is None else seed % 1000
         self.state, self.elapsed, self.tries = RUN, 0, 0
 
     def die(self) -> None:
         self.resets.clear()
         self.seeds.source = None
-
-    def observation(self, elapsed: int) -> list[float | None]:
-        return [self.seed, elapsed]
 
 
 @dataclass
@@ -180,7 +170,7 @@ class Model:
             elif not self.auto_reset:
                 env.state = NEED_RESET
             else:
-                env.begin_reset(self.max_retry)
+                env.begin_reset(self.max_retry, is_automatic=True)
 
     def may_be_doomed(self) -> bool:
         """Whether a reset has failed too often, or that of an end that nobody has seen may have."""
@@ -283,9 +273,8 @@ class ManagerMachine(RuleBasedStateMachine):
         self.launches += 1
         model.envs = [ModelEnv(seeds=env.seeds) for env in model.envs]
         for env in model.envs:
-            env.seeds.lose()
-            env.seeds.waits = env.seeds.given is not None
-            env.begin_reset(model.max_retry)
+            env.seeds = Seeds(env.seeds.given, env.seeds.dynamic, waits=env.seeds.given is not None)
+            env.begin_reset(model.max_retry, is_automatic=False)
             env.end_reset()
         model.closed = False
         self.manager.launch([self.params(env_id) for env_id in range(N)])
@@ -444,7 +433,7 @@ class ManagerMachine(RuleBasedStateMachine):
         was_doomed = model.may_be_doomed()
         for env_id in chosen:
             model.envs[env_id].tries = 0
-            model.envs[env_id].begin_reset(model.max_retry)
+            model.envs[env_id].begin_reset(model.max_retry, is_automatic=False)
             if model.envs[env_id].is_held:
                 self.let_through(env_id)
         if any(model.envs[i].is_doomed for i in chosen) or (was_doomed and self.kind == "serial"):
@@ -468,7 +457,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if env.what == DIE:
             env.die()
         elif env.what == END:  # whether a reset ran in between is not told
-            env.seeds.is_open = True
+            env.seeds.source = None
             env.order = Order(next(self.orders))
         if env.state is RESET and not env.is_doomed:
             env.end_reset()
@@ -483,8 +472,11 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         for env_id, seed in given.items():
             env = self.model.envs[env_id]
-            env.seeds.give(seed, dynamic)
-            env.seeds.is_open = env.what == END or env.state is RESET  # its reset may have been sent, or not
+            old = env.seeds.dynamic
+            new = old if dynamic is None else dynamic
+            # Static seeds go with automatic resets, too, and that one may have been sent, or not.
+            is_open = False in (old, new) and (env.what == END or env.state is RESET)
+            env.seeds = Seeds(seed, new, True, is_open or env.seeds.is_open, env.seeds.source)
         self.manager.seed(given, dynamic_seed=dynamic)
 
     # ---- gates ----

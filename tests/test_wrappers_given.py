@@ -69,7 +69,8 @@ def test_what_is_no_observation_of_the_space_is_an_error(name: str, bad: Any, sa
 
 
 def test_a_bad_first_observation_is_one_too() -> None:
-    with pytest.raises(ObservationError, match=r"^WarpFrame: expected an observation of shape \(8, 8, 3\), got an array of shape \(8,\)"):
+    says = r"^WarpFrame: expected an observation of shape \(8, 8, 3\), got an array of shape \(8,\)"
+    with pytest.raises(ObservationError, match=says):
         WarpFrame(Showing(IMAGE, np.zeros(8, np.uint8))).reset()
 
 
@@ -110,7 +111,10 @@ EARS = (np.zeros(2, np.float32), np.zeros(3, np.int8))
         ({"eye": GOOD}, r"with the keys ear, eye, got \['eye'\]"),
         ({"eye": GOOD[0], "ear": EARS}, r"at \['eye'\] of shape \(8, 8, 3\), got an array of shape \(8, 3\)"),
         ({"eye": GOOD, "ear": EARS[:1]}, r"at \['ear'\] that is a tuple of 2 parts, got \(array"),
-        ({"eye": GOOD, "ear": (EARS[1], EARS[1])}, r"at \['ear'\]\[0\] of shape \(2,\), got an array of shape \(3,\) .*: \[0 0 0\]"),
+        (
+            {"eye": GOOD, "ear": (EARS[1], EARS[1])},
+            r"at \['ear'\]\[0\] of shape \(2,\), got an array of shape \(3,\) .*: \[0 0 0\]",
+        ),
     ],
     ids=["no dict", "a key less", "a leaf in a dict", "a part less", "a leaf in a tuple"],
 )

@@ -232,6 +232,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("is_native", &PoolObject::is_native)
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
       .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
+      .def_prop_ro("in_flight_ids", &PoolObject::in_flight_ids)
       .def_prop_ro("last_ids", &PoolObject::last_ids)
       .def("replace", &PoolObject::replace, "env"_a, "by"_a)
       .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)

@@ -122,6 +122,15 @@ std::span<const std::int32_t> PoolObject::implied_envs() const {
   return pool_->is_async() ? last_ids_ : all_envs_;
 }
 
+nb::list PoolObject::in_flight_ids() const {
+  nb::list out;
+  for (std::int32_t env = 0; pool_ && env < pool_->num_envs(); ++env)
+    if (pool_->in_flight(env) ||
+        (pending_ && std::find(pending_->ids.begin(), pending_->ids.end(), env) != pending_->ids.end()))
+      out.append(env);
+  return out;
+}
+
 nb::list PoolObject::last_ids() const {
   nb::list out;
   for (const std::int32_t env : last_ids_) out.append(env);

@@ -72,6 +72,8 @@ class PoolObject {
   void clear_references();
 
   double busy_seconds() const { return processes_ ? processes_->busy_seconds() : 0.0; }
+  // Whose results are still to be received.
+  nanobind::list in_flight_ids() const;
   // Of the last batch: whom an async send without ids means.
   nanobind::list last_ids() const;
 

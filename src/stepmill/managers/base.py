@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
-from stepmill.errors import ConfigError, EnvError, InFlightError, InputError, UsageError
+from stepmill.errors import ConfigError, EnvError, InFlightError, InputError, UsageError, summary
 from stepmill.managers.config import read_recipes, read_settings
-from stepmill.managers.core import ManagerCore
-from stepmill.managers.envs import EnvSpaces, env_info_of, open_pool, read_value, spaces_of
+from stepmill.managers.core import ManagerCore, mends
+from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, open_pool, read_value, spaces_of
 from stepmill.managers.rows import RowReader, all_copied, as_arrays, stack_actions, with_tensors
 from stepmill.managers.states import EnvState
 from stepmill.pool.rows import is_abnormal
@@ -69,8 +71,13 @@ class BaseEnvManager(ManagerCore):
         try:
             self._states = dict.fromkeys(self._states, EnvState.INIT)
             self._spaces = self._pool.apply(spaces_of, [0])[0]
-            shape = self.reward_space.shape
-            self._read_rows = RowReader(self._pool.observation, self._pool.num_players, shape, self._settings.copies)
+            self._read_rows = RowReader(
+                self._pool.observation,
+                self._pool.num_players,
+                self.reward_space.shape,
+                self._settings.copies,
+                self.env_num,
+            )
             self.reset(reset_param)
         except BaseException:
             close_quietly(self)
@@ -85,6 +92,7 @@ class BaseEnvManager(ManagerCore):
 
     # ---- reset -------------------------------------------------------------------------------
 
+    @mends
     def reset(self, reset_param: Any = None, env_id: Any = None) -> None:
         """Resets envs and waits for them: all, those of ``env_id``, or those that a dict names.
 
@@ -98,6 +106,7 @@ class BaseEnvManager(ManagerCore):
         self._require_open()
         params = self._read_params(reset_param, env_id)
         ids = list(params)
+        self._voided.update(self._stepping.intersection(ids))
         while not params.keys().isdisjoint(self._stepping | self._resetting):
             self._gather(1, 1, None)
         for one in ids:
@@ -119,6 +128,8 @@ class BaseEnvManager(ManagerCore):
             params = dict(reset_param)
         else:
             ids = self._check_ids(range(self.env_num) if env_id is None else env_id)
+            if reset_param is not None and not isinstance(reset_param, Sequence):
+                raise InputError(f"reset: expected a list of dicts, or a dict by env id, got {reset_param!r}")
             given = [None] * len(ids) if reset_param is None else list(reset_param)
             if len(given) != len(ids):
                 raise InputError(f"reset: expected {len(ids)} parameters, one an env, got {len(given)}")
@@ -130,6 +141,7 @@ class BaseEnvManager(ManagerCore):
 
     # ---- step --------------------------------------------------------------------------------
 
+    @mends
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Sends actions, by env id, and returns the timesteps that are ready, by env id.
 
@@ -254,7 +266,7 @@ class BaseEnvManager(ManagerCore):
             seeds = list(seed.values())
         else:
             ids = self._check_ids(range(self.env_num) if env_id is None else env_id)
-            if isinstance(seed, Sequence) or hasattr(seed, "__len__"):
+            if isinstance(seed, Sequence) or np.ndim(seed) > 0:
                 seeds = list(seed)
             else:
                 first = whole_number("seed", seed, 0, _SEED_LIMIT - 1)
@@ -277,6 +289,8 @@ class BaseEnvManager(ManagerCore):
         paths = [replay_path] * self.env_num if not isinstance(replay_path, list | tuple) else list(replay_path)
         if len(paths) != self.env_num:
             raise ConfigError(f"replay_path: expected {self.env_num} folders, one an env, got {len(paths)}")
+        if not self.closed:
+            self._pool.apply(check_recorder, list(range(self.env_num)))
         self._replay_paths = {one: "./video" if path is None else str(path) for one, path in enumerate(paths)}
         self._told.clear()
 
@@ -286,7 +300,11 @@ class BaseEnvManager(ManagerCore):
     def env_ref(self) -> Any:
         """An env of this process, built when it is asked for: to look at, not to play."""
         if self._ref is None:
-            self._ref = self._recipes[0]()
+            try:
+                self._ref = self._recipes[0]()
+            except Exception as error:
+                text = f"env_ref: the constructor of env 0 failed: {summary(error)}"
+                raise EnvError(text, env_id=0, phase="constructor") from error
         return self._ref
 
     @property
@@ -323,8 +341,8 @@ class BaseEnvManager(ManagerCore):
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the envs, as a list; a method of theirs that is listed, as a function that gives a list."""
-        if name.startswith("_"):
-            raise AttributeError(name)
+        if name.startswith("_") or hasattr(type(self), name):  # the latter: a property that failed so
+            raise AttributeError(f"{type(self).__name__}: {name} is not to be had")
         if self.closed:
             raise AttributeError(f"{type(self).__name__} has no {name!r}; its envs can be asked once it is launched")
         every = list(range(self.env_num))

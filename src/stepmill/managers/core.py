@@ -6,9 +6,10 @@ result. Nothing here runs in the background: what became ready is looked at when
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -31,7 +32,30 @@ from stepmill.pool.python_pool import Preparation
 from stepmill.pool.rows import is_abnormal
 from stepmill.pool.source import close_quietly
 
-__all__ = ["ManagerCore"]
+__all__ = ["ManagerCore", "mends"]
+
+
+Manager = TypeVar("Manager", bound="ManagerCore")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def mends(method: Callable[Concatenate[Manager, P], R]) -> Callable[Concatenate[Manager, P], R]:
+    """Makes a method that Ctrl-C may have left half done set that right when one is called the next time."""
+
+    @functools.wraps(method)
+    def call(self: Manager, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._torn and self._pool is not None:
+            self._mend()
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            self._torn = True
+            raise
+
+    return call
 
 
 class ManagerCore:
@@ -67,8 +91,11 @@ class ManagerCore:
         self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
         self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
         self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
+        self._automatic: set[int] = set()  # whose reset under way nobody asked for
         self._carried: set[int] = set()  # whose reset under way has a seed
         self._renewals: dict[int, int] = {}
+        self._voided: set[int] = set()  # whose results in flight come to nothing
+        self._torn = False  # a call was interrupted
         self._tries: dict[int, int] = {}  # failures of a reset that is tried again
         self._due: dict[int, float] = {}  # when it is
         self._told: set[int] = set()  # envs that know of videos and of how they are seeded
@@ -103,8 +130,10 @@ class ManagerCore:
             raise ClosedError(f"{self!r} is not launched: call launch() first")
 
     def _check_ids(self, ids: Any) -> list[int]:
-        if hasattr(ids, "__index__"):
+        if hasattr(ids, "__index__") and not getattr(ids, "shape", ()):
             ids = [ids]
+        if not isinstance(ids, Iterable):
+            raise EnvIdError(f"env id: expected a whole number or a list of them, got {ids!r}")
         out: dict[int, None] = {}
         for one in ids:
             if isinstance(one, bool) or not hasattr(one, "__index__"):
@@ -117,10 +146,32 @@ class ManagerCore:
             out[env_id] = None
         return list(out)
 
+    def _mend(self) -> None:
+        """After an interrupted call: envs whose results were lost, or whose actions nobody noted, wait for a reset."""
+        flying = set(self._pool.in_flight_ids)
+        known = self._stepping | self._resetting
+        self._torn = False
+        for one in (known - flying - self._due.keys()) | (flying - known):
+            self._states[one] = EnvState.ERROR
+            self._ready.discard(one)
+            self._resetting.discard(one)
+            self._stepping.discard(one)
+        self._stepping.update(flying - known)
+        self._voided.update(flying - known)
+
     # ---- resets ------------------------------------------------------------------------------
 
-    def _send_resets(self, ids: Sequence[int], renew: bool = False) -> None:
-        """Sends resets of envs that have nothing in flight; ``renew``: they are built anew first."""
+    def _send_resets(self, ids: Sequence[int], renew: bool = False, automatic: bool = False) -> None:
+        """Sends resets of envs that have nothing in flight.
+
+        Args:
+            ids: Which.
+            renew: They are built anew first.
+            automatic: Nobody asked for them: new seeds wait for a reset that somebody does.
+        """
+        self._automatic.difference_update(ids)
+        if automatic:
+            self._automatic.update(ids)
         groups: dict[Preparation | None, list[int]] = {}
         for one in ids:
             groups.setdefault(self._preparation(one, renew), []).append(one)
@@ -138,7 +189,7 @@ class ManagerCore:
             self._ready.difference_update(group)
             self._states.update(dict.fromkeys(group, EnvState.RESET))
             self._told.update(group)
-            self._unseeded.difference_update(group)
+            self._unseeded.difference_update(one for one in group if one not in self._automatic)
             self._carried.difference_update(group)
             self._carried.update(one for one, seed in zip(group, seeds, strict=True) if seed is not None)
 
@@ -151,7 +202,8 @@ class ManagerCore:
     def _seed_for(self, env_id: int, renew: bool) -> int | None:
         """A static seed goes with every reset, others once. An env built anew has another: no episode comes again."""
         seed = self._seeds.get(env_id)
-        if seed is None or env_id in self._unseeded or self._dynamic_seeds.get(env_id) is False:
+        waits = env_id in self._unseeded and env_id not in self._automatic
+        if seed is None or waits or self._dynamic_seeds.get(env_id) is False:
             return seed
         if not renew:
             return None
@@ -182,6 +234,7 @@ class ManagerCore:
             else:
                 self._gather(missing, missing, None)
 
+    @mends
     def _await_ready(self) -> list[int]:
         self._require_open()
         if self._backend != "inline" and (self._stepping or self._resetting):
@@ -221,12 +274,15 @@ class ManagerCore:
             del good[one]
         stepped = {one: step for one, step in good.items() if one in self._stepping} if self._resetting else good
         self._stepping.difference_update(stepped)
+        for one in self._voided.intersection(stepped):
+            del stepped[one]
+            self._voided.discard(one)
         self._arrived.update(stepped)
         self._observations.update(zip(rows.ids, rows.observations, strict=True))
-        for one in good.keys() - stepped.keys():
+        for one in self._resetting.intersection(good):
             self._end_reset(one)
         ended = [one for row in rows.special if (one := rows.ids[row]) in stepped and self._ends(one, stepped[one])]
-        self._send_resets(sorted(ended))
+        self._send_resets(sorted(ended), automatic=True)
 
     def _end_reset(self, env_id: int) -> None:
         self._states[env_id] = EnvState.RUN
@@ -257,7 +313,10 @@ class ManagerCore:
         if env_id in self._stepping:
             self._stepping.discard(env_id)
             self._states[env_id] = EnvState.ERROR
-            self._failed[env_id] = error
+            if env_id in self._voided:
+                self._voided.discard(env_id)
+            else:
+                self._failed[env_id] = error
             return
         self._told.discard(env_id)
         if env_id in self._carried:
@@ -285,4 +344,6 @@ class ManagerCore:
         due = sorted(one for one, when in self._due.items() if when <= now)
         for one in due:
             del self._due[one]
-        self._send_resets(due, renew=self._settings.retry_type == "renew")
+        renew = self._settings.retry_type == "renew"
+        for automatic in (False, True):
+            self._send_resets([one for one in due if (one in self._automatic) is automatic], renew, automatic)

@@ -71,10 +71,9 @@ def _env_of(kind: Any) -> Callable[[Any], Any]:
         raise ConfigError(f"get_vec_env_setting: type: expected an env class, a path to one or an id, got {kind!r}")
     module, _, name = kind.rpartition(":")
     if module:
-        try:
-            return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
-        except (ModuleNotFoundError, AttributeError):
-            pass  # "module:Id-v0", as Gymnasium writes it
+        found = getattr(importlib.import_module(module), name, None)
+        if found is not None:  # else "module:Id-v0", as Gymnasium writes it
+            return found  # type: ignore[no-any-return]
     from stepmill.envs.ding_env_wrapper import DingEnvWrapper
 
     return functools.partial(DingEnvWrapper, kind)

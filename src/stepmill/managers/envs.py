@@ -19,7 +19,7 @@ from stepmill.managers.rows import RowsAsTheyCome
 from stepmill.pool.settings import check_settings
 from stepmill.pool.source import PythonEnv, PythonSource
 
-__all__ = ["EnvSpaces", "Instructions", "env_info_of", "open_pool", "read_value", "spaces_of"]
+__all__ = ["EnvSpaces", "Instructions", "check_recorder", "env_info_of", "open_pool", "read_value", "spaces_of"]
 
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> Any:
@@ -135,6 +135,14 @@ def env_info_of(env: Any) -> BaseEnvInfo:
     )
 
 
+def check_recorder(env: Any) -> None:
+    """Raises where an env cannot write videos."""
+    if not hasattr(_own(env), "enable_save_replay"):
+        raise UnsupportedError(
+            f"enable_save_replay: expected a BaseEnv, got {_own(env)}: wrap it in stepmill.envs.DingEnvWrapper"
+        )
+
+
 @dataclass(frozen=True)
 class Instructions:
     """What an env does not know from its configuration. Called with an env, it tells it."""
@@ -148,12 +156,8 @@ class Instructions:
             inside.dynamic_seed = self.dynamic_seed
         if self.replay_path is None:
             return
-        own = _own(env)
-        if not hasattr(own, "enable_save_replay"):
-            raise UnsupportedError(
-                f"enable_save_replay: expected a BaseEnv, got {own}: wrap it in stepmill.envs.DingEnvWrapper"
-            )
-        own.enable_save_replay(self.replay_path)
+        check_recorder(env)
+        _own(env).enable_save_replay(self.replay_path)
 
 
 @dataclass(frozen=True)

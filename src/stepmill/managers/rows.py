@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -60,12 +61,14 @@ class RowReader:
         players: Rows that an env fills.
         reward_shape: Of one env, as its author has it.
         copies: Whether observations are copied out of the batch.
+        env_num: How many envs there are.
     """
 
     observation: FlatSpace
     players: int
     reward_shape: tuple[int, ...]
     copies: bool
+    env_num: int
 
     def __call__(self, batch: Any) -> EnvRows:
         rows = batch if isinstance(batch, _Rows) else _Rows(batch, (), ())
@@ -106,7 +109,9 @@ class RowReader:
         """Rows to keep, and rows to hand out."""
         if self.players > 1:
             observation = _by_env(observation, self.players)
-        kept = self._rows(observation, count)
+        # A row keeps its buffer, which holds all envs: of a few of them a copy is less.
+        few = 2 * count < self.env_num
+        kept = self._rows(_copied(observation) if few else observation, count)
         return kept, all_copied(kept) if self.copies else self._rows(_copied(observation), count)
 
     def _rows(self, observation: Any, count: int) -> list[Any]:
@@ -119,7 +124,9 @@ class RowReader:
         reward = reward.copy()  # who keeps a reward does not keep a batch
         if self.players > 1:
             by_env = reward.reshape(-1, self.players)
-            return list(by_env[:, :1] if self.reward_shape == (1,) else by_env)
+            # One for all, where the space says so and it is so.
+            shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
+            return list(by_env[:, :1] if shared else by_env)
         rewards = list(reward.reshape(-1, 1))
         if self.reward_shape not in ((1,), ()):  # of agents or objectives: the pool has only their sum
             for row, own in enumerate(infos):
@@ -164,12 +171,13 @@ def all_copied(values: list[Any]) -> list[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """A value with its arrays copied."""
-    if isinstance(value, dict):
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if type(value) is dict:
         return {key: _copied(child) for key, child in value.items()}
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return tuple(_copied(child) for child in value)
-    return value.copy() if isinstance(value, np.ndarray) else value
+    return copy.deepcopy(value)  # of no array; text and numbers come out as they are
 
 
 def with_tensors(value: Any) -> Any:

@@ -156,6 +156,11 @@ class PythonPool:
     def in_flight_count(self) -> int:
         return self._core.in_flight_count
 
+    @property
+    def in_flight_ids(self) -> list[int]:
+        """The envs whose results are still to be received."""
+        return self._core.in_flight_ids
+
     def check_usable(self) -> None:
         """Raises where the pool cannot be used: it is closed, the parent's, or busy."""
         self._core.check_usable()
