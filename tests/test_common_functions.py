@@ -382,9 +382,6 @@ both = pytest.mark.parametrize(
         pytest.param(common.to_ndarray, id="to_ndarray"),
         pytest.param(common.to_tensor, id="to_tensor", marks=needs_torch),
     ],
-        pytest.param(common.to_ndarray, id="to_ndarray"),
-        pytest.param(common.to_tensor, id="to_tensor", marks=needs_torch),
-    ],
 )
 TENSORS = (
     [
