@@ -365,7 +365,7 @@ PoolObject::ResetOrder PoolObject::read_reset(nb::handle env_id, nb::handle seed
     order.options.push_back(table_ ? read_options(one) : sm_reset_request{});
     order.python_options.push_back(nb::borrow(one));
   };
-  if (PyList_Check(options.ptr())) {  // as long as the ids: the views see to that
+  if (PyList_Check(options.ptr())) {  // one an env
     for (nb::handle one : nb::borrow<nb::list>(options)) add_options(one);
     if (order.options.size() != order.envs.size())
       raise("ResetOptionError", "options: expected " + std::to_string(order.envs.size()) + " dicts, one an env, got " +

@@ -10,13 +10,13 @@ import numpy as np
 from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, InFlightError, InputError, UsageError, summary
+from stepmill.factories import close_quietly
 from stepmill.managers.config import read_recipes, read_settings
 from stepmill.managers.core import ManagerCore, mends
 from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, open_pool, read_value, spaces_of
 from stepmill.managers.rows import RowReader, all_copied, as_arrays, stack_actions, with_tensors
 from stepmill.managers.states import EnvState
 from stepmill.pool.rows import is_abnormal
-from stepmill.pool.source import close_quietly
 
 __all__ = ["BaseEnvManager"]
 

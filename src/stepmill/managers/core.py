@@ -24,13 +24,13 @@ from stepmill.errors import (
     UsageError,
     WorkerDiedError,
 )
+from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, EnvRecipe, ManagerSettings
 from stepmill.managers.envs import EnvSpaces, Instructions
 from stepmill.managers.rows import RowReader
 from stepmill.managers.states import EnvState
 from stepmill.pool.python_pool import Preparation
 from stepmill.pool.rows import is_abnormal
-from stepmill.pool.source import close_quietly
 
 __all__ = ["ManagerCore", "mends"]
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvError
+from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
-from stepmill.pool.source import PythonSource, close_quietly
+from stepmill.pool.source import PythonSource
 from stepmill.spaces import flatten
 
 __all__ = ["InlinePool"]

@@ -11,9 +11,10 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ActionError
+from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
-from stepmill.pool.source import PythonSource, close_quietly
+from stepmill.pool.source import PythonSource
 from stepmill.spaces import FlatSpace, object_leaves
 
 __all__ = ["Preparation", "PythonPool", "describe_source", "engine_arguments", "guarded"]

@@ -16,7 +16,7 @@ from stepmill.factories import accepted_keys, close_quietly, parameters_of
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.spaces import Tree, native_tree, space_of
 
-__all__ = ["NativeSource", "PythonSource", "close_quietly", "find_source"]
+__all__ = ["NativeSource", "PythonSource", "find_source"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from stepmill.registry import register
@@ -11,30 +12,17 @@ __all__: list[str] = []
 # Functions, so that nothing is imported before somebody makes such an env.
 
 
-def _moving(
+def _field(
+    env_class: str,
     render_mode: str | None = None,
     action_form: str = "tuple",
     time_limit: int = 200,
     target_radius: float = 0.1,
     penalty: float = 0.001,
 ) -> Any:
-    from stepmill.zoo.hybrid import MovingEnv
+    from stepmill.zoo import hybrid
 
-    return MovingEnv(
-        render_mode, action_form=action_form, time_limit=time_limit, target_radius=target_radius, penalty=penalty
-    )
-
-
-def _sliding(
-    render_mode: str | None = None,
-    action_form: str = "tuple",
-    time_limit: int = 200,
-    target_radius: float = 0.1,
-    penalty: float = 0.001,
-) -> Any:
-    from stepmill.zoo.hybrid import SlidingEnv
-
-    return SlidingEnv(
+    return getattr(hybrid, env_class)(
         render_mode, action_form=action_form, time_limit=time_limit, target_radius=target_radius, penalty=penalty
     )
 
@@ -51,7 +39,7 @@ def _courier(cfg: Any = None) -> Any:
     return CourierEnv(cfg)
 
 
-register("Moving-v0", _moving)
-register("Sliding-v0", _sliding)
+register("Moving-v0", functools.partial(_field, "MovingEnv"))
+register("Sliding-v0", functools.partial(_field, "SlidingEnv"))
 register("Pursuit-v0", _pursuit)
 register("Courier-v0", _courier)

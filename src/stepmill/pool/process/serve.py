@@ -16,13 +16,14 @@ import cloudpickle
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, ObservationError, UnsupportedError, summary
+from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.process.pickling import dumps_as_it_stands
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import snapshot
-from stepmill.pool.source import NativeSource, PythonSource, close_quietly
+from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.spaces import object_leaves
 
 __all__ = ["serve"]

@@ -20,6 +20,7 @@ import cloudpickle
 import numpy as np
 
 from stepmill.errors import ConfigError, EnvError
+from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.process.guardian import become_subreaper, die_with_parent, flush_streams
 from stepmill.pool.process.payload import StderrHandler, unpack
@@ -99,10 +100,10 @@ def _work(context: Context) -> int:
             wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
     except WireClosed:  # nobody wants them any more
-        _close_quietly(envs)
+        _close_all(envs)
         return 0
     except _Failed as failure:
-        _close_quietly(envs)  # first: the caller kills us when it is told
+        _close_all(envs)  # first: the caller kills us when it is told
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
@@ -171,10 +172,9 @@ def _describe(env: Any, env_id: int) -> bytes:
     return described
 
 
-def _close_quietly(envs: list[Any]) -> None:
+def _close_all(envs: list[Any]) -> None:
     for env in envs:
-        with contextlib.suppress(Exception):
-            env.close()
+        close_quietly(env)
 
 
 # ---- who is speaking -----------------------------------------------------------------------------
