@@ -17,7 +17,7 @@ from probes import in_thread
 from process_envs import MISHAPS, tell_gate, wait_at_gate
 
 from stepmill.envs import BaseEnv, BaseEnvTimestep
-from stepmill.managers import BaseEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
+from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 
 KINDS: dict[str, type[BaseEnvManager]] = {
     "serial": BaseEnvManager,
@@ -192,6 +192,15 @@ def launched(
     with make(kind, cfgs, env_fn, **settings) as manager:
         manager.launch()
         yield manager
+
+
+def states(manager: BaseEnvManager) -> list[EnvState]:
+    return list(manager.env_state.values())
+
+
+def elapsed(manager: BaseEnvManager) -> dict[int, int]:
+    """The step of each env that is ready, as the env tells it."""
+    return {env_id: int(seen[2]) for env_id, seen in manager.ready_obs.items()}
 
 
 def suffering(where: str, mishap: str, at: Sequence[int] = (1,), **cfg: Any) -> dict[str, Any]:

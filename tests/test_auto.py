@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -16,6 +15,8 @@ from gymnasium.utils import EzPickle
 import stepmill
 from stepmill.envs import DingEnvWrapper
 from stepmill.pool import auto
+
+pytestmark = pytest.mark.usefixtures("server")
 
 MODES = ("next_step", "same_step", "disabled")
 
@@ -47,12 +48,6 @@ class Drifting(gymnasium.Env):
 
     def _show(self) -> Any:
         return {"place": self.place, "name": f"at {int(self.place[0])}"[:8]}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm_server() -> Iterator[None]:
-    with stepmill.make(Drifting, backend="process", num_workers=1):
-        yield
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Inline is the oracle for worker processes, and for native envs on processes the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -35,6 +35,8 @@ import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError
 from stepmill.registry import find
 
+pytestmark = pytest.mark.usefixtures("server")
+
 on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
 in_every_mode_and_view = pytest.mark.parametrize(
     ("backend", "mode", "view"),
@@ -42,13 +44,6 @@ in_every_mode_and_view = pytest.mark.parametrize(
     ids=str,
 )
 N = 9  # on 2 and 7 workers: not the same number of envs for each
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm_server() -> Iterator[None]:
-    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
-    with stepmill.make(CountingEnv, backend="process"):
-        yield
 
 
 # ---- whole episodes ------------------------------------------------------------------------------

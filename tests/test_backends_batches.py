@@ -11,24 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 from backend_envs import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
-from envs import CountingEnv, FailingEnv
+from envs import FailingEnv
 from probes import MODES, VIEWS, ProbeTwin, leaves
 from subprocesses import run_well
 
-import stepmill
 from stepmill.errors import EnvError
+
+pytestmark = pytest.mark.usefixtures("server")
 
 on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
 TASKS = {"python": ProbeTwin, "native": "Probe-v0"}
 on_both_tasks = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 N = 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm_server() -> Iterator[None]:
-    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
-    with stepmill.make(CountingEnv, backend="process"):
-        yield
 
 
 def actions(turn: int, count: int = N) -> np.ndarray:

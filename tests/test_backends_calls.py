@@ -15,15 +15,10 @@ from probes import VIEWS
 import stepmill
 from stepmill import errors
 
+pytestmark = pytest.mark.usefixtures("server")
+
 on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
 N = 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm_server() -> Iterator[None]:
-    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
-    with stepmill.make(CountingEnv, backend="process"):
-        yield
 
 
 # ---- calls, attributes, pictures -----------------------------------------------------------------

@@ -21,22 +21,14 @@ from backend_envs import (
     ToldEnv,
     assert_same,
 )
-from envs import CountingEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import stepmill
+pytestmark = pytest.mark.usefixtures("server")
 
 on_processes = pytest.mark.parametrize("backend", PROCESSES, ids=str)
 OURS = {"env_id", "players", "elapsed_step", "episode_return", "episode_length"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm_server() -> Iterator[None]:
-    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
-    with stepmill.make(CountingEnv, backend="process"):
-        yield
 
 
 def own(info: dict[str, Any]) -> dict[str, Any]:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from backend_envs import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
-from envs import CountingEnv, ShowEnv
+from envs import ShowEnv
 from gymnasium import spaces
 from gymnasium.vector.utils import iterate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import stepmill
 from stepmill.errors import ActionError, ObservationError
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm_server() -> Iterator[None]:
-    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
-    with stepmill.make(CountingEnv, backend="process"):
-        yield
-
+pytestmark = pytest.mark.usefixtures("server")
 
 # ---- every kind ----------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from contract_envs import Pair, Walk
 from gymnasium import spaces
-from manager_envs import KINDS, Trial, count, doing, launched, make, play, suffering
+from manager_envs import KINDS, Trial, count, doing, elapsed, launched, make, play, states, suffering
 from probes import ProbeTwin
 from process_envs import (
     DEATHS,
@@ -28,57 +27,23 @@ from process_envs import (
     eventually,
     kill_worker,
     left_since,
-    no_hang,
     signal_to,
     wait_at_gate,
 )
 from subprocesses import run_well
 from test_replay import CountingEnv, counts
 
-import stepmill
 from stepmill import EnvError, errors
 from stepmill.errors import InputError, UnsupportedError
 from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
+
+pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
 ALL = pytest.mark.parametrize("kind", KINDS)
 BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
 ALWAYS = range(1, 1000)
 SOON = 0.3  # seconds: a deadline that is to be missed
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    with no_hang():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
-    """Pools start faster while another one is open."""
-    with stepmill.make(ProbeTwin, backend="process"):
-        yield
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    opened = Gate(tmp_path, 4)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stuck workers are not waited for as long as usual."""
-    monkeypatch.setattr("stepmill.pool.process.pool._CLOSE_S", 0.2)
-
-
-def states(manager: BaseEnvManager) -> list[EnvState]:
-    return list(manager.env_state.values())
-
-
-def elapsed(manager: BaseEnvManager) -> dict[int, int]:
-    return {env_id: int(seen[2]) for env_id, seen in manager.ready_obs.items()}
 
 
 def step_all(manager: BaseEnvManager, *env_ids: int) -> tuple[dict[int, Any], list[EnvError]]:

@@ -22,13 +22,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from manager_envs import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
-from probes import ProbeTwin
 from process_envs import Gate, no_hang, outcome
 
-import stepmill
 from stepmill import EnvError, errors
 from stepmill.envs.seeds import EpisodeSeeds
 from stepmill.managers import EnvState
+
+pytestmark = pytest.mark.usefixtures("server")
 
 N = 3
 LAUNCHES = 4
@@ -529,16 +529,9 @@ class ManagerMachine(RuleBasedStateMachine):
         assert set(manager.ready_env) <= {i for i, env in enumerate(model.envs) if env.action is None}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Any:
-    """Pools start faster while another one is open."""
-    with stepmill.make(ProbeTwin, backend="process"):
-        yield
-
-
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("kind", "examples"), [("serial", 60), ("sync", 15), ("async", 30)])
-def test_a_manager_does_what_the_model_does(kind: str, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.pool.process.pool._CLOSE_S", 0.2)  # envs at the gate are not waited for
+def test_a_manager_does_what_the_model_does(kind: str, examples: int) -> None:
     run_state_machine_as_test(
         type("Machine", (ManagerMachine,), {"kind": kind}),
         settings=settings(

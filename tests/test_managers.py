@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from contract_envs import Pair, PairWithState
 from easydict import EasyDict
 from envs import SpaceEnv
 from gymnasium import spaces
-from manager_envs import KINDS, Shapeless, Trial, count, doing, launched, make, play, suffering
+from manager_envs import KINDS, Shapeless, Trial, count, doing, elapsed, launched, make, play, states, suffering
 from probes import ProbeTwin, assert_equal
-from process_envs import Gate, eventually, no_hang
+from process_envs import Gate, eventually
 from test_adapters import DmWalk
 from test_replay import CountingEnv, counts
 
@@ -34,39 +33,12 @@ from stepmill.managers import (
     get_vec_env_setting,
 )
 
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
 VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
 ALL = pytest.mark.parametrize("kind", KINDS)
 # Where the ways of waiting say nothing new.
 BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    with no_hang():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
-    """Pools start faster while another one is open."""
-    with stepmill.make(ProbeTwin, backend="process"):
-        yield
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    opened = Gate(tmp_path, 4)
-    yield opened
-    opened.close()
-
-
-def states(manager: BaseEnvManager) -> list[EnvState]:
-    return list(manager.env_state.values())
-
-
-def elapsed(manager: BaseEnvManager) -> dict[int, int]:
-    """The step of each env that is ready, as the env tells it."""
-    return {env_id: int(seen[2]) for env_id, seen in manager.ready_obs.items()}
 
 
 # ---- making --------------------------------------------------------------------------------------

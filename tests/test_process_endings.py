@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from process_envs import (
     eventually,
     kill_worker,
     left_since,
-    no_hang,
     send,
     worker_pids,
 )
@@ -35,6 +33,8 @@ from subprocesses import run, run_well, start
 import stepmill
 from stepmill import EnvError, errors
 
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
 START = """
 import gc, json, os, signal, sys
 from pathlib import Path
@@ -42,32 +42,6 @@ import stepmill
 from stepmill import errors
 from process_envs import *
 """
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    with no_hang():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
-    """Pools start faster while another one is open."""
-    with stepmill.make(ProbeTwin, backend="process"):
-        yield
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    opened = Gate(tmp_path, 4)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stuck workers are not waited for as long as usual."""
-    monkeypatch.setattr("stepmill.pool.process.pool._CLOSE_S", 0.2)
 
 
 def make(mishap: str = "", env_id: int = 1, num_envs: int = 4, num_workers: int = 2, **arguments: Any) -> Any:

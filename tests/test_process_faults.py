@@ -6,7 +6,6 @@ import re
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from process_envs import (
     eventually,
     kill_worker,
     left_since,
-    no_hang,
     outcome,
     send,
     worker_pids,
@@ -38,6 +36,8 @@ from process_envs import (
 import stepmill
 from stepmill import EnvError, errors
 
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
 ZEROS = [0.0, 0.0]
 # Six envs on three workers: 2 is the one that fails, 3 lives in its process, the others do not.
 N, FAULTY, NEIGHBOUR, OTHERS = 6, 2, 3, [0, 1, 4, 5]
@@ -45,26 +45,6 @@ SIZES = pytest.mark.parametrize("batch_size", [N, 2], ids=["sync", "async"])
 BOTH = pytest.mark.parametrize("on_error", ["raise", "restart"])
 # Where all four pairs would say nothing new.
 WAYS = pytest.mark.parametrize(("batch_size", "on_error"), [(N, "raise"), (2, "restart")], ids=["sync", "async"])
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    with no_hang():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
-    """Pools start faster while another one is open."""
-    with stepmill.make(ProbeTwin, backend="process"):
-        yield
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    opened = Gate(tmp_path, N)
-    yield opened
-    opened.close()
 
 
 def make(mishap: str = "", *, env_id: int = FAULTY, num_envs: int = N, **arguments: Any) -> Any:

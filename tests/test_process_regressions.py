@@ -6,7 +6,6 @@ import gc
 import logging
 import signal
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -17,6 +16,8 @@ from process_envs import kill_worker
 
 import stepmill
 from stepmill import errors
+
+pytestmark = pytest.mark.usefixtures("server")
 
 BACKENDS = ("inline", "process")
 
@@ -33,12 +34,6 @@ class Plain(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         return np.full(2, action, np.float32), float(action), False, False, {}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm_server() -> Iterator[None]:
-    with stepmill.make(Plain, backend="process", num_workers=1):
-        yield
 
 
 def test_a_worker_of_many_envs_can_be_replaced() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from probes import ProbeTwin, in_thread, wait_until_inside
+from probes import in_thread, wait_until_inside
 from process_envs import (
     STUCK,
     FaultyEnv,
@@ -23,7 +23,6 @@ from process_envs import (
     ends,
     kill_worker,
     left_since,
-    no_hang,
     send,
     signal_to,
     worker_pids,
@@ -33,31 +32,13 @@ from subprocesses import start
 import stepmill
 from stepmill import EnvError, errors
 
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
 # Seconds: long enough for every healthy step on a busy machine, short enough to wait for.
 SHORT = 0.4
 LONGER = 0.8
 # Four envs on two workers: 0 and 1, 2 and 3.
 N = 4
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    with no_hang():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
-    """Pools start faster while another one is open."""
-    with stepmill.make(ProbeTwin, backend="process"):
-        yield
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    opened = Gate(tmp_path, N)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

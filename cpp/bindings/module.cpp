@@ -9,6 +9,7 @@
 #include "bindings/config_input.h"
 #include "bindings/errors.h"
 #include "bindings/pool_object.h"
+#include "bindings/single_rows.h"
 #include "bindings/worker_object.h"
 #include "core/local_pool.h"
 #include "core/wait.h"
@@ -211,13 +212,19 @@ NB_MODULE(_native, m) {
         }, "float32_trig"_a, "keep_float32"_a, "Makes native envs compute as the installed numpy does.");
   m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
 
+  m.def("own_rows", &own_rows, "batch"_a, "An array a row, each with memory of its own.");
+  m.def("own_copies", &own_copies, "arrays"_a, "A copy of each array of a list; None where others are in it.");
+  m.def("stack_alike", &stack_alike, "arrays"_a, "Arrays of one form as the rows of one; None where they are not.");
+  m.def("zip_into", &zip_into, "type"_a, "columns"_a, "A tuple of a type a row of several lists.");
+
   nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable(), nb::type_slots(pool_slots))
       .def_static("make_native", &make_native, nb::rv_policy::take_ownership)
       .def_static("make_inline", &make_inline, nb::rv_policy::take_ownership)
       .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
       .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
-      .def("recv_some", &PoolObject::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none())
+      .def("recv_some", &PoolObject::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
+           "steps_only"_a = false)
       .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())

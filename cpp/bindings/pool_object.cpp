@@ -155,7 +155,7 @@ nb::object PoolObject::recv(nb::handle timeout) {
   return finish(false);
 }
 
-nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout) {
+nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
   if (pending_) return complete();
@@ -163,8 +163,9 @@ nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout) {
   if (!pool_->gathering()) {
     std::optional<Clock::time_point> end;
     if (seconds) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*seconds * 1e9));
-    if (!wait_for_rows(enough, end) && !(at_least > 0 && wait_for_rows(at_least, std::nullopt)) &&
-        !wait_for_rows(1, Clock::time_point::min()))
+    if (!wait_for_rows(enough, steps_only, end) &&
+        !(at_least > 0 && wait_for_rows(at_least, steps_only, std::nullopt)) &&
+        !wait_for_rows(1, false, Clock::time_point::min()))
       return nb::none();
     if (!pool_->ready()) pool_->seal_early();
   }
@@ -173,12 +174,12 @@ nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout) {
 }
 
 // Whether so many rows of the batch that is awaited were ready in time.
-bool PoolObject::wait_for_rows(int rows, std::optional<Clock::time_point> end) {
+bool PoolObject::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end) {
   struct Content {
     Pool& pool;
     ~Content() { pool.be_content_with(0); }
   } const content{*pool_};
-  pool_->be_content_with(std::max(rows, 1));
+  pool_->be_content_with(std::max(rows, 1), steps_only);
   return wait_until(end);
 }
 

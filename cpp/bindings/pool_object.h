@@ -44,7 +44,7 @@ class PoolObject {
   nanobind::object recv(nanobind::handle timeout);
   // What is ready, as soon as these are `enough` rows, or once the time has passed (None: never) at least so many.
   // None where nothing is, and `at_least` is 0. For pools whose results come as they are ready.
-  nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout);
+  nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   // Queues a reset of the envs named, of all where none are. `options` are native ones by name, or for
   // Python envs one object (a pickled one, for worker processes); or a list of these, one an env.
@@ -132,7 +132,7 @@ class PoolObject {
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
-  bool wait_for_rows(int rows, std::optional<Clock::time_point> end);
+  bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
   void attend();
   std::size_t state_bytes() const;
   void wait_for(std::int32_t env);

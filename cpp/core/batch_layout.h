@@ -33,10 +33,20 @@ struct BatchHeader {
   std::atomic<std::uint32_t> done;
   static constexpr std::uint32_t kSuspect = 1u << 31;
   // Rows the sleeping caller waits for; 0: nobody sleeps. Sequentially consistent together with
-  // `done`: either the writer of the last row sees it and wakes, or the caller sees the count.
+  // `done`: either the writer of the last row sees it and wakes, or the caller sees the count. With the top
+  // bit, rows of resets are not among those it waits for.
   std::atomic<std::uint32_t> want;
+  static constexpr std::uint32_t kStepsOnly = 1u << 31;
+  // Rows of resets; only of pools whose results come as they are ready. Added to before `done`, so whoever sees a
+  // row counted there sees it here. It may be ahead: then who is about to count that row looks once more.
+  std::atomic<std::uint32_t> resets;
   // Whether an episode ended in a row. Ordered by `done`.
   std::atomic<std::uint32_t> any_ended;
+
+  // How many rows `done` has to say for so much to be there. To be called after `done` was read.
+  std::uint32_t rows_for(std::uint32_t wanted) const {
+    return (wanted & kStepsOnly) == 0 ? wanted : (wanted & ~kStepsOnly) + resets.load(std::memory_order_relaxed);
+  }
 };
 static_assert(sizeof(BatchHeader) <= kCacheLine);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

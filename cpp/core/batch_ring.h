@@ -15,14 +15,15 @@
 
 namespace stepmill {
 
-// Counts rows as written, and wakes the caller if they are the last ones it waits for.
-inline void commit(BatchHeader& header, std::uint32_t rows, bool any_ended, bool shared) {
+// Counts rows as written, `resets` of them of resets, and wakes the caller if they are the last ones it waits for.
+inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets, bool any_ended, bool shared) {
+  if (resets != 0) header.resets.fetch_add(resets, std::memory_order_relaxed);
   if (any_ended) header.any_ended.store(1, std::memory_order_relaxed);
   const std::uint32_t done = header.done.fetch_add(rows, std::memory_order_seq_cst) + rows;
   STEPMILL_KILL_POINT("counted");
   // A suspect count is larger than anything wanted: it always wakes.
   const std::uint32_t want = header.want.load(std::memory_order_seq_cst);
-  if (want != 0 && done >= want) futex_wake(header.done, 1, shared);
+  if (want != 0 && done >= header.rows_for(want)) futex_wake(header.done, 1, shared);
 }
 
 class BatchRing {

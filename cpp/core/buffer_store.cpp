@@ -77,6 +77,7 @@ Buffer* BufferStore::acquire() {
   idle_.pop_back();
   buffer->header->done.store(0, std::memory_order_relaxed);
   buffer->header->want.store(0, std::memory_order_relaxed);
+  buffer->header->resets.store(0, std::memory_order_relaxed);
   buffer->header->any_ended.store(0, std::memory_order_relaxed);
   peak_ = std::max(peak_, ++held_);
   if (++acquired_ % kWindow == 0) turn_window();

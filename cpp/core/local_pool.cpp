@@ -173,7 +173,7 @@ void LocalPool::run_assigned(std::span<const std::int32_t> envs) {
     job.columns = &assigned_buffer_->columns.c;
     job.first_row = first;
     job.context = &chunk;
-    commit(*assigned_buffer_->header, static_cast<std::uint32_t>(count),
+    commit(*assigned_buffer_->header, static_cast<std::uint32_t>(count), resets_among(envs.first(count)),
            advance(job, envs.first(count)), arena_->shared());
     envs = envs.subspan(count);
   }
@@ -189,7 +189,7 @@ void LocalPool::run_claimed(std::span<const std::int32_t> envs) {
       sm_job job{};
       job.context = &chunk;
       const bool ended = advance(job, {&env, 1});
-      commit(*chunk.buffer->header, 1, ended, arena_->shared());
+      commit(*chunk.buffer->header, 1, resets_among({&env, 1}), ended, arena_->shared());
     }
     return;
   }
@@ -202,7 +202,7 @@ void LocalPool::run_claimed(std::span<const std::int32_t> envs) {
     job.columns = &buffer->columns.c;
     job.first_row = slots.first;
     job.context = &chunk;
-    commit(*buffer->header, slots.count, advance(job, part), arena_->shared());
+    commit(*buffer->header, slots.count, resets_among(part), advance(job, part), arena_->shared());
     envs = envs.subspan(slots.count);
   }
 }
@@ -255,14 +255,14 @@ void LocalPool::work_or_wait(nanoseconds most) {
   if (helps && work_once(0)) return;
 
   BatchHeader& header = *awaited()->header;
-  const auto want = static_cast<std::uint32_t>(wanted());
+  const std::uint32_t want = wanted();
   {
     const SpinBudget::Licence licence(SpinBudget::instance());
     if (licence && spin_until(kCallerSpin, [&] { return ready(); })) return;
   }
   header.want.store(want, std::memory_order_seq_cst);
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
-  if (done < want) futex_wait(header.done, done, most, arena_->shared());
+  if (done < header.rows_for(want)) futex_wait(header.done, done, most, arena_->shared());
   header.want.store(0, std::memory_order_relaxed);
 }
 

@@ -12,7 +12,8 @@ Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places)
       in_flight_(static_cast<std::size_t>(num_envs())),
       ring_buffers_(ring_places),
       row_of_(static_cast<std::size_t>(num_envs())),
-      is_assigned_(static_cast<std::size_t>(num_envs()), !is_async()) {
+      is_assigned_(static_cast<std::size_t>(num_envs()), !is_async()),
+      resetting_(static_cast<std::size_t>(num_envs())) {
   const bool same_step = options.table.autoreset == SM_SAME_STEP;
   const auto store = [&](std::int32_t rows) {
     return std::make_shared<BufferStore>(
@@ -54,6 +55,11 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
     for (const std::int32_t env : envs) in_flight_[static_cast<std::size_t>(env)] = 1;
   if (is_async())
     for (const std::int32_t env : envs) is_assigned_[static_cast<std::size_t>(env)] = assign;
+  if (options_.as_ready) {
+    for (const std::int32_t env : envs)
+      resetting_[static_cast<std::size_t>(env)] = table_.state(env).command == SM_RESET;
+    resets_in_flight_ += static_cast<std::int32_t>(resets_among(envs));
+  }
   start(envs, assign, recv_follows);
 }
 
@@ -95,13 +101,26 @@ std::int32_t Pool::expected() const {
   return sealed_rows_ != 0 ? sealed_rows_ : std::min(options_.batch_size, ring_in_flight_);
 }
 
-std::int32_t Pool::wanted() const {
-  return content_with_ != 0 && assigned_ == 0 ? std::min(content_with_, expected()) : expected();
+std::uint32_t Pool::wanted() const {
+  if (content_with_ == 0 || assigned_ != 0) return static_cast<std::uint32_t>(expected());
+  const std::int32_t steps = std::min(content_with_, ring_in_flight_ - resets_in_flight_);
+  // Of a batch that was sealed, or that has no room for all, nobody knows how many steps will be in it.
+  const bool all_come = options_.batch_size == num_envs() && sealed_rows_ == 0;
+  if (content_with_steps_ && steps > 0 && all_come) return static_cast<std::uint32_t>(steps) | BatchHeader::kStepsOnly;
+  return static_cast<std::uint32_t>(std::min(content_with_, expected()));
 }
 
 bool Pool::ready() const {
-  return (awaited()->header->done.load(std::memory_order_acquire) & ~BatchHeader::kSuspect) >=
-         static_cast<std::uint32_t>(wanted());
+  const BatchHeader& header = *awaited()->header;
+  const std::uint32_t done = header.done.load(std::memory_order_acquire) & ~BatchHeader::kSuspect;
+  return done >= header.rows_for(wanted());
+}
+
+std::uint32_t Pool::resets_among(std::span<const std::int32_t> envs) const {
+  std::uint32_t resets = 0;
+  if (options_.as_ready)
+    for (const std::int32_t env : envs) resets += resetting_[static_cast<std::size_t>(env)];
+  return resets;
 }
 
 void Pool::seal_early() {
@@ -134,6 +153,7 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
     ring_in_flight_ -= batch.rows;
   }
   const std::int32_t* ids = batch.buffer->columns.c.env_id;
+  resets_in_flight_ -= static_cast<std::int32_t>(resets_among({ids, static_cast<std::size_t>(batch.rows)}));
   if (batch.rows == num_envs())
     std::fill(in_flight_.begin(), in_flight_.end(), std::uint8_t{0});
   else

@@ -82,8 +82,12 @@ class Pool {
 
   // Rows the next batch will have: 0 when nothing is in flight.
   std::int32_t expected() const;
-  // Makes `ready` and the waits content with fewer rows; 0: the whole batch. For async pools.
-  void be_content_with(std::int32_t rows) { content_with_ = rows; }
+  // Makes `ready` and the waits content with fewer rows; 0: the whole batch. For async pools. `steps_only`: resets are
+  // not among these rows, for pools whose results come as they are ready.
+  void be_content_with(std::int32_t rows, bool steps_only = false) {
+    content_with_ = rows;
+    content_with_steps_ = steps_only;
+  }
   virtual bool ready() const;
   // Ends the batch that is awaited after the rows taken so far, one at least: `expected` is how many these are. They
   // may still be being written. Throws where there is no memory, and then changes nothing.
@@ -124,8 +128,10 @@ class Pool {
   virtual void take_faults(std::vector<Fault>& into) = 0;
 
   Buffer* awaited() const;
-  // Rows that the caller waits for.
-  std::int32_t wanted() const;
+  // Rows that the caller waits for, as `BatchHeader::want` has them.
+  std::uint32_t wanted() const;
+  // How many of some envs, that are in flight, are being reset.
+  std::uint32_t resets_among(std::span<const std::int32_t> envs) const;
   Buffer* ring_buffer(std::uint32_t number) const { return ring_buffers_[number % ring_buffers_.size()]; }
 
   const EnvSpec spec_;
@@ -143,6 +149,8 @@ class Pool {
   std::int32_t ring_in_flight_ = 0;    // envs whose results will come through the ring
   std::int32_t sealed_rows_ = 0;       // of batch `head_`, where it was sealed early; else 0
   std::int32_t content_with_ = 0;
+  bool content_with_steps_ = false;
+  std::int32_t resets_in_flight_ = 0;  // of pools whose results come as they are ready
   std::int32_t assigned_ = 0;          // rows set in `assigned_buffer_`
   Buffer* assigned_buffer_ = nullptr;  // sync mode, or a gather
   bool assigned_in_order_ = true;      // so far row i was set for env i
@@ -151,6 +159,7 @@ class Pool {
   // Written by the caller before it starts an env, read by who steps it.
   std::vector<std::int32_t> row_of_;
   std::vector<std::uint8_t> is_assigned_;
+  std::vector<std::uint8_t> resetting_;  // of pools whose results come as they are ready: it was sent a reset
 
  private:
   void assign_rows(std::span<const std::int32_t> envs);

@@ -147,7 +147,7 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   answered_here_[e] = 1;
   saved_notes_[e].reset();
   // At rest only when it is counted: a suspect batch goes by the words. No life: not lost once more.
-  commit(*buffer->header, 1, ended, true);
+  commit(*buffer->header, 1, resetting_[e], ended, true);
   tables_.word(env).store(EnvWord{from.epoch, 0, Stage::kRest}.pack(), std::memory_order_seq_cst);
 }
 

@@ -55,6 +55,7 @@ struct Order {
   std::uint64_t buffer;  // offset of the batch buffer with the env's row
   std::int32_t row;      // -1: the next slot of the open batch
   std::uint32_t kind;
+  std::uint32_t is_reset;  // 1: of a pool whose results come as they are ready, for a reset
   std::uint64_t mail, mail_bytes;  // what no array holds: reset options, objects, the call; offset in the arena
 };
 

@@ -226,6 +226,7 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       order.kind = Order::kAct;
       order.buffer = assigned ? assigned_buffer_->offset : 0;
       order.row = seats_[e].row;
+      order.is_reset = resetting_[e];
       if (const sm_reset_request& request = table_.reset_request(env); request.has_seed) seeds_[e] = request.seed;
       if (is_lost(env, now)) {
         reseed(env);
@@ -265,7 +266,8 @@ bool ProcessPool::ready() const {
   if ((awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) == 0) return false;
   // A worker died and may not have counted its last row: the words know.
   const Lock lock(mutex_);
-  std::int32_t done = 0;
+  const std::uint32_t want = wanted();
+  std::uint32_t done = 0;
   if (assigned_ != 0) {
     for (const std::int32_t env : assigned_envs_)
       done += answered(env, seats_[static_cast<std::size_t>(env)].epoch);
@@ -273,15 +275,16 @@ bool ProcessPool::ready() const {
     for (std::int32_t row = 0; row < options_.batch_size; ++row) {
       const SlotRing::Owner owner = ring_.owner(head_, static_cast<std::uint32_t>(row));
       if (owner.env >= static_cast<std::uint32_t>(num_envs())) break;
-      done += answered(static_cast<std::int32_t>(owner.env), owner.epoch);
+      const bool counts = (want & BatchHeader::kStepsOnly) == 0 || !resetting_[owner.env];
+      done += counts && answered(static_cast<std::int32_t>(owner.env), owner.epoch);
     }
   }
-  return done >= wanted();
+  return done >= (want & ~BatchHeader::kStepsOnly);
 }
 
 void ProcessPool::work_or_wait(nanoseconds most) {
   BatchHeader& header = *awaited()->header;
-  const auto want = static_cast<std::uint32_t>(wanted());
+  const std::uint32_t want = wanted();
   // With a core to spare, the caller is awake, once, when its batch is about to be complete.
   if (!wait_began_) wait_began_ = Clock::now();
   if (has_spare_core_ && !was_early_) {

@@ -224,7 +224,7 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kDone).pack(), std::memory_order_seq_cst))
     return false;
   STEPMILL_KILL_POINT("done");
-  commit(*BatchLayout::header(to), 1, ended_, true);
+  commit(*BatchLayout::header(to), 1, order.is_reset, ended_, true);
   STEPMILL_KILL_POINT("committed");
   // Where the caller was faster, the env has its next action already.
   seen = its.word.at(Stage::kDone).pack();

@@ -106,7 +106,7 @@ TEST(the_last_row_wakes_the_caller) {
         int seen;
         while ((seen = round.load()) < i) round.wait(seen);
         rows[row] = i;
-        commit(header, 1, row == 0, false);
+        commit(header, 1, 0, row == 0, false);
       }
     });
   for (int i = 1; i <= kRounds; ++i) {

@@ -77,8 +77,8 @@ class Driver {
     return pool.take_batch(faults);
   }
   // What is ready, once so many rows are.
-  Batch recv_some(std::int32_t at_least) {
-    pool.be_content_with(at_least);
+  Batch recv_some(std::int32_t at_least, bool steps_only = false) {
+    pool.be_content_with(at_least, steps_only);
     wait();
     pool.be_content_with(0);
     if (!pool.ready()) pool.seal_early();

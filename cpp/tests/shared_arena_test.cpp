@@ -82,7 +82,7 @@ class Server {
       job.count = static_cast<std::int32_t>(slots.count);
       job.fault = [](void*, std::int32_t, std::int32_t, const char*) {};
       const bool ended = envs_.advance(job);
-      commit(*BatchLayout::header(buffer), slots.count, ended, true);
+      commit(*BatchLayout::header(buffer), slots.count, 0, ended, true);
       envs = envs.subspan(slots.count);
     }
   }

@@ -15,6 +15,9 @@ from stepmill.errors import EnvError, UnsupportedError
 
 __all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
 
+_FLOAT32 = np.dtype(np.float32)
+_SCALAR = np.generic  # what pools pass for a Discrete space; asked for first since `isinstance` of several takes long
+
 
 class AsGymnasium(gymnasium.Env[Any, Any]):
     """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
@@ -56,7 +59,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         return is_pair and not (isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if not isinstance(action, (np.ndarray, tuple, dict)):
+        if isinstance(action, _SCALAR) or not isinstance(action, (np.ndarray, tuple, dict)):
             action = np.asarray(action)
         timestep = self.base_env.step(action)
         try:
@@ -69,7 +72,10 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
             ) from None
         if type(done) is not bool:
             done = truth(type(self.base_env).__name__, "done", done)
-        reward, info = self._reward(given, info)
+        if type(given) is np.ndarray and given.dtype is _FLOAT32 and given.shape == (1,):  # as the contract has it
+            reward = given.item()
+        else:
+            reward, info = self._reward(given, info)
         return obs, reward, done and not is_cut_off, done and is_cut_off, info
 
     def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

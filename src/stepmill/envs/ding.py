@@ -52,7 +52,10 @@ class DingAsBaseEnv(BaseEnv):
         return self._last
 
     def step(self, action: Any) -> BaseEnvTimestep:
-        timestep = self.env.step(np.asarray(action).reshape(1) if self._is_discrete else action)
+        if self._is_discrete:
+            action = np.asarray(action)
+            action = action[None] if action.ndim == 0 else action.reshape(1)  # the first is the faster one
+        timestep = self.env.step(action)
         if "abnormal" in timestep.info:
             timestep = timestep._replace(
                 obs=self._last if timestep.obs is None else timestep.obs,

@@ -11,10 +11,11 @@ from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, InFlightError, InputError, UsageError, summary
 from stepmill.factories import close_quietly
+from stepmill.managers.actions import as_arrays, stack_actions
 from stepmill.managers.config import read_recipes, read_settings
 from stepmill.managers.core import ManagerCore, mends
 from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, open_pool, read_value, spaces_of
-from stepmill.managers.rows import RowReader, all_copied, as_arrays, stack_actions, with_tensors
+from stepmill.managers.rows import RowReader, all_copied, with_tensors
 from stepmill.managers.states import EnvState
 from stepmill.pool.rows import is_abnormal
 
@@ -66,16 +67,14 @@ class BaseEnvManager(ManagerCore):
         if isinstance(reset_param, Mapping):  # of some envs; all are reset
             reset_param = {**dict.fromkeys(range(self.env_num)), **reset_param}
         self._read_params(reset_param, None)  # before anything is built
-        self._unseeded = set(self._seeds)
         self._pool = open_pool(self._recipes, self._settings, self._backend)
         try:
-            self._states = dict.fromkeys(self._states, EnvState.INIT)
+            self._move(self._states, EnvState.INIT)
             self._spaces = self._pool.apply(spaces_of, [0])[0]
             self._read_rows = RowReader(
                 self._pool.observation,
                 self._pool.num_players,
                 self.reward_space.shape,
-                self._settings.copies,
                 self.env_num,
             )
             self.reset(reset_param)
@@ -112,11 +111,11 @@ class BaseEnvManager(ManagerCore):
         for one in ids:
             void = self._arrived.pop(one, None)
             if void is not None and void.done and not is_abnormal(void.info):
-                self._episodes[one] -= 1  # nobody saw it
+                self._records[one].episodes -= 1  # nobody saw it
             self._failed.pop(one, None)
             given = params[one]
             if given is not None:
-                self._reset_params[one] = dict(given)
+                self._records[one].params = dict(given)
         self._send_resets(ids)
         self._settle_resets(ids)
 
@@ -161,7 +160,8 @@ class BaseEnvManager(ManagerCore):
             self._settle_resets(self._resetting)
         ready = {one: self._arrived[one] for one in sorted(self._arrived)}
         self._arrived.clear()
-        self._ready.update(one for one in ready if self._states[one] is EnvState.RUN)
+        self._ready.update(ready)
+        self._ready -= self._halted
         if self._failed:
             failed, self._failed = self._failed, {}
             raise EnvError.gather([failed[one] for one in sorted(failed)], self._output(ready))
@@ -219,7 +219,7 @@ class BaseEnvManager(ManagerCore):
     @property
     def active_env(self) -> list[int]:
         """The envs in state RUN, with or without an action in flight."""
-        return [one for one, state in self._states.items() if state is EnvState.RUN]
+        return [one for one in self._states if one not in self._halted]
 
     @property
     def ready_env(self) -> list[int]:
@@ -249,7 +249,7 @@ class BaseEnvManager(ManagerCore):
     @property
     def episode_count(self) -> dict[int, int]:
         """The episodes that every env has ended since the launch."""
-        return dict(self._episodes)
+        return {one: record.episodes for one, record in enumerate(self._records)}
 
     # ---- seeds, videos -----------------------------------------------------------------------
 
@@ -275,10 +275,12 @@ class BaseEnvManager(ManagerCore):
             raise ConfigError(f"seed: expected {len(ids)} seeds, one an env, got {len(seeds)}")
         read = {one: whole_number("seed", value, 0, _SEED_LIMIT - 1) for one, value in zip(ids, seeds, strict=True)}
         if dynamic_seed is not None:
-            self._dynamic_seeds.update(dict.fromkeys(ids, true_or_false("dynamic_seed", dynamic_seed)))
-        self._seeds.update(read)
-        self._unseeded.update(read)
-        self._told.difference_update(ids)
+            true_or_false("dynamic_seed", dynamic_seed)
+        for one, value in read.items():
+            record = self._records[one]
+            record.seed, record.is_seed_new, record.is_told = value, True, False
+            if dynamic_seed is not None:
+                record.dynamic_seed = dynamic_seed
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
         """Every episode from the next reset on becomes a video: see ``BaseEnv.enable_save_replay``.
@@ -291,8 +293,8 @@ class BaseEnvManager(ManagerCore):
             raise ConfigError(f"replay_path: expected {self.env_num} folders, one an env, got {len(paths)}")
         if not self.closed:
             self._pool.apply(check_recorder, list(range(self.env_num)))
-        self._replay_paths = {one: "./video" if path is None else str(path) for one, path in enumerate(paths)}
-        self._told.clear()
+        for record, path in zip(self._records, paths, strict=True):
+            record.replay_path, record.is_told = "./video" if path is None else str(path), False
 
     # ---- the envs themselves -----------------------------------------------------------------
 

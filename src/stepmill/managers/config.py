@@ -24,13 +24,13 @@ DEFAULTS: dict[str, Any] = {
     "reset_timeout": None,
     "output": "numpy",
     "shared_memory": True,
-    "copy_on_get": False,
     "wait_num": math.inf,
     "step_wait_timeout": None,
     "connect_timeout": 60,
     "num_workers": None,
     # What the successor's configurations have, and nothing here depends on.
     "context": "fork",
+    "copy_on_get": True,
     "reset_inplace": False,
 }
 # Of both forms of configuration: what others read, and what is found elsewhere.
@@ -62,7 +62,6 @@ class ManagerSettings:
     start_timeout: float
     output: str
     shared_memory: bool
-    copies: bool
     wait_num: float
     wait_timeout: float | None
     num_workers: int | None
@@ -104,6 +103,7 @@ def read_settings(
     one_of(f"{name}: retry_type", one["retry_type"], ("reset", "renew"))
     one_of(f"{name}: output", one["output"], ("numpy", "torch"))
     one_of(f"{name}: context", one["context"], ("fork", "spawn", "forkserver"))  # ours needs none of them
+    true_or_false(f"{name}: copy_on_get", one["copy_on_get"])  # what is handed out is always the caller's own
     return ManagerSettings(
         episode_num=_count(f"{name}: episode_num", one["episode_num"]),
         max_retry=whole_number(f"{name}: max_retry", one["max_retry"], 0),
@@ -115,7 +115,6 @@ def read_settings(
         start_timeout=seconds(f"{name}: connect_timeout", one["connect_timeout"]),
         output=one["output"],
         shared_memory=true_or_false(f"{name}: shared_memory", one["shared_memory"]),
-        copies=true_or_false(f"{name}: copy_on_get", one["copy_on_get"]),
         # In this process envs run one after another, and there is nothing to wait for.
         wait_num=_count(f"{name}: wait_num", one["wait_num"]) if in_processes else math.inf,
         wait_timeout=None

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import (
     ClosedError,
@@ -26,7 +24,8 @@ from stepmill.errors import (
 )
 from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, EnvRecipe, ManagerSettings
-from stepmill.managers.envs import EnvSpaces, Instructions
+from stepmill.managers.envs import EnvSpaces
+from stepmill.managers.records import EnvRecord
 from stepmill.managers.rows import RowReader
 from stepmill.managers.states import EnvState
 from stepmill.pool.python_pool import Preparation
@@ -73,38 +72,38 @@ class ManagerCore:
         self._ref: Any = None
         self._spaces: EnvSpaces | None = None
         self._read_rows: RowReader | None = None
-        self._replay_paths: dict[int, str] = {}
-        self._seeds: dict[int, int] = {}  # given by the caller, and valid until others are
-        self._unseeded: set[int] = set()  # whose seed goes with the next reset
-        self._dynamic_seeds: dict[int, bool] = {}
+        self._records = [EnvRecord() for _ in recipes]
         self._forget()
 
     def _forget(self) -> None:
-        """As before the first launch."""
-        every = range(len(self._recipes))
-        self._states = dict.fromkeys(every, EnvState.VOID)
+        """As before the first launch, but for what the caller asked for."""
+        self._records = [one.launched() for one in self._records]
+        self._states = dict.fromkeys(range(self.env_num), EnvState.VOID)
+        self._halted = set(self._states)  # not in state RUN
         self._ready: set[int] = set()  # can take an action
         self._observations: dict[int, Any] = {}  # the latest of each
-        self._episodes = dict.fromkeys(every, 0)
-        self._reset_params: dict[int, dict[str, Any]] = {env_id: {} for env_id in every}
         self._stepping: set[int] = set()  # an action is in flight
         self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
+        self._due: dict[int, float] = {}  # when a reset that failed is tried again
+        self._voided: set[int] = set()  # whose results in flight come to nothing
         self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
         self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
-        self._automatic: set[int] = set()  # whose reset under way nobody asked for
-        self._carried: set[int] = set()  # whose reset under way has a seed
-        self._renewals: dict[int, int] = {}
-        self._voided: set[int] = set()  # whose results in flight come to nothing
         self._torn = False  # a call was interrupted
-        self._tries: dict[int, int] = {}  # failures of a reset that is tried again
-        self._due: dict[int, float] = {}  # when it is
-        self._told: set[int] = set()  # envs that know of videos and of how they are seeded
+
+    def _move(self, ids: Iterable[int], state: EnvState) -> None:
+        """Envs are in another state now."""
+        for one in ids:
+            self._states[one] = state
+            if state is EnvState.RUN:
+                self._halted.discard(one)
+            else:
+                self._halted.add(one)
 
     def close(self) -> None:
         """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
         pool, self._pool = self._pool, None
         ref, self._ref = self._ref, None
-        self._states = dict.fromkeys(self._states, EnvState.VOID)
+        self._move(self._states, EnvState.VOID)
         self._ready.clear()
         if ref is not None:
             close_quietly(ref)
@@ -151,11 +150,10 @@ class ManagerCore:
         flying = set(self._pool.in_flight_ids)
         known = self._stepping | self._resetting
         self._torn = False
-        for one in (known - flying - self._due.keys()) | (flying - known):
-            self._states[one] = EnvState.ERROR
-            self._ready.discard(one)
-            self._resetting.discard(one)
-            self._stepping.discard(one)
+        lost = (known - flying - self._due.keys()) | (flying - known)
+        self._move(lost, EnvState.ERROR)
+        for some in (self._ready, self._resetting, self._stepping):
+            some -= lost
         self._stepping.update(flying - known)
         self._voided.update(flying - known)
 
@@ -169,15 +167,13 @@ class ManagerCore:
             renew: They are built anew first.
             automatic: Nobody asked for them: new seeds wait for a reset that somebody does.
         """
-        self._automatic.difference_update(ids)
-        if automatic:
-            self._automatic.update(ids)
         groups: dict[Preparation | None, list[int]] = {}
         for one in ids:
-            groups.setdefault(self._preparation(one, renew), []).append(one)
+            self._records[one].is_automatic = automatic
+            groups.setdefault(self._records[one].preparation(renew), []).append(one)
         for prepare, group in groups.items():
-            seeds = [self._seed_for(one, renew) for one in group]
-            params = [self._reset_params[one] or None for one in group]
+            seeds = [self._records[one].seed_for_reset(renew) for one in group]
+            params = [self._records[one].params or None for one in group]
             try:
                 self._pool.send_reset(group, seeds, params, prepare=prepare)
             except StepmillError:
@@ -187,29 +183,9 @@ class ManagerCore:
             # Nothing is changed before it is sent.
             self._resetting.update(group)
             self._ready.difference_update(group)
-            self._states.update(dict.fromkeys(group, EnvState.RESET))
-            self._told.update(group)
-            self._unseeded.difference_update(one for one in group if one not in self._automatic)
-            self._carried.difference_update(group)
-            self._carried.update(one for one, seed in zip(group, seeds, strict=True) if seed is not None)
-
-    def _preparation(self, env_id: int, renew: bool) -> Preparation | None:
-        """What an env does not know from its configuration, once it is built, or built anew."""
-        tell = Instructions(self._dynamic_seeds.get(env_id), self._replay_paths.get(env_id))
-        knows = tell == Instructions(None, None) or (env_id in self._told and not renew)
-        return None if knows and not renew else Preparation(renew, None if knows else tell)
-
-    def _seed_for(self, env_id: int, renew: bool) -> int | None:
-        """A static seed goes with every reset, others once. An env built anew has another: no episode comes again."""
-        seed = self._seeds.get(env_id)
-        waits = env_id in self._unseeded and env_id not in self._automatic
-        if seed is None or waits or self._dynamic_seeds.get(env_id) is False:
-            return seed
-        if not renew:
-            return None
-        self._renewals[env_id] = self._renewals.get(env_id, 0) + 1
-        state = np.random.SeedSequence([seed, self._renewals[env_id]]).generate_state(1, np.uint64)
-        return int(state[0] >> np.uint64(1))
+            self._move(group, EnvState.RESET)
+            for one, seed in zip(group, seeds, strict=True):
+                self._records[one].reset_is_sent(seed)
 
     def _settle_resets(self, ids: Iterable[int]) -> None:
         wanted = set(ids)
@@ -230,9 +206,9 @@ class ManagerCore:
             if missing == 0 and left == 0.0:
                 return
             if left > 0.0:
-                self._gather(len(self._stepping), missing, left)
+                self._gather(len(self._stepping), missing, left, steps_only=True)
             else:
-                self._gather(missing, missing, None)
+                self._gather(missing, missing, None, steps_only=True)
 
     @mends
     def _await_ready(self) -> list[int]:
@@ -243,14 +219,14 @@ class ManagerCore:
             self._gather(1, 1, None)
         return sorted(self._ready)
 
-    def _gather(self, enough: int, at_least: int, timeout: float | None) -> None:
+    def _gather(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> None:
         """Takes what is ready, as ``recv_some`` of the pool has it, or less: callers ask again.
 
         Sees to resets that failed, and to envs that ended.
         """
         if self._due:
             at_least, timeout = 0, self._until_due(timeout)
-        batch = self._pool.recv_some(enough, at_least, timeout)
+        batch = self._pool.recv_some(enough, at_least, timeout, steps_only)
         if batch is not None:
             self._take(batch)
         elif at_least > 0 and not self._due:
@@ -265,66 +241,65 @@ class ManagerCore:
     def _take(self, batch: Any) -> None:
         assert self._read_rows is not None
         rows = self._read_rows(batch)
-        for row in rows.special:
-            if (env_id := rows.ids[row]) in rows.faults:
-                self._take_failure(env_id, rows.faults[env_id].error())
-        # In one go, since nearly all rows are plain.
-        good = dict(zip(rows.ids, rows.timesteps, strict=True))
-        for one in rows.faults:
-            del good[one]
-        stepped = {one: step for one, step in good.items() if one in self._stepping} if self._resetting else good
+        came = dict(zip(rows.ids, rows.timesteps, strict=True))
+        for one, fault in rows.faults.items():
+            del came[one]
+            self._take_failure(one, fault.error())
+        # Nearly all rows are plain, and nothing is done for each of them.
+        stepped = {one: step for one, step in came.items() if one in self._stepping} if self._resetting else came
         self._stepping.difference_update(stepped)
-        for one in self._voided.intersection(stepped):
+        for one in self._voided & stepped.keys() if self._voided else ():
             del stepped[one]
             self._voided.discard(one)
         self._arrived.update(stepped)
         self._observations.update(zip(rows.ids, rows.observations, strict=True))
-        for one in self._resetting.intersection(good):
+        for one in self._resetting & came.keys() if self._resetting else ():
             self._end_reset(one)
         ended = [one for row in rows.special if (one := rows.ids[row]) in stepped and self._ends(one, stepped[one])]
-        self._send_resets(sorted(ended), automatic=True)
+        if ended:
+            self._send_resets(sorted(ended), automatic=True)
 
     def _end_reset(self, env_id: int) -> None:
-        self._states[env_id] = EnvState.RUN
+        self._move([env_id], EnvState.RUN)
         if env_id not in self._arrived:  # the end before it is for `step` to return first
             self._ready.add(env_id)
         self._resetting.discard(env_id)
-        self._tries.pop(env_id, None)
+        self._records[env_id].failures = 0
 
     def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
         """Notes what a step that is not like the others means for its env; whether it is to be reset."""
         if is_abnormal(timestep.info):
-            self._states[env_id] = EnvState.ERROR
+            self._move([env_id], EnvState.ERROR)
             return self._resets_abnormal
         if not timestep.done:
             return False
-        self._episodes[env_id] += 1
-        if self._episodes[env_id] >= self._settings.episode_num:
-            self._states[env_id] = EnvState.DONE
+        record = self._records[env_id]
+        record.episodes += 1
+        if record.episodes >= self._settings.episode_num:
+            self._move([env_id], EnvState.DONE)
         elif not self._settings.auto_reset:
-            self._states[env_id] = EnvState.NEED_RESET
+            self._move([env_id], EnvState.NEED_RESET)
         else:
             return True
         return False
 
     def _take_failure(self, env_id: int, error: EnvError) -> None:
         if isinstance(error, WorkerDiedError | EnvTimeoutError):
-            self._told.clear()  # others were lost with it, and are built anew
+            for one in self._records:
+                one.is_told = False  # others were lost with it, and are built anew
         if env_id in self._stepping:
             self._stepping.discard(env_id)
-            self._states[env_id] = EnvState.ERROR
+            self._move([env_id], EnvState.ERROR)
             if env_id in self._voided:
                 self._voided.discard(env_id)
             else:
                 self._failed[env_id] = error
             return
-        self._told.discard(env_id)
-        if env_id in self._carried:
-            self._unseeded.add(env_id)  # nobody knows whether it took its seed
-        tries = self._tries[env_id] = self._tries.get(env_id, 0) + 1
-        if tries > self._settings.max_retry:
+        record = self._records[env_id]
+        record.reset_failed()
+        if record.failures > self._settings.max_retry:
             close_quietly(self)
-            error.add_note(f"the reset of env {env_id} failed {tries} times, and the manager is closed")
+            error.add_note(f"the reset of env {env_id} failed {record.failures} times, and the manager is closed")
             raise error
         self._due[env_id] = time.monotonic() + self._settings.retry_waiting_time
 
@@ -346,4 +321,5 @@ class ManagerCore:
             del self._due[one]
         renew = self._settings.retry_type == "renew"
         for automatic in (False, True):
-            self._send_resets([one for one in due if (one in self._automatic) is automatic], renew, automatic)
+            alike = [one for one in due if self._records[one].is_automatic is automatic]
+            self._send_resets(alike, renew, automatic)

@@ -1,24 +1,23 @@
-"""From batches to timesteps of single envs, and from actions of single envs to batches."""
+"""From batches to timesteps of single envs."""
 
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepmill import _native
 from stepmill.envs.common import to_tensor
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ActionError
 from stepmill.optional import require
 from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "all_copied", "as_arrays", "stack_actions", "with_tensors"]
+__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "all_copied", "with_tensors"]
 
 
 class _Rows(NamedTuple):
@@ -36,10 +35,6 @@ class RowsAsTheyCome(RowFinisher):
         if self.observation.object_spaces:
             result = (self._with_objects(result[0], result[-1], notes, len(result[2])), *result[1:])
         return _Rows(result, notes, faults)
-
-
-# BaseEnvTimestep from a tuple of four, without a line of Python for each.
-_new_timestep: Callable[[tuple[Any, ...]], BaseEnvTimestep] = functools.partial(tuple.__new__, BaseEnvTimestep)
 
 
 class EnvRows(NamedTuple):
@@ -60,14 +55,12 @@ class RowReader:
         observation: The space of the pool.
         players: Rows that an env fills.
         reward_shape: Of one env, as its author has it.
-        copies: Whether observations are copied out of the batch.
         env_num: How many envs there are.
     """
 
     observation: FlatSpace
     players: int
     reward_shape: tuple[int, ...]
-    copies: bool
     env_num: int
 
     def __call__(self, batch: Any) -> EnvRows:
@@ -88,7 +81,7 @@ class RowReader:
                 special.add(row)
         kept, seen = self._observations(observation, len(ids))
         rewards = self._rewards(reward, infos)
-        timesteps = list(map(_new_timestep, zip(seen, rewards, done, infos, strict=True)))
+        timesteps = _native.zip_into(BaseEnvTimestep, seen, rewards, done, infos)
         return EnvRows(ids, timesteps, kept, special, faults)
 
     def _read_notes(self, rows: _Rows, infos: list[dict[str, Any]]) -> dict[int, Fault]:
@@ -111,16 +104,10 @@ class RowReader:
             observation = _by_env(observation, self.players)
         # A row keeps its buffer, which holds all envs: of a few of them a copy is less.
         few = 2 * count < self.env_num
-        kept = self._rows(_copied(observation) if few else observation, count)
-        return kept, all_copied(kept) if self.copies else self._rows(_copied(observation), count)
+        kept = _split(self.observation.tree, observation, count, _native.own_rows if few else _views)
+        return kept, all_copied(kept)
 
-    def _rows(self, observation: Any, count: int) -> list[Any]:
-        tree = self.observation.tree
-        if tree == 0 and observation.ndim > 1:
-            return list(observation)
-        return [_row_of(tree, observation, row) for row in range(count)]
-
-    def _rewards(self, reward: np.ndarray, infos: list[dict[str, Any]]) -> Sequence[np.ndarray]:
+    def _rewards(self, reward: np.ndarray, infos: list[dict[str, Any]]) -> list[np.ndarray]:
         reward = reward.copy()  # who keeps a reward does not keep a batch
         if self.players > 1:
             by_env = reward.reshape(-1, self.players)
@@ -155,19 +142,25 @@ def _by_env(value: Any, players: int) -> Any:
     return value.reshape(-1, players, *value.shape[1:])
 
 
-def _row_of(tree: Tree, value: Any, row: int) -> Any:
+def _split(tree: Tree, value: Any, count: int, split: Callable[[np.ndarray], list[np.ndarray]]) -> list[Any]:
+    """The rows of a batch, its arrays split by ``split``."""
     if isinstance(tree, dict):
-        return {key: _row_of(child, value[key], row) for key, child in tree.items()}
+        columns = [_split(child, value[key], count, split) for key, child in tree.items()]
+        return [dict(zip(tree, row, strict=True)) for row in zip(*columns, strict=True)] if tree else [{}] * count
     if isinstance(tree, tuple):
-        return tuple(_row_of(child, part, row) for child, part in zip(tree, value, strict=True))
-    return value[row] if tree < 0 else value[row, ...]  # an array, of a single number too
+        parts = [_split(child, part, count, split) for child, part in zip(tree, value, strict=True)]
+        return list(zip(*parts, strict=True)) if tree else [()] * count
+    return list(value) if tree < 0 else split(value)
+
+
+def _views(batch: np.ndarray) -> list[np.ndarray]:
+    return list(batch) if batch.ndim > 1 else [batch[row, ...] for row in range(len(batch))]
 
 
 def all_copied(values: list[Any]) -> list[Any]:
     """Every value with its arrays copied."""
-    if set(map(type, values)) == {np.ndarray}:
-        return list(map(np.ndarray.copy, values))
-    return [_copied(value) for value in values]
+    copies = _native.own_copies(values)
+    return [_copied(value) for value in values] if copies is None else copies
 
 
 def _copied(value: Any) -> Any:
@@ -186,67 +179,3 @@ def with_tensors(value: Any) -> Any:
     if isinstance(value, BaseEnvTimestep):
         return value._replace(obs=to_tensor(value.obs, torch.float32), reward=to_tensor(value.reward, torch.float32))
     return to_tensor(value, torch.float32)
-
-
-# ---- actions -------------------------------------------------------------------------------------
-
-
-_PLAIN = {int, float, np.ndarray, np.int64, np.int32, np.float32, np.float64}
-
-
-def as_arrays(actions: Iterable[Any]) -> list[Any]:
-    """Actions with their tensors as arrays, in whatever they are nested."""
-    given = list(actions)
-    return given if set(map(type, given)) <= _PLAIN else [_as_array(one) for one in given]
-
-
-def _as_array(action: Any) -> Any:
-    if isinstance(action, dict):
-        return {key: _as_array(child) for key, child in action.items()}
-    if isinstance(action, tuple | list):
-        return type(action)(_as_array(child) for child in action) if type(action) in (tuple, list) else action
-    return action.detach().cpu().numpy() if hasattr(action, "detach") else action
-
-
-def stack_actions(space: FlatSpace, actions: Sequence[Any], players: int) -> Any:
-    """Actions of single envs as a batch: a row an env, in every part."""
-    return _stack(space.tree, space, actions, players, "action")
-
-
-def _stack(tree: Tree, space: FlatSpace, actions: Sequence[Any], players: int, path: str) -> Any:
-    if isinstance(tree, dict):
-        _check_parts(actions, dict, lambda one: set(one) == set(tree), f"a dict with the keys {list(tree)}", path)
-        return {
-            key: _stack(child, space, [one[key] for one in actions], players, f"{path}[{key!r}]")
-            for key, child in tree.items()
-        }
-    if isinstance(tree, tuple):
-        _check_parts(actions, tuple | list, lambda one: len(one) == len(tree), f"a tuple of {len(tree)}", path)
-        return tuple(
-            _stack(child, space, [one[i] for one in actions], players, f"{path}[{i}]") for i, child in enumerate(tree)
-        )
-    if tree < 0:
-        return list(actions)
-    shape = space.leaves[tree].shape if players == 1 else (players, *space.leaves[tree].shape)
-    try:
-        stacked = np.array(actions)
-    except ValueError:  # of different shapes
-        stacked = None
-    if stacked is None or not _fits(stacked.shape[1:], shape):
-        arrays = [np.asarray(one) for one in actions]
-        if not all(_fits(one.shape, shape) for one in arrays):
-            got = ", ".join(map(str, sorted({one.shape for one in arrays})))
-            raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
-        stacked = np.array([one.reshape(shape) for one in arrays])
-    return stacked.reshape(len(actions) * players, *space.leaves[tree].shape)
-
-
-def _fits(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    """A Discrete action may have shape (1,), as policies give it: axes of one element are nobody's loss."""
-    return [n for n in got if n != 1] == [n for n in expected if n != 1]
-
-
-def _check_parts(actions: Sequence[Any], kind: Any, fits: Any, expected: str, path: str) -> None:
-    for one in actions:
-        if not isinstance(one, kind) or not fits(one):
-            raise ActionError(f"{path}: expected {expected}, got {one!r}")

@@ -69,12 +69,13 @@ class PythonPool:
     def recv(self, timeout: float | None = None) -> Any:
         return self._core.recv(timeout)
 
-    def recv_some(self, enough: int, at_least: int, timeout: float | None) -> Any:
+    def recv_some(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> Any:
         """What is ready, as soon as these are ``enough`` results, or once the time has passed at least so many.
 
-        Returns None where nothing is ready, and nothing was asked for. For pools made with ``as_ready``.
+        Returns None where nothing is ready, and nothing was asked for. ``steps_only``: results of resets come along, but
+        are not what is waited for, as long as a step is in flight. For pools made with ``as_ready``.
         """
-        return self._core.recv_some(enough, at_least, timeout)
+        return self._core.recv_some(enough, at_least, timeout, steps_only)
 
     def step(self, actions: Any, env_id: Any = None) -> Any:
         return self._core.step(actions, env_id, self._read_objects(actions, env_id))

@@ -1,0 +1,115 @@
+#include "bindings/numpy_api.h"
+
+#include "bindings/single_rows.h"
+
+#include <cstring>
+
+#include "bindings/errors.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+PyArrayObject* as_array(PyObject* object) { return reinterpret_cast<PyArrayObject*>(object); }
+
+// Whether its bytes are its values, one after the other.
+bool is_plain(PyArrayObject* array) {
+  return PyArray_IS_C_CONTIGUOUS(array) && !PyDataType_REFCHK(PyArray_DESCR(array));
+}
+
+nb::object empty_array(PyArray_Descr* type, int axes, const npy_intp* shape) {
+  Py_INCREF(type);  // which the new array takes
+  return owned(PyArray_NewFromDescr(&PyArray_Type, type, axes, shape, nullptr, nullptr, 0, nullptr));
+}
+
+nb::object copy_of(PyArrayObject* array) {
+  if (!is_plain(array)) return owned(PyArray_NewCopy(array, NPY_CORDER));
+  nb::object copy = empty_array(PyArray_DESCR(array), PyArray_NDIM(array), PyArray_DIMS(array));
+  std::memcpy(PyArray_DATA(as_array(copy.ptr())), PyArray_DATA(array), static_cast<std::size_t>(PyArray_NBYTES(array)));
+  return copy;
+}
+
+bool are_alike(PyArrayObject* a, PyArrayObject* b) {
+  return PyArray_EquivTypes(PyArray_DESCR(a), PyArray_DESCR(b)) && PyArray_SAMESHAPE(a, b);
+}
+
+}  // namespace
+
+nb::object own_rows(nb::handle batch) {
+  if (!PyArray_CheckExact(batch.ptr()) || PyArray_NDIM(as_array(batch.ptr())) == 0)
+    raise("InputError", "expected an array with a row an env, got " + describe_object(batch));
+  nb::object plain = nb::borrow(batch);
+  if (!is_plain(as_array(batch.ptr()))) plain = copy_of(as_array(batch.ptr()));
+  PyArrayObject* from = as_array(plain.ptr());
+  if (PyDataType_REFCHK(PyArray_DESCR(from)))
+    raise("InputError", "expected an array of numbers, got " + describe_object(batch));
+  const npy_intp count = PyArray_DIM(from, 0);
+  const npy_intp bytes = count == 0 ? 0 : PyArray_NBYTES(from) / count;
+  nb::object rows = owned(PyList_New(count));
+  for (npy_intp i = 0; i < count; ++i) {
+    nb::object row = empty_array(PyArray_DESCR(from), PyArray_NDIM(from) - 1, PyArray_DIMS(from) + 1);
+    std::memcpy(PyArray_DATA(as_array(row.ptr())), PyArray_BYTES(from) + i * bytes, static_cast<std::size_t>(bytes));
+    PyList_SET_ITEM(rows.ptr(), i, row.release().ptr());
+  }
+  return rows;
+}
+
+nb::object own_copies(nb::list arrays) {
+  const Py_ssize_t count = PyList_GET_SIZE(arrays.ptr());
+  nb::object copies = owned(PyList_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* one = PyList_GET_ITEM(arrays.ptr(), i);
+    if (!PyArray_CheckExact(one)) return nb::none();
+    PyList_SET_ITEM(copies.ptr(), i, copy_of(as_array(one)).release().ptr());
+  }
+  return copies;
+}
+
+nb::object stack_alike(nb::list arrays) {
+  const Py_ssize_t count = PyList_GET_SIZE(arrays.ptr());
+  if (count == 0) return nb::none();
+  const auto array_at = [&](Py_ssize_t i) -> PyArrayObject* {
+    PyObject* one = PyList_GET_ITEM(arrays.ptr(), i);
+    return PyArray_CheckExact(one) && is_plain(as_array(one)) ? as_array(one) : nullptr;
+  };
+  PyArrayObject* first = array_at(0);
+  if (!first || PyArray_NDIM(first) + 1 > NPY_MAXDIMS) return nb::none();
+  npy_intp shape[NPY_MAXDIMS] = {count};
+  std::copy(PyArray_DIMS(first), PyArray_DIMS(first) + PyArray_NDIM(first), shape + 1);
+  nb::object stacked = empty_array(PyArray_DESCR(first), PyArray_NDIM(first) + 1, shape);
+  const auto bytes = static_cast<std::size_t>(PyArray_NBYTES(first));
+  char* to = PyArray_BYTES(as_array(stacked.ptr()));
+  for (Py_ssize_t i = 0; i < count; ++i, to += bytes) {
+    PyArrayObject* one = array_at(i);
+    if (!one || !are_alike(first, one)) return nb::none();
+    std::memcpy(to, PyArray_DATA(one), bytes);
+  }
+  return stacked;
+}
+
+nb::object zip_into(nb::type_object type, nb::args columns) {
+  auto* of = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (!PyType_IsSubtype(of, &PyTuple_Type) || of->tp_basicsize != PyTuple_Type.tp_basicsize)
+    raise("InputError", "expected a kind of tuple without attributes of its own, got " + describe_object(type));
+  const Py_ssize_t width = PyTuple_GET_SIZE(columns.ptr());
+  Py_ssize_t count = -1;
+  for (Py_ssize_t i = 0; i < width; ++i) {
+    PyObject* column = PyTuple_GET_ITEM(columns.ptr(), i);
+    if (!PyList_Check(column) || (count >= 0 && PyList_GET_SIZE(column) != count))
+      raise("InputError", "expected lists of one length");
+    count = PyList_GET_SIZE(column);
+  }
+  if (count < 0) raise("InputError", "expected a list at least");
+  nb::object rows = owned(PyList_New(count));
+  for (Py_ssize_t row = 0; row < count; ++row) {
+    PyObject* tuple = of->tp_alloc(of, width);
+    if (!tuple) throw nb::python_error();
+    for (Py_ssize_t i = 0; i < width; ++i)
+      PyTuple_SET_ITEM(tuple, i, Py_NewRef(PyList_GET_ITEM(PyTuple_GET_ITEM(columns.ptr(), i), row)));
+    PyList_SET_ITEM(rows.ptr(), row, tuple);
+  }
+  return rows;
+}
+
+}  // namespace stepmill

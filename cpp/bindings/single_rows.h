@@ -1,0 +1,21 @@
+// From batches to single envs and back, for the env managers: their callers have an object an env, and a line of
+// Python for each of them would cost more than the step.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace stepmill {
+
+// An array a row of `batch`, each with memory of its own: who keeps one row does not keep the batch.
+nanobind::object own_rows(nanobind::handle batch);
+
+// A copy of each of a list of arrays. None where something else than arrays is in it.
+nanobind::object own_copies(nanobind::list arrays);
+
+// A list of arrays as the rows of one. None where they are not arrays of one type and shape.
+nanobind::object stack_alike(nanobind::list arrays);
+
+// A tuple of the given type a row, from lists that are its columns.
+nanobind::object zip_into(nanobind::type_object type, nanobind::args columns);
+
+}  // namespace stepmill

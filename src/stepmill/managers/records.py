@@ -1,0 +1,68 @@
+"""What a manager knows of one env beside its state: what the env's resets carry, and how they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stepmill.managers.envs import Instructions
+from stepmill.pool.python_pool import Preparation
+
+__all__ = ["EnvRecord"]
+
+
+@dataclass(slots=True)
+class EnvRecord:
+    """Of one env. What the caller asked for outlives a launch; the rest is of this one."""
+
+    seed: int | None = None
+    dynamic_seed: bool | None = None
+    replay_path: str | None = None
+
+    is_seed_new: bool = False  # it goes with the next reset that somebody asks for
+    is_told: bool = False  # the env knows of videos, and of how it is seeded
+    params: dict[str, Any] = field(default_factory=dict)  # of its resets
+    episodes: int = 0  # that ended
+    renewals: int = 0
+
+    # Of the reset under way.
+    is_automatic: bool = False  # nobody asked for it
+    carries_seed: bool = False
+    failures: int = 0
+
+    def launched(self) -> EnvRecord:
+        """The record of a new launch."""
+        return EnvRecord(self.seed, self.dynamic_seed, self.replay_path, is_seed_new=self.seed is not None)
+
+    def preparation(self, renew: bool) -> Preparation | None:
+        """What comes before its next reset: building it anew; telling it what its configuration does not say."""
+        tell = None
+        if renew or not self.is_told:
+            tell = Instructions(self.dynamic_seed, self.replay_path).or_none()
+        return Preparation(renew, tell) if renew or tell is not None else None
+
+    def seed_for_reset(self, renew: bool) -> int | None:
+        """A static seed goes with every reset, others once. An env built anew has another: no episode comes again."""
+        waits = self.is_seed_new and not self.is_automatic
+        if self.seed is None or waits or self.dynamic_seed is False:
+            return self.seed
+        if not renew:
+            return None
+        self.renewals += 1
+        state = np.random.SeedSequence([self.seed, self.renewals]).generate_state(1, np.uint64)
+        return int(state[0] >> np.uint64(1))
+
+    def reset_is_sent(self, seed: int | None) -> None:
+        """Notes that a reset is under way, with that seed."""
+        self.is_told = True
+        self.carries_seed = seed is not None
+        if not self.is_automatic:
+            self.is_seed_new = False
+
+    def reset_failed(self) -> None:
+        """Nobody knows what the env took in of it."""
+        self.is_told = False
+        self.is_seed_new |= self.carries_seed
+        self.failures += 1

@@ -1,0 +1,45 @@
+"""What several test files need around their tests of worker processes.
+
+No test has any of these by itself: a file whose tests all need one says so at its top, in ``pytestmark``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from probes import ProbeTwin
+from process_envs import Gate, no_hang
+
+import stepmill
+
+MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
+
+
+@pytest.fixture
+def deadline() -> Iterator[None]:
+    """A test that would wait forever fails."""
+    with no_hang():
+        yield
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[None]:
+    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
+    with stepmill.make(ProbeTwin, backend="process"):
+        yield
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate in the folder of the test; after the test, nobody waits there any more."""
+    opened = Gate(tmp_path, MOST_ENVS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stuck workers are not waited for as long as usual."""
+    monkeypatch.setattr("stepmill.pool.process.pool._CLOSE_S", 0.2)
