@@ -48,7 +48,8 @@ class Manager:
 
         cls = ENV_MANAGER_REGISTRY[name]
         self.rows_per_call = len(env_fn)
-        self._actions = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, len(env_fn), 1))
+        drawn = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, len(env_fn), 1))
+        self._actions = [list(batch) for batch in drawn]  # an array an env, as a policy gives them
         self._calls = 0
         self._owed = 0
         self._manager = cls(env_fn=list(env_fn), cfg=cls.default_config())
@@ -66,7 +67,7 @@ class Manager:
             if isinstance(ready, dict):
                 result = manager.step({i: actions[i] for i in ready})
             else:
-                result = manager.step(list(actions[: len(ready)]))
+                result = manager.step(actions[: len(ready)])
             self._owed -= len(result)
 
     def close(self) -> None:

@@ -215,7 +215,8 @@ NB_MODULE(_native, m) {
   m.def("own_rows", &own_rows, "batch"_a, "An array a row, each with memory of its own.");
   m.def("own_copies", &own_copies, "arrays"_a, "A copy of each array of a list; None where others are in it.");
   m.def("stack_alike", &stack_alike, "arrays"_a, "Arrays of one form as the rows of one; None where they are not.");
-  m.def("zip_into", &zip_into, "type"_a, "columns"_a, "A tuple of a type a row of several lists.");
+  m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "done"_a,
+        "A tuple (observation, reward, done, {}) of a type a row.");
 
   nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable(), nb::type_slots(pool_slots))
       .def_static("make_native", &make_native, nb::rv_policy::take_ownership)

@@ -88,26 +88,25 @@ nb::object stack_alike(nb::list arrays) {
   return stacked;
 }
 
-nb::object zip_into(nb::type_object type, nb::args columns) {
+nb::object make_timesteps(nb::type_object type, nb::list observations, nb::handle rewards, nb::handle done) {
   auto* of = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (!PyType_IsSubtype(of, &PyTuple_Type) || of->tp_basicsize != PyTuple_Type.tp_basicsize)
-    raise("InputError", "expected a kind of tuple without attributes of its own, got " + describe_object(type));
-  const Py_ssize_t width = PyTuple_GET_SIZE(columns.ptr());
-  Py_ssize_t count = -1;
-  for (Py_ssize_t i = 0; i < width; ++i) {
-    PyObject* column = PyTuple_GET_ITEM(columns.ptr(), i);
-    if (!PyList_Check(column) || (count >= 0 && PyList_GET_SIZE(column) != count))
-      raise("InputError", "expected lists of one length");
-    count = PyList_GET_SIZE(column);
-  }
-  if (count < 0) raise("InputError", "expected a list at least");
+  const Py_ssize_t count = PyList_GET_SIZE(observations.ptr());
+  const bool fits = PyType_IsSubtype(of, &PyTuple_Type) && of->tp_basicsize == PyTuple_Type.tp_basicsize &&
+                    PyArray_CheckExact(done.ptr()) && PyArray_TYPE(as_array(done.ptr())) == NPY_BOOL &&
+                    PyArray_IS_C_CONTIGUOUS(as_array(done.ptr())) && PyArray_SIZE(as_array(done.ptr())) == count;
+  if (!fits) raise("InputError", "expected a kind of tuple, and a flag for each of " + std::to_string(count) + " rows");
+  nb::object reward_rows = own_rows(rewards);
+  if (PyList_GET_SIZE(reward_rows.ptr()) != count)
+    raise("InputError", "expected rewards of " + std::to_string(count) + " rows, got " + describe_object(rewards));
+  const auto* ended = static_cast<const npy_bool*>(PyArray_DATA(as_array(done.ptr())));
   nb::object rows = owned(PyList_New(count));
   for (Py_ssize_t row = 0; row < count; ++row) {
-    PyObject* tuple = of->tp_alloc(of, width);
-    if (!tuple) throw nb::python_error();
-    for (Py_ssize_t i = 0; i < width; ++i)
-      PyTuple_SET_ITEM(tuple, i, Py_NewRef(PyList_GET_ITEM(PyTuple_GET_ITEM(columns.ptr(), i), row)));
-    PyList_SET_ITEM(rows.ptr(), row, tuple);
+    nb::object timestep = owned(of->tp_alloc(of, 4));
+    PyTuple_SET_ITEM(timestep.ptr(), 0, Py_NewRef(PyList_GET_ITEM(observations.ptr(), row)));
+    PyTuple_SET_ITEM(timestep.ptr(), 1, Py_NewRef(PyList_GET_ITEM(reward_rows.ptr(), row)));
+    PyTuple_SET_ITEM(timestep.ptr(), 2, Py_NewRef(ended[row] ? Py_True : Py_False));
+    PyTuple_SET_ITEM(timestep.ptr(), 3, owned(PyDict_New()).release().ptr());
+    PyList_SET_ITEM(rows.ptr(), row, timestep.release().ptr());
   }
   return rows;
 }

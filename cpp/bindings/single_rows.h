@@ -15,7 +15,9 @@ nanobind::object own_copies(nanobind::list arrays);
 // A list of arrays as the rows of one. None where they are not arrays of one type and shape.
 nanobind::object stack_alike(nanobind::list arrays);
 
-// A tuple of the given type a row, from lists that are its columns.
-nanobind::object zip_into(nanobind::type_object type, nanobind::args columns);
+// A timestep a row: tuples (observation, reward, done, info) of the given type. Rewards are rows of their own, infos are
+// empty dicts.
+nanobind::object make_timesteps(nanobind::type_object type, nanobind::list observations, nanobind::handle rewards,
+                                nanobind::handle done);
 
 }  // namespace stepmill

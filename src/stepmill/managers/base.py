@@ -158,7 +158,8 @@ class BaseEnvManager(ManagerCore):
         self._wait_for_steps()
         if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
             self._settle_resets(self._resetting)
-        ready = {one: self._arrived[one] for one in sorted(self._arrived)}
+        came = sorted(self._arrived)
+        ready = dict(zip(came, map(self._arrived.__getitem__, came), strict=True))
         self._arrived.clear()
         self._ready.update(ready)
         self._ready -= self._halted
@@ -197,7 +198,7 @@ class BaseEnvManager(ManagerCore):
         Waits while all envs that live are resetting; empty when all are DONE.
         """
         ids = self._await_ready()
-        seen = all_copied([self._observations[one] for one in ids])  # nobody else has what is handed out
+        seen = all_copied(list(map(self._observations.__getitem__, ids)))  # nobody else has what is handed out
         return self._output(dict(zip(ids, seen, strict=True)))
 
     @property

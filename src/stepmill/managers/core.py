@@ -245,17 +245,17 @@ class ManagerCore:
         for one, fault in rows.faults.items():
             del came[one]
             self._take_failure(one, fault.error())
-        # Nearly all rows are plain, and nothing is done for each of them.
-        stepped = {one: step for one, step in came.items() if one in self._stepping} if self._resetting else came
-        self._stepping.difference_update(stepped)
-        for one in self._voided & stepped.keys() if self._voided else ():
-            del stepped[one]
-            self._voided.discard(one)
-        self._arrived.update(stepped)
         self._observations.update(zip(rows.ids, rows.observations, strict=True))
-        for one in self._resetting & came.keys() if self._resetting else ():
+        # Nearly all rows are plain steps, and nothing is done for each of them.
+        for one in self._resetting & came.keys():
+            del came[one]
             self._end_reset(one)
-        ended = [one for row in rows.special if (one := rows.ids[row]) in stepped and self._ends(one, stepped[one])]
+        self._stepping.difference_update(came)
+        for one in self._voided & came.keys():
+            del came[one]
+            self._voided.discard(one)
+        self._arrived.update(came)
+        ended = [one for row in rows.special if (one := rows.ids[row]) in came and self._ends(one, came[one])]
         if ended:
             self._send_resets(sorted(ended), automatic=True)
 

@@ -67,28 +67,43 @@ class RowReader:
         rows = batch if isinstance(batch, _Rows) else _Rows(batch, (), ())
         observation, reward, terminated, truncated, info = rows.result
         ids = info["env_id"].tolist()
-        done = (terminated | truncated).tolist()
-        infos: list[dict[str, Any]] = [{} for _ in ids]
+        done = terminated | truncated
+        kept = self._observations(observation, len(ids))
+        timesteps = _native.make_timesteps(BaseEnvTimestep, all_copied(kept), self._rewards(reward), done)
         faults: dict[int, Fault] = {}
         special: set[int] = set()
         if rows.notes or rows.faults:
-            faults = self._read_notes(rows, infos)
+            faults = self._read_notes(rows, timesteps)
             special.update(note.row for note in rows.notes)
             special.update(row for row, env_id in enumerate(ids) if env_id in faults)
-        if True in done:
-            for row in [row for row, over in enumerate(done) if over]:
-                infos[row] = _ending(infos[row], row, bool(truncated[row] and not terminated[row]), info)
+        if done.any():
+            for row in done.nonzero()[0].tolist():
+                _complete_end(timesteps[row].info, row, bool(truncated[row] and not terminated[row]), info)
                 special.add(row)
-        kept, seen = self._observations(observation, len(ids))
-        rewards = self._rewards(reward, infos)
-        timesteps = _native.zip_into(BaseEnvTimestep, seen, rewards, done, infos)
         return EnvRows(ids, timesteps, kept, special, faults)
 
-    def _read_notes(self, rows: _Rows, infos: list[dict[str, Any]]) -> dict[int, Fault]:
+    def _observations(self, observation: Any, count: int) -> list[Any]:
+        if self.players > 1:
+            observation = _by_env(observation, self.players)
+        # A row keeps its buffer, which holds all envs: of a few of them a copy is less.
+        few = 2 * count < self.env_num
+        return _split(self.observation.tree, observation, count, _native.own_rows if few else _views)
+
+    def _rewards(self, reward: np.ndarray) -> np.ndarray:
+        """A row an env."""
+        if self.players == 1:
+            return reward.reshape(-1, 1)
+        by_env = reward.reshape(-1, self.players)
+        # One for all, where the space says so and it is so.
+        shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
+        return by_env[:, :1] if shared else by_env
+
+    def _read_notes(self, rows: _Rows, timesteps: list[BaseEnvTimestep]) -> dict[int, Fault]:
         raised = {}
         for note in rows.notes:
             if note.info:
-                infos[note.row] = note.info
+                timesteps[note.row].info.update(note.info)
+                timesteps[note.row] = self._with_all_rewards(timesteps[note.row])
             if note.error is not None:
                 raised[note.env_id] = note
         return {
@@ -98,40 +113,24 @@ class RowReader:
             for fault in rows.faults
         }
 
-    def _observations(self, observation: Any, count: int) -> tuple[list[Any], list[Any]]:
-        """Rows to keep, and rows to hand out."""
-        if self.players > 1:
-            observation = _by_env(observation, self.players)
-        # A row keeps its buffer, which holds all envs: of a few of them a copy is less.
-        few = 2 * count < self.env_num
-        kept = _split(self.observation.tree, observation, count, _native.own_rows if few else _views)
-        return kept, all_copied(kept)
-
-    def _rewards(self, reward: np.ndarray, infos: list[dict[str, Any]]) -> list[np.ndarray]:
-        reward = reward.copy()  # who keeps a reward does not keep a batch
-        if self.players > 1:
-            by_env = reward.reshape(-1, self.players)
-            # One for all, where the space says so and it is so.
-            shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
-            return list(by_env[:, :1] if shared else by_env)
-        rewards = list(reward.reshape(-1, 1))
-        if self.reward_shape not in ((1,), ()):  # of agents or objectives: the pool has only their sum
-            for row, own in enumerate(infos):
-                if isinstance(own.get("rewards"), np.ndarray) and own["rewards"].shape == self.reward_shape:
-                    infos[row] = {key: value for key, value in own.items() if key != "rewards"}
-                    rewards[row] = np.asarray(own["rewards"], np.float32)
-        return rewards
+    def _with_all_rewards(self, timestep: BaseEnvTimestep) -> BaseEnvTimestep:
+        """Of agents or objectives that are one row the pool has only the sum; the adapter left them in the info."""
+        if self.players > 1 or self.reward_shape in ((1,), ()):
+            return timestep
+        rewards = timestep.info.get("rewards")
+        if not isinstance(rewards, np.ndarray) or rewards.shape != self.reward_shape:
+            return timestep
+        del timestep.info["rewards"]
+        return timestep._replace(reward=np.asarray(rewards, np.float32))
 
 
-def _ending(own: dict[str, Any] | None, row: int, cut_off: bool, batch_info: dict[str, Any]) -> dict[str, Any]:
-    """The info of an end: what the contract wants is there, also where the env is not a ``BaseEnv``."""
-    out = dict(own or {})
-    if "eval_episode_return" not in out and "episode_return" in batch_info:
-        out["eval_episode_return"] = out.get("final_eval_reward", float(batch_info["episode_return"][row]))
-    if "eval_episode_return" in out:
-        out.setdefault("final_eval_reward", out["eval_episode_return"])
-    out.setdefault("TimeLimit.truncated", cut_off)
-    return out
+def _complete_end(own: dict[str, Any], row: int, cut_off: bool, batch_info: dict[str, Any]) -> None:
+    """The info of an end gets what the contract wants, also where the env is not a ``BaseEnv``."""
+    if "eval_episode_return" not in own and "episode_return" in batch_info:
+        own["eval_episode_return"] = own.get("final_eval_reward", float(batch_info["episode_return"][row]))
+    if "eval_episode_return" in own:
+        own.setdefault("final_eval_reward", own["eval_episode_return"])
+    own.setdefault("TimeLimit.truncated", cut_off)
 
 
 def _by_env(value: Any, players: int) -> Any:

@@ -72,8 +72,8 @@ class PythonPool:
     def recv_some(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> Any:
         """What is ready, as soon as these are ``enough`` results, or once the time has passed at least so many.
 
-        Returns None where nothing is ready, and nothing was asked for. ``steps_only``: results of resets come along, but
-        are not what is waited for, as long as a step is in flight. For pools made with ``as_ready``.
+        Returns None where nothing is ready, and nothing was asked for. ``steps_only``: results of resets come along,
+        but are not what is waited for, as long as a step is in flight. For pools made with ``as_ready``.
         """
         return self._core.recv_some(enough, at_least, timeout, steps_only)
 
