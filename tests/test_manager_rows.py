@@ -128,17 +128,22 @@ def test_others_are_left_to_numpy(given: list[Any]) -> None:
 
 # ---- timesteps -----------------------------------------------------------------------------------
 
+NO = np.zeros(2, np.bool_)
 
-def test_timesteps_are_those_that_a_line_of_python_would_make() -> None:
-    observations: list[Any] = [np.zeros(2), {"a": 1}, "text"]
-    rewards = batch(np.float32, (3, 2))
-    steps = _native.make_timesteps(BaseEnvTimestep, observations, rewards, np.array([False, True, False]))
-    assert [type(step) for step in steps] == [BaseEnvTimestep] * 3
+
+@pytest.mark.parametrize("rewards", [batch(np.float32, (4,)), batch(np.float32, (4, 2)), batch(np.float64, (4, 1))])
+def test_timesteps_are_those_that_a_line_of_python_would_make(rewards: np.ndarray) -> None:
+    observations: list[Any] = [np.zeros(2), {"a": 1}, "text", None]
+    terminated, truncated = np.array([0, 1, 0, 1], np.bool_), np.array([0, 0, 1, 1], np.bool_)
+    steps, ended = _native.make_timesteps(BaseEnvTimestep, observations, rewards, terminated, truncated)
+    assert ended == [1, 2, 3]
+    assert [type(step) for step in steps] == [BaseEnvTimestep] * 4
     for i, step in enumerate(steps):
         assert step.obs is observations[i]
-        assert step.reward.tolist() == rewards[i].tolist()
+        assert step.reward.tolist() == rewards.reshape(4, -1)[i].tolist()
+        assert step.reward.dtype == rewards.dtype
         assert step.reward.base is None
-        assert step.done is (i == 1)
+        assert step.done is (i > 0)
         assert step.info == {}
         assert step == BaseEnvTimestep(*step)
     assert steps[0].info is not steps[1].info
@@ -148,8 +153,8 @@ def test_timesteps_leave_no_reference_behind() -> None:
     observation = np.zeros(2)
     gc.collect()
     before = sys.getrefcount(observation)
-    steps = _native.make_timesteps(BaseEnvTimestep, [observation] * 4, np.zeros((4, 1)), np.zeros(4, np.bool_))
-    assert sys.getrefcount(observation) == before + 4
+    steps, _ = _native.make_timesteps(BaseEnvTimestep, [observation] * 2, np.zeros(2), NO, NO)
+    assert sys.getrefcount(observation) == before + 2
     steps[0].info["itself"] = steps  # the garbage collector sees through them
     del steps
     gc.collect()
@@ -157,18 +162,20 @@ def test_timesteps_leave_no_reference_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rewards", "done"),
+    ("kind", "rewards", "terminated", "truncated"),
     [
-        (BaseEnvTimestep, np.zeros((2, 1)), np.zeros(3, np.bool_)),
-        (BaseEnvTimestep, np.zeros((3, 1)), np.zeros(2, np.bool_)),
-        (BaseEnvTimestep, np.zeros((2, 1)), np.zeros(2, np.uint8)),
-        (BaseEnvTimestep, np.zeros((2, 1)), [False, False]),
-        (list, np.zeros((2, 1)), np.zeros(2, np.bool_)),
+        (BaseEnvTimestep, np.zeros(2), np.zeros(3, np.bool_), NO),
+        (BaseEnvTimestep, np.zeros(2), NO, np.zeros(1, np.bool_)),
+        (BaseEnvTimestep, np.zeros(2), NO, np.zeros(2, np.uint8)),
+        (BaseEnvTimestep, np.zeros(2), [False, False], NO),
+        (BaseEnvTimestep, np.zeros(3), NO, NO),
+        (BaseEnvTimestep, np.array([None, None]), NO, NO),
+        (list, np.zeros(2), NO, NO),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(kind: Any, rewards: np.ndarray, done: Any) -> None:
+def test_columns_that_do_not_fit_are_refused(kind: Any, rewards: np.ndarray, terminated: Any, truncated: Any) -> None:
     with pytest.raises(InputError, match="expected"):
-        _native.make_timesteps(kind, [1, 2], rewards, done)
+        _native.make_timesteps(kind, [1, 2], rewards, terminated, truncated)
 
 
 # ---- waiting for steps ---------------------------------------------------------------------------

@@ -215,8 +215,8 @@ NB_MODULE(_native, m) {
   m.def("own_rows", &own_rows, "batch"_a, "An array a row, each with memory of its own.");
   m.def("own_copies", &own_copies, "arrays"_a, "A copy of each array of a list; None where others are in it.");
   m.def("stack_alike", &stack_alike, "arrays"_a, "Arrays of one form as the rows of one; None where they are not.");
-  m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "done"_a,
-        "A tuple (observation, reward, done, {}) of a type a row.");
+  m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
+        "truncated"_a, "A tuple (observation, reward, done, {}) of a type a row, and the rows that are done.");
 
   nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable(), nb::type_slots(pool_slots))
       .def_static("make_native", &make_native, nb::rv_policy::take_ownership)

@@ -15,9 +15,9 @@ nanobind::object own_copies(nanobind::list arrays);
 // A list of arrays as the rows of one. None where they are not arrays of one type and shape.
 nanobind::object stack_alike(nanobind::list arrays);
 
-// A timestep a row: tuples (observation, reward, done, info) of the given type. Rewards are rows of their own, infos are
-// empty dicts.
+// A timestep a row: tuples (observation, reward, done, info) of the given type; and a list of the rows that are done.
+// Rewards are arrays of their own, of at least one axis; infos are empty dicts.
 nanobind::object make_timesteps(nanobind::type_object type, nanobind::list observations, nanobind::handle rewards,
-                                nanobind::handle done);
+                                nanobind::handle terminated, nanobind::handle truncated);
 
 }  // namespace stepmill

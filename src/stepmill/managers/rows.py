@@ -67,19 +67,19 @@ class RowReader:
         rows = batch if isinstance(batch, _Rows) else _Rows(batch, (), ())
         observation, reward, terminated, truncated, info = rows.result
         ids = info["env_id"].tolist()
-        done = terminated | truncated
         kept = self._observations(observation, len(ids))
-        timesteps = _native.make_timesteps(BaseEnvTimestep, all_copied(kept), self._rewards(reward), done)
+        timesteps, ended = _native.make_timesteps(
+            BaseEnvTimestep, all_copied(kept), self._rewards(reward), terminated, truncated
+        )
         faults: dict[int, Fault] = {}
         special: set[int] = set()
         if rows.notes or rows.faults:
             faults = self._read_notes(rows, timesteps)
             special.update(note.row for note in rows.notes)
             special.update(row for row, env_id in enumerate(ids) if env_id in faults)
-        if done.any():
-            for row in done.nonzero()[0].tolist():
-                _complete_end(timesteps[row].info, row, bool(truncated[row] and not terminated[row]), info)
-                special.add(row)
+        special.update(ended)
+        for row in ended:
+            _complete_end(timesteps[row].info, row, bool(truncated[row] and not terminated[row]), info)
         return EnvRows(ids, timesteps, kept, special, faults)
 
     def _observations(self, observation: Any, count: int) -> list[Any]:
@@ -92,7 +92,7 @@ class RowReader:
     def _rewards(self, reward: np.ndarray) -> np.ndarray:
         """A row an env."""
         if self.players == 1:
-            return reward.reshape(-1, 1)
+            return reward
         by_env = reward.reshape(-1, self.players)
         # One for all, where the space says so and it is so.
         shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
