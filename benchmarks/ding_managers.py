@@ -1,7 +1,6 @@
 """``python -m benchmarks.ding_managers``: our env managers beside DI-engine's own, in DI-engine's environment.
 
-All managers of a case are there at once, and are measured in turn, round after round. What is measured is the loop of a
-collector without a policy: what is ready is stepped. ``make bench-ding`` runs it.
+All managers of a case are there at once, and are measured in turn, round after round. ``make bench-ding`` runs it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 from rich.console import Console
 
 from benchmarks import machine
+from benchmarks.manager_parts import POOLS, SEED, above_pools, draw_actions
 from benchmarks.python_envs import calibrate
+from benchmarks.runners import Contestant, ManagedContestant
 from benchmarks.tables import Table, number, three_digits, time_of
 from benchmarks.timing import Effort, interleaved
 
@@ -31,81 +31,42 @@ ROOT = Path(__file__).resolve().parent.parent
 MANAGERS = ("base", "subprocess", "async_subprocess", "base_v2", "subprocess_v2")
 THEIRS = {name: name for name in MANAGERS}
 OURS = {f"stepmill_{name}": name for name in MANAGERS}
-POOLS = {"pool_inline": "base", "pool_process": "subprocess"}  # by the manager that has such a pool inside
 PACKAGES = ("DI-engine", "gym", "DI-treetensor")
-ACTION_BATCHES = 512
-SEED = 0
 
 
 # ---- contestants -----------------------------------------------------------------------------------
 
 
-class Manager:
-    """A manager of either form, of ours or of DI-engine's."""
+class Manager(ManagedContestant):
+    """A manager of either form, by its name in DI-engine's registry."""
 
     def __init__(self, name: str, env_fn: Sequence[Callable[[], Any]]) -> None:
         from ding.utils import ENV_MANAGER_REGISTRY
 
         cls = ENV_MANAGER_REGISTRY[name]
-        self.rows_per_call = len(env_fn)
-        drawn = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, len(env_fn), 1))
-        self._actions = [list(batch) for batch in drawn]  # an array an env, as a policy gives them
-        self._calls = 0
-        self._owed = 0
-        self._manager = cls(env_fn=list(env_fn), cfg=cls.default_config())
-        self._manager.seed(SEED)
-        self._manager.launch()
-
-    def run(self, calls: int) -> None:
-        """A call is done when so many envs have been stepped: which ones come back, and how many, differs."""
-        manager = self._manager
-        self._owed += calls * self.rows_per_call
-        while self._owed > 0:
-            actions = self._actions[self._calls % ACTION_BATCHES]
-            self._calls += 1
-            ready = manager.ready_obs
-            if isinstance(ready, dict):
-                result = manager.step({i: actions[i] for i in ready})
-            else:
-                result = manager.step(actions[: len(ready)])
-            self._owed -= len(result)
+        manager = cls(env_fn=list(env_fn), cfg=cls.default_config())
+        manager.seed(SEED)
+        manager.launch()
+        super().__init__(manager, draw_actions(len(env_fn))[1])
 
     def close(self) -> None:
         time.sleep(0.2)  # DI-engine's own fails to close while a thread of it resets an env
         with contextlib.suppress(OSError, EOFError, RuntimeError):
-            self._manager.close()
-        for process in getattr(self._manager, "_subprocesses", None) or ():
+            self.manager.close()
+        for process in getattr(self.manager, "_subprocesses", None) or ():
             with contextlib.suppress(Exception):
                 process.terminate()
 
 
-class Pool:
-    """The pool that is inside of our managers, driven by ``send`` and ``recv``."""
+def bare_pool(backend: str, env_fn: Sequence[Callable[[], Any]]) -> Contestant:
+    """The pool that is inside of our managers."""
+    import stepmill
+    from stepmill.envs.ding import build_env
 
-    def __init__(self, name: str, env_fn: Sequence[Callable[[], Any]]) -> None:
-        import stepmill
-        from stepmill.envs.ding import build_env
-
-        self.rows_per_call = len(env_fn)
-        self._actions = list(np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, len(env_fn))))
-        self._calls = 0
-        self._pool = stepmill.make(
-            [functools.partial(build_env, one) for one in env_fn],
-            num_envs=len(env_fn),
-            seed=SEED,
-            backend=name.removeprefix("pool_"),
-            autoreset="same_step",  # so that a row is a step, as in a manager
-        )
-        self._pool.reset()
-
-    def run(self, calls: int) -> None:
-        for _ in range(calls):
-            self._pool.send(self._actions[self._calls % ACTION_BATCHES])
-            self._pool.recv()
-            self._calls += 1
-
-    def close(self) -> None:
-        self._pool.close()
+    envs = [functools.partial(build_env, one) for one in env_fn]
+    # In this mode a row is a step, as in a manager.
+    pool = stepmill.make(envs, seed=SEED, backend=backend, autoreset="same_step")
+    return Contestant(pool, draw_actions(len(env_fn))[0])
 
 
 # ---- measuring -------------------------------------------------------------------------------------
@@ -128,17 +89,14 @@ def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any
         for name in (*THEIRS, *OURS):
             runners[name] = Manager(name, [env] * count)
         for name in POOLS:
-            runners[name] = Pool(name, [env] * count)
+            runners[f"pool_{name}"] = bare_pool(name, [env] * count)
         results = interleaved(runners, effort)
     finally:
         for runner in runners.values():
             runner.close()
     out: dict[str, Any] = dict(results)
     out["ratio"] = {name: results[ours]["steps_per_s"] / results[name]["steps_per_s"] for ours, name in OURS.items()}
-    out["over_pool_ns"] = {
-        name: 1e9 / results[f"stepmill_{name}"]["steps_per_s"] - 1e9 / results[pool]["steps_per_s"]
-        for pool, name in POOLS.items()
-    }
+    out["above_pool_ns"] = above_pools(results, managers="stepmill_")
     return out
 
 
@@ -151,9 +109,9 @@ def table(part: dict[str, Any]) -> Table:
     serial = [case["stepmill_subprocess"]["steps_per_s"] / case["base"]["steps_per_s"] for case in part.values()]
     rows.append(("stepmill_subprocess over base", *(f"{three_digits(ratio)}x" for ratio in serial)))
     for pool, name in POOLS.items():
-        rows.append((f"our {pool.replace('_', ', ')}", *(number(case[pool]["steps_per_s"]) for case in part.values())))
+        rows.append((f"our pool, {pool}", *(number(case[f"pool_{pool}"]["steps_per_s"]) for case in part.values())))
         rows.append(
-            (f"stepmill_{name} above it, a step", *(time_of(case["over_pool_ns"][name]) for case in part.values()))
+            (f"stepmill_{name} above it, a step", *(time_of(case["above_pool_ns"][name]) for case in part.values()))
         )
     title = "Env managers, steps per second, and ours over DI-engine's of the same name"
     return Table("ding", title, ("", *part), rows)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bare, python_parts
+from benchmarks import bare, manager_parts, python_parts
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
@@ -140,6 +140,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "scaling": scaling,
     "imports": imports,
     **python_parts.PARTS,
+    "managers": manager_parts.managers,
 }
 
 

@@ -69,6 +69,7 @@ def _plot(name: str, results: Results, folder: Path, images: Path) -> str | None
 
 def _machine(name: str, results: Results) -> str:
     machine = results["machine"]
-    versions = plots.versions(results, python=name.startswith("python"))
+    alone = ("envpool",) if name == "managers" else ()
+    versions = plots.versions(results, python=name.startswith("python"), leave=alone)
     cpu = machine["cpu"] or machine["architecture"]
     return f"{machine['cores']} cores, {cpu}; {versions}; Python {machine['python']}; {machine['date']}:"

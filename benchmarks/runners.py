@@ -58,3 +58,28 @@ class AsyncContestant(Contestant):
             result = recv()
             ids = result[-1]["env_id"]
         self._ids = ids
+
+
+class ManagedContestant:
+    """An env manager, of ours or of DI-engine's: what is ready is stepped, the loop of a collector without a policy."""
+
+    def __init__(self, manager: Any, actions: list[Any]) -> None:
+        self.manager = manager
+        self.rows_per_call = len(actions[0])
+        self._actions = itertools.cycle(actions)
+        self._owed = 0
+
+    def run(self, calls: int) -> None:
+        """A call is done when so many envs have been stepped: which ones come back, and how many, differs."""
+        manager = self.manager
+        self._owed += calls * self.rows_per_call
+        while self._owed > 0:
+            actions = next(self._actions)
+            ready = manager.ready_obs
+            # By env id, or by position, as the two forms of DI-engine's managers have it.
+            by_id = isinstance(ready, dict)
+            result = manager.step({one: actions[one] for one in ready} if by_id else actions[: len(ready)])
+            self._owed -= len(result)
+
+    def close(self) -> None:
+        self.manager.close()

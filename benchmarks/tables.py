@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from benchmarks.manager_parts import POOLS
 from benchmarks.python_contestants import LABELS
 
 Results = dict[str, Any]
@@ -187,6 +188,18 @@ def python_async(results: Results) -> Table:
     return Table("python-async", "Python envs of 100 µs, 64, 32 a batch, steps per second", columns, rows)
 
 
+def managers(results: Results) -> Table:
+    part = results["parts"]["managers"]
+    rows = []
+    for pool, name in POOLS.items():
+        rows.append((f"pool, {pool}", *(rate(row[f"pool_{pool}"]) for row in part)))
+        rows.append((MANAGER_LABELS[name], *(rate(row[name]) for row in part)))
+        rows.append(("above the pool, a step", *(time_of(row["above_pool_ns"][name]) for row in part)))
+    rows.append((MANAGER_LABELS["async_subprocess"], *(rate(row["async_subprocess"]) for row in part)))
+    columns = ("", *(row["case"] for row in part))
+    return Table("managers", "Env managers and the pools inside of them, steps per second", columns, rows)
+
+
 TABLES = {
     "sync": sync,
     "async": async_,
@@ -200,6 +213,7 @@ TABLES = {
     "python-start": python_start,
     "python-memory": python_memory,
     "python-async": python_async,
+    "managers": managers,
 }
 
 # What stepmill reaches with its defaults, over what others do or what the cores could give.
@@ -209,6 +223,11 @@ PYTHON_RATIOS = {
     "over_best": "over best peer",
     "of_bare": "of cores x bare",
     "of_better": "of better backend",
+}
+MANAGER_LABELS = {
+    "base": "BaseEnvManager",
+    "subprocess": "SyncSubprocessEnvManager",
+    "async_subprocess": "SubprocessEnvManager (async)",
 }
 NAMES = {"stepmill": "stepmill", "envpool": "EnvPool"}
 MISSING = "–"

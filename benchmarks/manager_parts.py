@@ -1,0 +1,70 @@
+"""What an env manager costs above the pool that is inside of it: our own managers and pools, over the same envs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import stepmill
+from benchmarks.python_envs import Case
+from benchmarks.python_parts import iterations
+from benchmarks.runners import Contestant, ManagedContestant
+from benchmarks.timing import Effort, interleaved
+from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
+
+CASES = (Case("cartpole", 64), Case("cartpole", 8), Case("busy", 64), Case("frame", 64))
+MANAGERS = {
+    "base": BaseEnvManager,
+    "subprocess": SyncSubprocessEnvManager,
+    "async_subprocess": AsyncSubprocessEnvManager,
+}
+POOLS = {"inline": "base", "process": "subprocess"}  # by the manager that has such a pool inside
+ACTION_BATCHES = 512
+SEED = 0
+
+Log = Callable[[str], None]
+
+
+def managers(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Steps per second of managers and of bare pools, and what a step costs more in a manager."""
+    return [_compare(case, effort, log) for case in CASES]
+
+
+def draw_actions(count: int) -> tuple[list[Any], list[Any]]:
+    """Batches of actions for ``count`` envs: as arrays, and an array an env, as a policy gives them to a manager."""
+    drawn = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, count, 1))
+    return list(drawn[:, :, 0]), [list(batch) for batch in drawn]
+
+
+def above_pools(results: dict[str, Any], managers: str = "", pools: str = "pool_") -> dict[str, float]:
+    """Nanoseconds that a step takes longer in a manager than in the pool of its kind."""
+    return {
+        name: 1e9 / results[managers + name]["steps_per_s"] - 1e9 / results[pools + pool]["steps_per_s"]
+        for pool, name in POOLS.items()
+    }
+
+
+def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
+    if case.env != "cartpole":
+        case = replace(case, iterations=iterations())
+    log(f"managers of {case.label}")
+    batches, singles = draw_actions(case.num_envs)
+    runners: dict[str, Any] = {}
+    try:
+        for name, kind in MANAGERS.items():
+            manager = kind(case.factories())
+            runners[name] = ManagedContestant(manager, singles)
+            manager.seed(SEED)
+            manager.launch()
+        for name in POOLS:
+            # In this mode a row is a step, as in a manager.
+            pool = stepmill.make(case.factories(), seed=SEED, backend=name, autoreset="same_step")
+            runners[f"pool_{name}"] = Contestant(pool, batches)
+        results: dict[str, Any] = dict(interleaved(runners, effort))
+    finally:
+        for runner in runners.values():
+            runner.close()
+    return {"case": case.label, "num_envs": case.num_envs, **results, "above_pool_ns": above_pools(results)}
