@@ -772,7 +772,7 @@ def test_a_seed_that_was_given_with_a_step_in_flight_is_the_one_of_the_reset(cls
 def test_an_interrupted_call_leaves_envs_that_a_reset_brings_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        monkeypatch.setattr(manager, "_take", interrupt)
+        monkeypatch.setattr(manager._core, "_take", interrupt)
         with pytest.raises(KeyboardInterrupt):
             manager.step({0: 0, 1: 0})
         monkeypatch.undo()
@@ -789,8 +789,8 @@ def interrupt(*_: Any) -> None:
 def test_an_action_that_was_sent_and_not_noted_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        manager._pool.send([0, 0], [0, 1])  # as if Ctrl-C had come right after it
-        manager._torn = True
+        manager._core.pool.send([0, 0], [0, 1])  # as if Ctrl-C had come right after it
+        manager._core._torn = True
         manager.reset()
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
         assert manager.elapsed == [1, 1]
@@ -810,7 +810,7 @@ def test_a_neighbour_of_a_dead_env_is_brought_back_with_its_instructions() -> No
     with SyncSubprocessEnvManager(fns, num_workers=1) as manager:
         manager.seed(3, dynamic_seed=False)
         manager.launch()
-        kill_worker(manager._pool, 0)
+        kill_worker(manager._core.pool, 0)
         with pytest.raises(EnvError):
             manager.step({0: 0})
         manager.reset()
@@ -821,7 +821,7 @@ def test_who_keeps_rewards_keeps_no_batches() -> None:
     with BaseEnvManager([lambda: Walk({"length": 1000})] * 2) as manager:
         manager.launch()
         kept = [manager.step({0: 0, 1: 0})[0].reward for _ in range(50)]
-        assert manager._pool.stats()["batches_held"] <= 3
+        assert manager._core.pool.stats()["batches_held"] <= 3
         assert len(kept) == 50
 
 

@@ -33,7 +33,7 @@ def batch(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
 def test_own_rows_are_equal_and_share_nothing(dtype: Any, shape: tuple[int, ...]) -> None:
     given = batch(dtype, shape)
     before = given.copy()
-    rows = _native.own_rows(given)
+    rows = _native.own_rows([(given, row) for row in range(shape[0])])
     assert len(rows) == shape[0]
     for row, expected in zip(rows, before, strict=True):
         assert type(row) is np.ndarray
@@ -46,58 +46,57 @@ def test_own_rows_are_equal_and_share_nothing(dtype: Any, shape: tuple[int, ...]
     np.testing.assert_array_equal(given, before)
 
 
-@pytest.mark.parametrize("view", [np.s_[::2], np.s_[:, ::-1], np.s_[::-1], np.s_[:, 1:]])
-def test_rows_of_views_are_their_values(view: Any) -> None:
-    given = batch(np.float32, (6, 4))[view]
-    assert [row.tolist() for row in _native.own_rows(given)] == given.tolist()
-    assert [row.tolist() for row in _native.own_copies(list(given)) or ()] == given.tolist()
-
-
-def test_rows_of_another_byte_order_keep_it() -> None:
-    given = batch(">f4", (2, 3))
-    rows = _native.own_rows(given)
-    assert rows[1].dtype == given.dtype
-    assert rows[1].tolist() == [3, 4, 5]
+def test_rows_come_from_any_batches_in_any_order() -> None:
+    one, other = batch(np.float32, (4, 2)), batch(">i2", (3, 2))
+    rows = _native.own_rows([(other, 2), (one, 0), (other, 2), (one, 3)])
+    assert [row.tolist() for row in rows] == [[4, 5], [0, 1], [4, 5], [6, 7]]
+    assert rows[0].dtype == other.dtype
+    assert not np.shares_memory(rows[0], rows[2])
 
 
 def test_who_keeps_a_row_does_not_keep_the_batch() -> None:
     given = batch(np.float32, (3, 2))
-    kept = _native.own_rows(given)[1]
+    kept = _native.own_rows([(given, 1)])[0]
     gone = weakref.ref(given)
     del given
     assert gone() is None
     assert kept.tolist() == [2, 3]
 
 
-@pytest.mark.parametrize("given", [[1, 2], "rows", np.float32(1), np.array(1), np.array([{}, {}], object)])
-def test_what_has_no_rows_of_numbers_is_refused(given: Any) -> None:
-    with pytest.raises(InputError, match="expected an array"):
-        _native.own_rows(given)
-
-
-def test_copies_of_arrays_of_any_form() -> None:
-    given = [np.arange(3), np.array(2.5), np.zeros((2, 0)), np.arange(6).reshape(2, 3).T, np.array([{}, []], object)]
-    copies = _native.own_copies(given)
-    assert copies is not None
-    for one, copy in zip(given, copies, strict=True):
-        assert copy is not one
-        assert not np.shares_memory(one, copy)
-        assert copy.dtype == one.dtype
-        assert copy.tolist() == one.tolist()
-    assert _native.own_copies([]) == []
-
-
 class Marked(np.ndarray):
     """An array that is more than an array."""
 
 
-@pytest.mark.parametrize("other", [1, None, {"a": np.zeros(1)}, (np.zeros(1),), np.zeros(2).view(Marked)])
-def test_what_is_no_plain_array_is_left_to_others(other: Any) -> None:
-    assert _native.own_copies([np.zeros(2), other]) is None
-    assert _native.stack_alike([np.zeros(2), other]) is None
+@pytest.mark.parametrize(
+    "place",
+    [
+        ([[1, 2]], 0),
+        (np.float32(1), 0),
+        (np.array(1), 0),
+        (np.array([{}, {}], object), 0),
+        (batch(np.float32, (4, 4))[:, ::2], 0),
+        (batch(np.float32, (2, 2)).view(Marked), 0),
+        (batch(np.float32, (2, 2)), 2),
+        (batch(np.float32, (2, 2)), -1),
+        [batch(np.float32, (2, 2)), 0],
+        (batch(np.float32, (2, 2)),),
+    ],
+)
+def test_what_is_no_row_of_a_batch_is_refused(place: Any) -> None:
+    good = (batch(np.float32, (2, 2)), 0)
+    with pytest.raises(InputError, match="expected"):
+        _native.own_rows([good, place])
+    with pytest.raises(TypeError):
+        _native.own_rows([(good[0], "0")])  # type: ignore[list-item]
 
 
 # ---- stacks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [1, None, {"a": np.zeros(1)}, (np.zeros(1),), np.zeros(2).view(Marked)])
+def test_what_is_no_plain_array_is_left_to_others(other: Any) -> None:
+    assert _native.stack_alike([np.zeros(2), other]) is None
+    assert _native.stack_alike([other, np.zeros(2)]) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -212,8 +212,7 @@ NB_MODULE(_native, m) {
         }, "float32_trig"_a, "keep_float32"_a, "Makes native envs compute as the installed numpy does.");
   m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
 
-  m.def("own_rows", &own_rows, "batch"_a, "An array a row, each with memory of its own.");
-  m.def("own_copies", &own_copies, "arrays"_a, "A copy of each array of a list; None where others are in it.");
+  m.def("own_rows", &own_rows, "places"_a, "An array for each pair of a batch and a row, with memory of its own.");
   m.def("stack_alike", &stack_alike, "arrays"_a, "Arrays of one form as the rows of one; None where they are not.");
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
         "truncated"_a, "A tuple (observation, reward, done, {}) of a type a row, and the rows that are done.");

@@ -23,32 +23,17 @@ nb::object empty_array(PyArray_Descr* type, int axes, const npy_intp* shape) {
   return owned(PyArray_NewFromDescr(&PyArray_Type, type, axes, shape, nullptr, nullptr, 0, nullptr));
 }
 
-nb::object copy_of(PyArrayObject* array) {
-  if (!is_plain(array)) return owned(PyArray_NewCopy(array, NPY_CORDER));
-  nb::object copy = empty_array(PyArray_DESCR(array), PyArray_NDIM(array), PyArray_DIMS(array));
-  std::memcpy(PyArray_DATA(as_array(copy.ptr())), PyArray_DATA(array), static_cast<std::size_t>(PyArray_NBYTES(array)));
-  return copy;
+// Whether it is what the engine hands out: rows of numbers, in one piece.
+bool is_batch(PyObject* object) {
+  return PyArray_CheckExact(object) && is_plain(as_array(object)) && PyArray_NDIM(as_array(object)) > 0;
 }
 
-// A batch of numbers, a row an env, its bytes in one piece.
-nb::object plain_batch(nb::handle batch) {
-  if (!PyArray_CheckExact(batch.ptr()) || PyArray_NDIM(as_array(batch.ptr())) == 0 ||
-      PyDataType_REFCHK(PyArray_DESCR(as_array(batch.ptr()))))
-    raise("InputError", "expected an array of numbers with a row an env, got " + describe_object(batch));
-  return is_plain(as_array(batch.ptr())) ? nb::borrow(batch) : copy_of(as_array(batch.ptr()));
-}
-
-// The rows of a plain batch, of that shape each.
-nb::object rows_of(PyArrayObject* from, int axes, const npy_intp* shape) {
-  const npy_intp count = PyArray_DIM(from, 0);
-  const npy_intp bytes = count == 0 ? 0 : PyArray_NBYTES(from) / count;
-  nb::object rows = owned(PyList_New(count));
-  for (npy_intp i = 0; i < count; ++i) {
-    nb::object row = empty_array(PyArray_DESCR(from), axes, shape);
-    std::memcpy(PyArray_DATA(as_array(row.ptr())), PyArray_BYTES(from) + i * bytes, static_cast<std::size_t>(bytes));
-    PyList_SET_ITEM(rows.ptr(), i, row.release().ptr());
-  }
-  return rows;
+// A row of a batch with memory of its own, of that shape.
+nb::object own_row(PyArrayObject* batch, npy_intp row, int axes, const npy_intp* shape) {
+  nb::object out = empty_array(PyArray_DESCR(batch), axes, shape);
+  const npy_intp bytes = PyArray_NBYTES(as_array(out.ptr()));
+  std::memcpy(PyArray_DATA(as_array(out.ptr())), PyArray_BYTES(batch) + row * bytes, static_cast<std::size_t>(bytes));
+  return out;
 }
 
 const npy_bool* flags_of(nb::handle flags, Py_ssize_t count) {
@@ -64,21 +49,22 @@ bool are_alike(PyArrayObject* a, PyArrayObject* b) {
 
 }  // namespace
 
-nb::object own_rows(nb::handle batch) {
-  const nb::object plain = plain_batch(batch);
-  PyArrayObject* from = as_array(plain.ptr());
-  return rows_of(from, PyArray_NDIM(from) - 1, PyArray_DIMS(from) + 1);
-}
-
-nb::object own_copies(nb::list arrays) {
-  const Py_ssize_t count = PyList_GET_SIZE(arrays.ptr());
-  nb::object copies = owned(PyList_New(count));
+nb::object own_rows(nb::list places) {
+  const Py_ssize_t count = PyList_GET_SIZE(places.ptr());
+  nb::object rows = owned(PyList_New(count));
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* one = PyList_GET_ITEM(arrays.ptr(), i);
-    if (!PyArray_CheckExact(one)) return nb::none();
-    PyList_SET_ITEM(copies.ptr(), i, copy_of(as_array(one)).release().ptr());
+    PyObject* place = PyList_GET_ITEM(places.ptr(), i);
+    if (!PyTuple_CheckExact(place) || PyTuple_GET_SIZE(place) != 2)
+      raise("InputError", "expected pairs of a batch and a row, got " + describe_object(place));
+    PyObject* batch = PyTuple_GET_ITEM(place, 0);
+    const Py_ssize_t row = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 1));
+    if (row == -1 && PyErr_Occurred()) throw nb::python_error();
+    if (!is_batch(batch) || row < 0 || row >= PyArray_DIM(as_array(batch), 0))
+      raise("InputError", "expected an array with a row " + std::to_string(row) + ", got " + describe_object(batch));
+    PyList_SET_ITEM(rows.ptr(), i, own_row(as_array(batch), row, PyArray_NDIM(as_array(batch)) - 1,
+                                           PyArray_DIMS(as_array(batch)) + 1).release().ptr());
   }
-  return copies;
+  return rows;
 }
 
 nb::object stack_alike(nb::list arrays) {
@@ -110,21 +96,20 @@ nb::object make_timesteps(nb::type_object type, nb::list observations, nb::handl
     raise("InputError", "expected a kind of tuple without attributes of its own, got " + describe_object(type));
   const Py_ssize_t count = PyList_GET_SIZE(observations.ptr());
   const npy_bool* ends[] = {flags_of(terminated, count), flags_of(truncated, count)};
-  const nb::object plain = plain_batch(rewards);
-  PyArrayObject* from = as_array(plain.ptr());
-  if (PyArray_DIM(from, 0) != count)
+  if (!is_batch(rewards.ptr()) || PyArray_DIM(as_array(rewards.ptr()), 0) != count)
     raise("InputError", "expected rewards of " + std::to_string(count) + " rows, got " + describe_object(rewards));
+  PyArrayObject* from = as_array(rewards.ptr());
   const npy_intp one = 1;
   const bool single = PyArray_NDIM(from) == 1;
-  const nb::object reward_rows =
-      single ? rows_of(from, 1, &one) : rows_of(from, PyArray_NDIM(from) - 1, PyArray_DIMS(from) + 1);
+  const int axes = single ? 1 : PyArray_NDIM(from) - 1;
+  const npy_intp* shape = single ? &one : PyArray_DIMS(from) + 1;
   nb::object timesteps = owned(PyList_New(count));
   nb::list ended;
   for (Py_ssize_t row = 0; row < count; ++row) {
     const bool done = ends[0][row] || ends[1][row];
     nb::object timestep = owned(of->tp_alloc(of, 4));
     PyTuple_SET_ITEM(timestep.ptr(), 0, Py_NewRef(PyList_GET_ITEM(observations.ptr(), row)));
-    PyTuple_SET_ITEM(timestep.ptr(), 1, Py_NewRef(PyList_GET_ITEM(reward_rows.ptr(), row)));
+    PyTuple_SET_ITEM(timestep.ptr(), 1, own_row(from, row, axes, shape).release().ptr());
     PyTuple_SET_ITEM(timestep.ptr(), 2, Py_NewRef(done ? Py_True : Py_False));
     PyTuple_SET_ITEM(timestep.ptr(), 3, owned(PyDict_New()).release().ptr());
     PyList_SET_ITEM(timesteps.ptr(), row, timestep.release().ptr());

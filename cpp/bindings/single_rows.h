@@ -6,11 +6,8 @@
 
 namespace stepmill {
 
-// An array a row of `batch`, each with memory of its own: who keeps one row does not keep the batch.
-nanobind::object own_rows(nanobind::handle batch);
-
-// A copy of each of a list of arrays. None where something else than arrays is in it.
-nanobind::object own_copies(nanobind::list arrays);
+// An array for each pair of a batch and a row of it, with memory of its own: who keeps one row does not keep the batch.
+nanobind::object own_rows(nanobind::list places);
 
 // A list of arrays as the rows of one. None where they are not arrays of one type and shape.
 nanobind::object stack_alike(nanobind::list arrays);

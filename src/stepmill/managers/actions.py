@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,27 +11,11 @@ from stepmill import _native
 from stepmill.errors import ActionError
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["as_arrays", "stack_actions"]
-
-_PLAIN = {int, float, np.ndarray, np.int64, np.int32, np.float32, np.float64}
-
-
-def as_arrays(actions: Iterable[Any]) -> list[Any]:
-    """Actions with their tensors as arrays, in whatever they are nested."""
-    given = list(actions)
-    return given if set(map(type, given)) <= _PLAIN else [_as_array(one) for one in given]
-
-
-def _as_array(action: Any) -> Any:
-    if isinstance(action, dict):
-        return {key: _as_array(child) for key, child in action.items()}
-    if isinstance(action, tuple | list):
-        return type(action)(_as_array(child) for child in action) if type(action) in (tuple, list) else action
-    return action.detach().cpu().numpy() if hasattr(action, "detach") else action
+__all__ = ["stack_actions"]
 
 
 def stack_actions(space: FlatSpace, actions: list[Any], players: int) -> Any:
-    """Actions of single envs as a batch: a row an env, in every part."""
+    """Actions of single envs, arrays or tensors or numbers, as a batch: a row an env, in every part."""
     return _stack(space.tree, space, actions, players, "action")
 
 
@@ -49,10 +32,12 @@ def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path:
             _stack(child, space, [one[i] for one in actions], players, f"{path}[{i}]") for i, child in enumerate(tree)
         )
     if tree < 0:
-        return list(actions)
+        return [_as_array(one) for one in actions]
     shape = space.leaves[tree].shape if players == 1 else (players, *space.leaves[tree].shape)
     stacked = _native.stack_alike(actions)
     if stacked is None:
+        if not set(map(type, actions)) <= _PLAIN:
+            actions = [_as_array(one) for one in actions]
         with contextlib.suppress(ValueError):  # of different shapes
             stacked = np.array(actions)
     if stacked is None or not _fits(stacked.shape[1:], shape):
@@ -62,6 +47,17 @@ def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path:
             raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
         stacked = np.array([one.reshape(shape) for one in arrays])
     return stacked.reshape(len(actions) * players, *space.leaves[tree].shape)
+
+
+_PLAIN = {int, float, np.ndarray, np.int64, np.int32, np.float32, np.float64}
+
+
+def _as_array(action: Any) -> Any:
+    if isinstance(action, dict):
+        return {key: _as_array(child) for key, child in action.items()}
+    if isinstance(action, tuple | list):
+        return type(action)(_as_array(child) for child in action) if type(action) in (tuple, list) else action
+    return action.detach().cpu().numpy() if hasattr(action, "detach") else action
 
 
 def _fits(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:

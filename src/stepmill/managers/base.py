@@ -9,22 +9,19 @@ import numpy as np
 
 from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
-from stepmill.errors import ConfigError, EnvError, InFlightError, InputError, UsageError, summary
+from stepmill.errors import ConfigError, EnvError, InputError, UsageError, summary
 from stepmill.factories import close_quietly
-from stepmill.managers.actions import as_arrays, stack_actions
-from stepmill.managers.config import read_recipes, read_settings
-from stepmill.managers.core import ManagerCore, mends
-from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, open_pool, read_value, spaces_of
-from stepmill.managers.rows import RowReader, all_copied, with_tensors
+from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
+from stepmill.managers.core import ManagerCore, Params
+from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, read_value, spaces_of
 from stepmill.managers.states import EnvState
-from stepmill.pool.rows import is_abnormal
 
 __all__ = ["BaseEnvManager"]
 
 _SEED_LIMIT = 2**63
 
 
-class BaseEnvManager(ManagerCore):
+class BaseEnvManager:
     """Several envs, stepped in this process, one after another.
 
     Args:
@@ -35,6 +32,10 @@ class BaseEnvManager(ManagerCore):
         episode_num: Episodes that each env plays before it is DONE; ``"inf"`` for no end.
         cfg: A dict over ``default_config()``.
     """
+
+    _backend = "inline"
+    _defaults: Mapping[str, Any] = DEFAULTS
+    _resets_abnormal = False  # whether an env whose step was abnormal is reset at once
 
     def __init__(
         self,
@@ -49,8 +50,12 @@ class BaseEnvManager(ManagerCore):
         if episode_num is not None:
             settings["episode_num"] = episode_num
         in_processes = self._backend == "process"
-        read = read_settings(type(self).__name__, self._defaults, in_processes, cfg, settings)
-        super().__init__(read_recipes(env_fn, env_cfg, env_num), read)
+        name = type(self).__name__
+        self._settings = read_settings(name, self._defaults, in_processes, cfg, settings)
+        self._recipes = read_recipes(env_fn, env_cfg, env_num)
+        self._core = ManagerCore(name, self._recipes, self._settings, self._backend, self._resets_abnormal)
+        self._ref: Any = None
+        self._spaces: EnvSpaces | None = None
 
     @classmethod
     def default_config(cls) -> dict[str, Any]:
@@ -61,26 +66,38 @@ class BaseEnvManager(ManagerCore):
 
     def launch(self, reset_param: Any = None) -> None:
         """Builds the envs and resets them. A manager that was closed can be launched again."""
-        if self._pool is not None:
+        if not self.closed:
             raise UsageError(f"{self!r} is launched already: close() it first")
-        self._forget()
         if isinstance(reset_param, Mapping):  # of some envs; all are reset
             reset_param = {**dict.fromkeys(range(self.env_num)), **reset_param}
         self._read_params(reset_param, None)  # before anything is built
-        self._pool = open_pool(self._recipes, self._settings, self._backend)
+        self._spaces = self._core.open()
         try:
-            self._move(self._states, EnvState.INIT)
-            self._spaces = self._pool.apply(spaces_of, [0])[0]
-            self._read_rows = RowReader(
-                self._pool.observation,
-                self._pool.num_players,
-                self.reward_space.shape,
-                self.env_num,
-            )
             self.reset(reset_param)
         except BaseException:
             close_quietly(self)
             raise
+
+    def close(self) -> None:
+        """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
+        ref, self._ref = self._ref, None
+        if ref is not None:
+            close_quietly(ref)
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is not launched, or closed again."""
+        return self._core.closed
+
+    @property
+    def env_num(self) -> int:
+        """How many envs there are."""
+        return len(self._recipes)
+
+    def __repr__(self) -> str:
+        """The class, and how many envs."""
+        return repr(self._core)
 
     def __enter__(self) -> Self:
         """The manager itself; leaving closes it."""
@@ -91,7 +108,6 @@ class BaseEnvManager(ManagerCore):
 
     # ---- reset -------------------------------------------------------------------------------
 
-    @mends
     def reset(self, reset_param: Any = None, env_id: Any = None) -> None:
         """Resets envs and waits for them: all, those of ``env_id``, or those that a dict names.
 
@@ -102,31 +118,17 @@ class BaseEnvManager(ManagerCore):
 
         What these envs have in flight comes to nothing. Episode counts go on.
         """
-        self._require_open()
-        params = self._read_params(reset_param, env_id)
-        ids = list(params)
-        self._voided.update(self._stepping.intersection(ids))
-        while not params.keys().isdisjoint(self._stepping | self._resetting):
-            self._gather(1, 1, None)
-        for one in ids:
-            void = self._arrived.pop(one, None)
-            if void is not None and void.done and not is_abnormal(void.info):
-                self._records[one].episodes -= 1  # nobody saw it
-            self._failed.pop(one, None)
-            given = params[one]
-            if given is not None:
-                self._records[one].params = dict(given)
-        self._send_resets(ids)
-        self._settle_resets(ids)
+        self._core.require_open()
+        self._core.reset(self._read_params(reset_param, env_id))
 
-    def _read_params(self, reset_param: Any, env_id: Any) -> dict[int, Mapping[str, Any] | None]:
+    def _read_params(self, reset_param: Any, env_id: Any) -> Params:
         if isinstance(reset_param, Mapping):
-            ids = self._check_ids(list(reset_param) if env_id is None else env_id)
+            ids = self._core.check_ids(list(reset_param) if env_id is None else env_id)
             if set(ids) != set(reset_param):
                 raise InputError(f"reset: expected parameters of the envs {ids}, got them of {list(reset_param)}")
             params = dict(reset_param)
         else:
-            ids = self._check_ids(range(self.env_num) if env_id is None else env_id)
+            ids = self._core.check_ids(range(self.env_num) if env_id is None else env_id)
             if reset_param is not None and not isinstance(reset_param, Sequence):
                 raise InputError(f"reset: expected a list of dicts, or a dict by env id, got {reset_param!r}")
             given = [None] * len(ids) if reset_param is None else list(reset_param)
@@ -140,7 +142,6 @@ class BaseEnvManager(ManagerCore):
 
     # ---- step --------------------------------------------------------------------------------
 
-    @mends
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Sends actions, by env id, and returns the timesteps that are ready, by env id.
 
@@ -148,46 +149,7 @@ class BaseEnvManager(ManagerCore):
         others run. ``step({})`` gathers what is in flight. An env that fails is in state ERROR until it is reset; the
         error that is raised carries the other timesteps in ``batch``.
         """
-        self._require_open()
-        ids = self._check_actions(actions)
-        if ids:
-            stacked = stack_actions(self._pool.action, as_arrays(actions.values()), self._pool.num_players)
-            self._pool.send(stacked, ids)
-            self._stepping.update(ids)
-            self._ready.difference_update(ids)
-        self._wait_for_steps()
-        if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
-            self._settle_resets(self._resetting)
-        came = sorted(self._arrived)
-        ready = dict(zip(came, map(self._arrived.__getitem__, came), strict=True))
-        self._arrived.clear()
-        self._ready.update(ready)
-        self._ready -= self._halted
-        if self._failed:
-            failed, self._failed = self._failed, {}
-            raise EnvError.gather([failed[one] for one in sorted(failed)], self._output(ready))
-        return self._output(ready)
-
-    def _check_actions(self, actions: Any) -> list[int]:
-        if not isinstance(actions, Mapping):
-            raise InputError(f"step: expected a dict from env id to action, got {actions!r}")
-        if actions.keys() <= self._ready:
-            return list(actions)
-        ids = self._check_ids(list(actions))
-        wrong = [one for one in ids if one not in self._ready]
-        shown = {one: self._states[one].name if one in self._ready else self._standing(one) for one in ids}
-        raise InFlightError(
-            f"step: the envs {wrong} cannot take an action now, expected envs of ready_obs; nothing was sent: {shown}"
-        )
-
-    def _standing(self, env_id: int) -> str:
-        state = self._states[env_id]
-        return "in flight" if state is EnvState.RUN else state.name
-
-    def _output(self, values: dict[int, Any]) -> dict[int, Any]:
-        if self._settings.output == "numpy":
-            return values
-        return {one: with_tensors(value) for one, value in values.items()}
+        return self._core.step(actions)
 
     # ---- what is ready -----------------------------------------------------------------------
 
@@ -197,9 +159,7 @@ class BaseEnvManager(ManagerCore):
 
         Waits while all envs that live are resetting; empty when all are DONE.
         """
-        ids = self._await_ready()
-        seen = all_copied(list(map(self._observations.__getitem__, ids)))  # nobody else has what is handed out
-        return self._output(dict(zip(ids, seen, strict=True)))
+        return self._core.ready_observations()
 
     @property
     def next_obs(self) -> dict[int, Any]:
@@ -209,28 +169,28 @@ class BaseEnvManager(ManagerCore):
     @property
     def ready_obs_id(self) -> list[int]:
         """The ids of ``ready_obs``."""
-        return self._await_ready()
+        return self._core.await_ready()
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
         """The pictures of the envs that can take an action, by env id."""
-        ids = self._await_ready()
-        return dict(zip(ids, self._pool.render(ids), strict=True)) if ids else {}
+        ids = self._core.await_ready()
+        return dict(zip(ids, self._core.pool.render(ids), strict=True)) if ids else {}
 
     @property
     def active_env(self) -> list[int]:
         """The envs in state RUN, with or without an action in flight."""
-        return [one for one in self._states if one not in self._halted]
+        return [one for one, state in self.env_state.items() if state is EnvState.RUN]
 
     @property
     def ready_env(self) -> list[int]:
         """The envs that can take an action now."""
-        return sorted(self._ready)
+        return sorted(self._core.ready)
 
     @property
     def env_done(self) -> list[int]:
         """The envs that have played their ``episode_num``."""
-        return [one for one, state in self._states.items() if state is EnvState.DONE]
+        return [one for one, state in self.env_state.items() if state is EnvState.DONE]
 
     @property
     def all_done(self) -> bool:
@@ -245,12 +205,12 @@ class BaseEnvManager(ManagerCore):
     @property
     def env_state(self) -> dict[int, EnvState]:
         """The state of every env."""
-        return dict(self._states)
+        return dict(self._core.states)
 
     @property
     def episode_count(self) -> dict[int, int]:
         """The episodes that every env has ended since the launch."""
-        return {one: record.episodes for one, record in enumerate(self._records)}
+        return {one: record.episodes for one, record in enumerate(self._core.records)}
 
     # ---- seeds, videos -----------------------------------------------------------------------
 
@@ -263,10 +223,10 @@ class BaseEnvManager(ManagerCore):
             dynamic_seed: As ``BaseEnv.seed`` has it; None leaves that as it was.
         """
         if isinstance(seed, Mapping):
-            ids = self._check_ids(list(seed))
+            ids = self._core.check_ids(list(seed))
             seeds = list(seed.values())
         else:
-            ids = self._check_ids(range(self.env_num) if env_id is None else env_id)
+            ids = self._core.check_ids(range(self.env_num) if env_id is None else env_id)
             if isinstance(seed, Sequence) or np.ndim(seed) > 0:
                 seeds = list(seed)
             else:
@@ -278,7 +238,7 @@ class BaseEnvManager(ManagerCore):
         if dynamic_seed is not None:
             true_or_false("dynamic_seed", dynamic_seed)
         for one, value in read.items():
-            record = self._records[one]
+            record = self._core.records[one]
             record.seed, record.is_seed_new, record.is_told = value, True, False
             if dynamic_seed is not None:
                 record.dynamic_seed = dynamic_seed
@@ -293,8 +253,8 @@ class BaseEnvManager(ManagerCore):
         if len(paths) != self.env_num:
             raise ConfigError(f"replay_path: expected {self.env_num} folders, one an env, got {len(paths)}")
         if not self.closed:
-            self._pool.apply(check_recorder, list(range(self.env_num)))
-        for record, path in zip(self._records, paths, strict=True):
+            self._core.pool.apply(check_recorder, list(range(self.env_num)))
+        for record, path in zip(self._core.records, paths, strict=True):
             record.replay_path, record.is_told = "./video" if path is None else str(path), False
 
     # ---- the envs themselves -----------------------------------------------------------------
@@ -334,7 +294,7 @@ class BaseEnvManager(ManagerCore):
     @property
     def env_info(self) -> BaseEnvInfo:
         """What an env says of itself, in the old form."""
-        info: BaseEnvInfo = env_info_of(self.env_ref) if self.closed else self._pool.apply(env_info_of, [0])[0]
+        info: BaseEnvInfo = env_info_of(self.env_ref) if self.closed else self._core.pool.apply(env_info_of, [0])[0]
         return info
 
     @property
@@ -350,6 +310,6 @@ class BaseEnvManager(ManagerCore):
             raise AttributeError(f"{type(self).__name__} has no {name!r}; its envs can be asked once it is launched")
         every = list(range(self.env_num))
         if name in self.method_name_list:
-            pool = self._pool
+            pool = self._core.pool
             return lambda *args, **kwargs: pool.call(name, every, args, kwargs)
-        return self._pool.apply(read_value(name), every)
+        return self._core.pool.apply(read_value(name), every)

@@ -2,6 +2,9 @@
 
 The pool does the work: it steps and resets envs, in worker processes or in this one, and every action gets exactly one
 result. Nothing here runs in the background: what became ready is looked at when the caller asks for something.
+
+It is an object of its own inside of a manager, not a class below it: a manager looks up names that it does not know in
+its envs, and Python finds attributes of such objects more slowly.
 """
 
 from __future__ import annotations
@@ -17,34 +20,35 @@ from stepmill.errors import (
     EnvError,
     EnvIdError,
     EnvTimeoutError,
+    InFlightError,
     InputError,
     StepmillError,
     UsageError,
     WorkerDiedError,
 )
 from stepmill.factories import close_quietly
-from stepmill.managers.config import DEFAULTS, EnvRecipe, ManagerSettings
-from stepmill.managers.envs import EnvSpaces
+from stepmill.managers.actions import stack_actions
+from stepmill.managers.config import EnvRecipe, ManagerSettings
+from stepmill.managers.envs import EnvSpaces, open_pool, spaces_of
 from stepmill.managers.records import EnvRecord
-from stepmill.managers.rows import RowReader
+from stepmill.managers.rows import Place, RowReader, with_tensors
 from stepmill.managers.states import EnvState
 from stepmill.pool.python_pool import Preparation
 from stepmill.pool.rows import is_abnormal
 
-__all__ = ["ManagerCore", "mends"]
+__all__ = ["ManagerCore"]
 
-
-Manager = TypeVar("Manager", bound="ManagerCore")
 P = ParamSpec("P")
 R = TypeVar("R")
+Params = Mapping[int, Mapping[str, Any] | None]  # of resets, by env id; None: as the last time
 
 
-def mends(method: Callable[Concatenate[Manager, P], R]) -> Callable[Concatenate[Manager, P], R]:
+def _mends(method: Callable[Concatenate[ManagerCore, P], R]) -> Callable[Concatenate[ManagerCore, P], R]:
     """Makes a method that Ctrl-C may have left half done set that right when one is called the next time."""
 
     @functools.wraps(method)
-    def call(self: Manager, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._torn and self._pool is not None:
+    def call(self: ManagerCore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._torn and self.pool is not None:
             self._mend()
         try:
             return method(self, *args, **kwargs)
@@ -58,30 +62,36 @@ def mends(method: Callable[Concatenate[Manager, P], R]) -> Callable[Concatenate[
 
 
 class ManagerCore:
-    """The state of the envs of a manager, and what moves it on. ``BaseEnvManager`` is what users see of it."""
+    """The state of the envs of a manager, and what moves it on. ``BaseEnvManager`` is what users see of it.
 
-    _backend = "inline"
-    _defaults: Mapping[str, Any] = DEFAULTS
-    # Whether an env whose step was abnormal is reset at once, rather than left to the caller.
-    _resets_abnormal = False
+    Args:
+        name: Of the manager, for messages.
+        recipes: One an env.
+        settings: How the envs are run.
+        backend: Where: "inline" or "process".
+        resets_abnormal: Whether an env whose step was abnormal is reset at once, rather than left to the caller.
+    """
 
-    def __init__(self, recipes: list[EnvRecipe], settings: ManagerSettings) -> None:
+    def __init__(
+        self, name: str, recipes: list[EnvRecipe], settings: ManagerSettings, backend: str, resets_abnormal: bool
+    ) -> None:
+        self._name = name
         self._recipes = recipes
         self._settings = settings
-        self._pool: Any = None
-        self._ref: Any = None
-        self._spaces: EnvSpaces | None = None
+        self._backend = backend
+        self._resets_abnormal = resets_abnormal
         self._read_rows: RowReader | None = None
-        self._records = [EnvRecord() for _ in recipes]
+        self.pool: Any = None
+        self.records = [EnvRecord() for _ in recipes]
         self._forget()
 
     def _forget(self) -> None:
         """As before the first launch, but for what the caller asked for."""
-        self._records = [one.launched() for one in self._records]
-        self._states = dict.fromkeys(range(self.env_num), EnvState.VOID)
-        self._halted = set(self._states)  # not in state RUN
-        self._ready: set[int] = set()  # can take an action
-        self._observations: dict[int, Any] = {}  # the latest of each
+        self.records = [one.launched() for one in self.records]
+        self.states = dict.fromkeys(range(self.env_num), EnvState.VOID)
+        self._halted = set(self.states)  # not in state RUN
+        self.ready: set[int] = set()  # can take an action
+        self._places: dict[int, Place] = {}  # where the last observation of each is
         self._stepping: set[int] = set()  # an action is in flight
         self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
         self._due: dict[int, float] = {}  # when a reset that failed is tried again
@@ -93,26 +103,39 @@ class ManagerCore:
     def _move(self, ids: Iterable[int], state: EnvState) -> None:
         """Envs are in another state now."""
         for one in ids:
-            self._states[one] = state
+            self.states[one] = state
             if state is EnvState.RUN:
                 self._halted.discard(one)
             else:
                 self._halted.add(one)
 
+    # ---- life --------------------------------------------------------------------------------
+
+    def open(self) -> EnvSpaces:
+        """Builds the envs, which are to be reset now. Returns what spaces they have."""
+        self._forget()
+        self.pool = open_pool(self._recipes, self._settings, self._backend)
+        try:
+            self._move(self.states, EnvState.INIT)
+            spaces: EnvSpaces = self.pool.apply(spaces_of, [0])[0]
+            reader = RowReader(self.pool.observation, self.pool.num_players, spaces.reward.shape or (), self.env_num)
+            self._read_rows = reader
+        except BaseException:
+            close_quietly(self)
+            raise
+        return spaces
+
     def close(self) -> None:
-        """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
-        pool, self._pool = self._pool, None
-        ref, self._ref = self._ref, None
-        self._move(self._states, EnvState.VOID)
-        self._ready.clear()
-        if ref is not None:
-            close_quietly(ref)
+        """Ends all envs, whatever they are doing. Closing twice does nothing."""
+        pool, self.pool = self.pool, None
+        self._move(self.states, EnvState.VOID)
+        self.ready.clear()
         if pool is not None:
             pool.close()
 
     def __repr__(self) -> str:
-        """The class, and how many envs."""
-        return f"{type(self).__name__}(env_num={self.env_num}{', closed' if self.closed else ''})"
+        """The manager's class, and how many envs."""
+        return f"{self._name}(env_num={self.env_num}{', closed' if self.closed else ''})"
 
     @property
     def env_num(self) -> int:
@@ -122,13 +145,15 @@ class ManagerCore:
     @property
     def closed(self) -> bool:
         """Whether it is not launched, or closed again."""
-        return self._pool is None
+        return self.pool is None
 
-    def _require_open(self) -> None:
-        if self._pool is None:
+    def require_open(self) -> None:
+        """Raises where nothing is launched."""
+        if self.pool is None:
             raise ClosedError(f"{self!r} is not launched: call launch() first")
 
-    def _check_ids(self, ids: Any) -> list[int]:
+    def check_ids(self, ids: Any) -> list[int]:
+        """Env ids, from one or several, each in range and once."""
         if hasattr(ids, "__index__") and not getattr(ids, "shape", ()):
             ids = [ids]
         if not isinstance(ids, Iterable):
@@ -147,17 +172,101 @@ class ManagerCore:
 
     def _mend(self) -> None:
         """After an interrupted call: envs whose results were lost, or whose actions nobody noted, wait for a reset."""
-        flying = set(self._pool.in_flight_ids)
+        flying = set(self.pool.in_flight_ids)
         known = self._stepping | self._resetting
         self._torn = False
         lost = (known - flying - self._due.keys()) | (flying - known)
         self._move(lost, EnvState.ERROR)
-        for some in (self._ready, self._resetting, self._stepping):
+        for some in (self.ready, self._resetting, self._stepping):
             some -= lost
         self._stepping.update(flying - known)
         self._voided.update(flying - known)
 
+    # ---- steps -------------------------------------------------------------------------------
+
+    @_mends
+    def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
+        """Sends actions, waits as the settings say, and returns what is ready; raises what failed."""
+        self.require_open()
+        ids = self._check_actions(actions)
+        if ids:
+            self.pool.send(stack_actions(self.pool.action, list(actions.values()), self.pool.num_players), ids)
+            self._stepping.update(ids)
+            self.ready.difference_update(ids)
+        self._wait_for_steps()
+        if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
+            self._settle_resets(self._resetting)
+        came = sorted(self._arrived)
+        timesteps = dict(zip(came, map(self._arrived.__getitem__, came), strict=True))
+        self._arrived.clear()
+        self.ready.update(came)
+        self.ready -= self._halted
+        if self._failed:
+            failed, self._failed = self._failed, {}
+            raise EnvError.gather([failed[one] for one in sorted(failed)], self._output(timesteps))
+        return self._output(timesteps)
+
+    def _check_actions(self, actions: Any) -> list[int]:
+        if not isinstance(actions, Mapping):
+            raise InputError(f"step: expected a dict from env id to action, got {actions!r}")
+        if actions.keys() <= self.ready:
+            return list(actions)
+        ids = self.check_ids(list(actions))
+        wrong = [one for one in ids if one not in self.ready]
+        shown = {one: self.states[one].name if one in self.ready else self._standing(one) for one in ids}
+        raise InFlightError(
+            f"step: the envs {wrong} cannot take an action now, expected envs of ready_obs; nothing was sent: {shown}"
+        )
+
+    def _standing(self, env_id: int) -> str:
+        state = self.states[env_id]
+        return "in flight" if state is EnvState.RUN else state.name
+
+    def _output(self, values: dict[int, Any]) -> dict[int, Any]:
+        if self._settings.output == "numpy":
+            return values
+        return {one: with_tensors(value) for one, value in values.items()}
+
+    # ---- what is ready -----------------------------------------------------------------------
+
+    @_mends
+    def await_ready(self) -> list[int]:
+        """The envs that can take an action; waits while all that live are resetting."""
+        self.require_open()
+        if self._backend != "inline" and (self._stepping or self._resetting):
+            self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
+        while self._resetting and not (self.ready or self._arrived or self._failed):
+            self._gather(1, 1, None)
+        return sorted(self.ready)
+
+    def latest(self, ids: list[int]) -> list[Any]:
+        """The last observation of each, a copy: nobody else has what is handed out."""
+        assert self._read_rows is not None
+        return self._read_rows.pick(list(map(self._places.__getitem__, ids)))
+
+    def ready_observations(self) -> dict[int, Any]:
+        """Those of the envs that can take an action, by env id."""
+        ids = self.await_ready()
+        return self._output(dict(zip(ids, self.latest(ids), strict=True)))
+
     # ---- resets ------------------------------------------------------------------------------
+
+    @_mends
+    def reset(self, params: Params) -> None:
+        """Resets these envs and waits for them. What they have in flight comes to nothing."""
+        self.require_open()
+        self._voided.update(self._stepping.intersection(params))
+        while not params.keys().isdisjoint(self._stepping | self._resetting):
+            self._gather(1, 1, None)
+        for one, given in params.items():
+            void = self._arrived.pop(one, None)
+            if void is not None and void.done and not is_abnormal(void.info):
+                self.records[one].episodes -= 1  # nobody saw it
+            self._failed.pop(one, None)
+            if given is not None:
+                self.records[one].params = dict(given)
+        self._send_resets(list(params))
+        self._settle_resets(params)
 
     def _send_resets(self, ids: Sequence[int], renew: bool = False, automatic: bool = False) -> None:
         """Sends resets of envs that have nothing in flight.
@@ -169,23 +278,23 @@ class ManagerCore:
         """
         groups: dict[Preparation | None, list[int]] = {}
         for one in ids:
-            self._records[one].is_automatic = automatic
-            groups.setdefault(self._records[one].preparation(renew), []).append(one)
+            self.records[one].is_automatic = automatic
+            groups.setdefault(self.records[one].preparation(renew), []).append(one)
         for prepare, group in groups.items():
-            seeds = [self._records[one].seed_for_reset(renew) for one in group]
-            params = [self._records[one].params or None for one in group]
+            seeds = [self.records[one].seed_for_reset(renew) for one in group]
+            params = [self.records[one].params or None for one in group]
             try:
-                self._pool.send_reset(group, seeds, params, prepare=prepare)
+                self.pool.send_reset(group, seeds, params, prepare=prepare)
             except StepmillError:
                 raise
             except Exception as error:  # of pickling
                 raise InputError(f"reset: expected parameters that can be pickled, got {params}: {error}") from error
             # Nothing is changed before it is sent.
             self._resetting.update(group)
-            self._ready.difference_update(group)
+            self.ready.difference_update(group)
             self._move(group, EnvState.RESET)
             for one, seed in zip(group, seeds, strict=True):
-                self._records[one].reset_is_sent(seed)
+                self.records[one].reset_is_sent(seed)
 
     def _settle_resets(self, ids: Iterable[int]) -> None:
         wanted = set(ids)
@@ -210,15 +319,6 @@ class ManagerCore:
             else:
                 self._gather(missing, missing, None, steps_only=True)
 
-    @mends
-    def _await_ready(self) -> list[int]:
-        self._require_open()
-        if self._backend != "inline" and (self._stepping or self._resetting):
-            self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
-        while self._resetting and not (self._ready or self._arrived or self._failed):
-            self._gather(1, 1, None)
-        return sorted(self._ready)
-
     def _gather(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> None:
         """Takes what is ready, as ``recv_some`` of the pool has it, or less: callers ask again.
 
@@ -226,12 +326,12 @@ class ManagerCore:
         """
         if self._due:
             at_least, timeout = 0, self._until_due(timeout)
-        batch = self._pool.recv_some(enough, at_least, timeout, steps_only)
+        batch = self.pool.recv_some(enough, at_least, timeout, steps_only)
         if batch is not None:
             self._take(batch)
         elif at_least > 0 and not self._due:
             raise UsageError(
-                f"{self!r}: nothing is in flight that could come: {self._states}"
+                f"{self!r}: nothing is in flight that could come: {self.states}"
             )  # rather than wait for ever
         if self._due:
             self._try_again()
@@ -245,7 +345,7 @@ class ManagerCore:
         for one, fault in rows.faults.items():
             del came[one]
             self._take_failure(one, fault.error())
-        self._observations.update(zip(rows.ids, rows.observations, strict=True))
+        self._places.update(zip(rows.ids, rows.places, strict=True))
         # Nearly all rows are plain steps, and nothing is done for each of them.
         for one in self._resetting & came.keys():
             del came[one]
@@ -262,9 +362,9 @@ class ManagerCore:
     def _end_reset(self, env_id: int) -> None:
         self._move([env_id], EnvState.RUN)
         if env_id not in self._arrived:  # the end before it is for `step` to return first
-            self._ready.add(env_id)
+            self.ready.add(env_id)
         self._resetting.discard(env_id)
-        self._records[env_id].failures = 0
+        self.records[env_id].failures = 0
 
     def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
         """Notes what a step that is not like the others means for its env; whether it is to be reset."""
@@ -273,7 +373,7 @@ class ManagerCore:
             return self._resets_abnormal
         if not timestep.done:
             return False
-        record = self._records[env_id]
+        record = self.records[env_id]
         record.episodes += 1
         if record.episodes >= self._settings.episode_num:
             self._move([env_id], EnvState.DONE)
@@ -285,7 +385,7 @@ class ManagerCore:
 
     def _take_failure(self, env_id: int, error: EnvError) -> None:
         if isinstance(error, WorkerDiedError | EnvTimeoutError):
-            for one in self._records:
+            for one in self.records:
                 one.is_told = False  # others were lost with it, and are built anew
         if env_id in self._stepping:
             self._stepping.discard(env_id)
@@ -295,7 +395,7 @@ class ManagerCore:
             else:
                 self._failed[env_id] = error
             return
-        record = self._records[env_id]
+        record = self.records[env_id]
         record.reset_failed()
         if record.failures > self._settings.max_retry:
             close_quietly(self)
@@ -310,7 +410,7 @@ class ManagerCore:
         left = max(0.0, min(self._due.values()) - time.monotonic())
         if timeout is not None:
             left = min(left, timeout)
-        if not self._pool.in_flight_count:
+        if not self.pool.in_flight_count:
             time.sleep(left)  # what retry_waiting_time asks for: there is nothing to wait for but the time
         return left
 
@@ -321,5 +421,5 @@ class ManagerCore:
             del self._due[one]
         renew = self._settings.retry_type == "renew"
         for automatic in (False, True):
-            alike = [one for one in due if self._records[one].is_automatic is automatic]
+            alike = [one for one in due if self.records[one].is_automatic is automatic]
             self._send_resets(alike, renew, automatic)

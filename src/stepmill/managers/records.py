@@ -38,9 +38,9 @@ class EnvRecord:
 
     def preparation(self, renew: bool) -> Preparation | None:
         """What comes before its next reset: building it anew; telling it what its configuration does not say."""
-        tell = None
-        if renew or not self.is_told:
-            tell = Instructions(self.dynamic_seed, self.replay_path).or_none()
+        if self.is_told and not renew:
+            return None
+        tell = Instructions(self.dynamic_seed, self.replay_path).or_none()
         return Preparation(renew, tell) if renew or tell is not None else None
 
     def seed_for_reset(self, renew: bool) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +18,9 @@ from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "all_copied", "with_tensors"]
+__all__ = ["EnvRows", "Place", "RowReader", "RowsAsTheyCome", "with_tensors"]
+
+Place = tuple[Any, int]  # a batch of observations, and a row of it
 
 
 class _Rows(NamedTuple):
@@ -42,7 +45,7 @@ class EnvRows(NamedTuple):
 
     ids: list[int]
     timesteps: list[BaseEnvTimestep]  # of a reset, too
-    observations: list[Any]  # the same as theirs, for the manager to keep: the caller may write into its own
+    places: list[Place]  # of their observations, for the manager to keep: the caller may write into its own
     special: set[int]
     faults: dict[int, Fault]  # by env id
 
@@ -67,9 +70,9 @@ class RowReader:
         rows = batch if isinstance(batch, _Rows) else _Rows(batch, (), ())
         observation, reward, terminated, truncated, info = rows.result
         ids = info["env_id"].tolist()
-        kept = self._observations(observation, len(ids))
+        places = self._places(observation, len(ids))
         timesteps, ended = _native.make_timesteps(
-            BaseEnvTimestep, all_copied(kept), self._rewards(reward), terminated, truncated
+            BaseEnvTimestep, self.pick(places), self._rewards(reward), terminated, truncated
         )
         faults: dict[int, Fault] = {}
         special: set[int] = set()
@@ -80,14 +83,18 @@ class RowReader:
         special.update(ended)
         for row in ended:
             _complete_end(timesteps[row].info, row, bool(truncated[row] and not terminated[row]), info)
-        return EnvRows(ids, timesteps, kept, special, faults)
+        return EnvRows(ids, timesteps, places, special, faults)
 
-    def _observations(self, observation: Any, count: int) -> list[Any]:
+    def _places(self, observation: Any, count: int) -> list[Place]:
         if self.players > 1:
             observation = _by_env(observation, self.players)
-        # A row keeps its buffer, which holds all envs: of a few of them a copy is less.
-        few = 2 * count < self.env_num
-        return _split(self.observation.tree, observation, count, _native.own_rows if few else _views)
+        if 2 * count < self.env_num:  # it keeps a buffer that has room for all envs: of a few a copy is less
+            observation = _copied(observation)
+        return list(zip(itertools.repeat(observation, count), range(count), strict=True))
+
+    def pick(self, places: list[Place]) -> list[Any]:
+        """The observations at these places, copies all of them."""
+        return _pick(self.observation.tree, places)
 
     def _rewards(self, reward: np.ndarray) -> np.ndarray:
         """A row an env."""
@@ -96,7 +103,7 @@ class RowReader:
         by_env = reward.reshape(-1, self.players)
         # One for all, where the space says so and it is so.
         shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
-        return by_env[:, :1] if shared else by_env
+        return by_env[:, :1].copy() if shared else by_env
 
     def _read_notes(self, rows: _Rows, timesteps: list[BaseEnvTimestep]) -> dict[int, Fault]:
         raised = {}
@@ -141,25 +148,17 @@ def _by_env(value: Any, players: int) -> Any:
     return value.reshape(-1, players, *value.shape[1:])
 
 
-def _split(tree: Tree, value: Any, count: int, split: Callable[[np.ndarray], list[np.ndarray]]) -> list[Any]:
-    """The rows of a batch, its arrays split by ``split``."""
+def _pick(tree: Tree, places: list[Place]) -> list[Any]:
     if isinstance(tree, dict):
-        columns = [_split(child, value[key], count, split) for key, child in tree.items()]
-        return [dict(zip(tree, row, strict=True)) for row in zip(*columns, strict=True)] if tree else [{}] * count
+        columns = [_pick(child, [(batch[key], row) for batch, row in places]) for key, child in tree.items()]
+        rows = zip(*columns, strict=True) if tree else [()] * len(places)
+        return [dict(zip(tree, row, strict=True)) for row in rows]
     if isinstance(tree, tuple):
-        parts = [_split(child, part, count, split) for child, part in zip(tree, value, strict=True)]
-        return list(zip(*parts, strict=True)) if tree else [()] * count
-    return list(value) if tree < 0 else split(value)
-
-
-def _views(batch: np.ndarray) -> list[np.ndarray]:
-    return list(batch) if batch.ndim > 1 else [batch[row, ...] for row in range(len(batch))]
-
-
-def all_copied(values: list[Any]) -> list[Any]:
-    """Every value with its arrays copied."""
-    copies = _native.own_copies(values)
-    return [_copied(value) for value in values] if copies is None else copies
+        parts = [_pick(child, [(batch[i], row) for batch, row in places]) for i, child in enumerate(tree)]
+        return list(zip(*parts, strict=True)) if tree else [()] * len(places)
+    if tree < 0:
+        return [copy.deepcopy(batch[row]) for batch, row in places]
+    return _native.own_rows(places)
 
 
 def _copied(value: Any) -> Any:

@@ -80,13 +80,13 @@ class FirstForm(BaseEnvManager):
 
     def reward_shaping(self, env_id: int, transitions: Any) -> Any:
         """What the method of that name of an env makes of its transitions."""
-        self._require_open()
-        return self._pool.call("reward_shaping", self._check_ids([env_id]), (transitions,), {})[0]
+        self._core.require_open()
+        return self._core.pool.call("reward_shaping", self._core.check_ids([env_id]), (transitions,), {})[0]
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Calls the method of that name of an env."""
-        self._require_open()
-        self._pool.call("enable_save_figure", self._check_ids([env_id]), (figure_path,), {})
+        self._core.require_open()
+        self._core.pool.call("enable_save_figure", self._core.check_ids([env_id]), (figure_path,), {})
 
 
 def _gym_space(space: Any) -> Any:

@@ -34,10 +34,10 @@ class SecondForm(FirstForm):
     @property
     def ready_obs(self) -> Any:
         """The observations of the envs that can take an action, as rows, by ascending id; none when all are DONE."""
-        self._handed_out = ids = self._await_ready()
+        self._handed_out = ids = self._core.await_ready()
         if not ids:
             return stacked([self.observation_space.sample()])[:0]
-        return stacked([self._observations[one] for one in ids])
+        return stacked(self._core.latest(ids))
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
         """Takes an action a row of the last ``ready_obs`` (fewer: for its first rows), and returns a tree an action.
@@ -45,7 +45,7 @@ class SecondForm(FirstForm):
         The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Of ``info`` they have what can be made an
         array of numbers.
         """
-        self._require_open()
+        self._core.require_open()
         ids, self._handed_out = self._handed_out, None
         if ids is None:
             ids = self.ready_obs_id
