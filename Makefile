@@ -44,6 +44,7 @@ bench: install
 	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"
 	-$(BIN)/pip install --quiet "torch==2.13.0" "stable-baselines3>=2.9" "tianshou>=2.0"  # who is missing is left out
 	$(BIN)/python -m benchmarks
+	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
 
 # DI-engine 0.5.3, which wants old packages, and stepmill beside it, in an environment of their own.
 DING := $(VENV)-ding

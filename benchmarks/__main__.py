@@ -111,7 +111,8 @@ def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
 def write_readme(console: Console) -> int:
     from benchmarks import readme
 
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    files = [*sorted(RESULTS.glob("*.json")), *sorted(RESULTS.glob("ding/*.json"))]
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in files]
     for path in readme.write(ROOT, every, IMAGES):
         console.print(f"wrote {_shown(path)}")
     return 0

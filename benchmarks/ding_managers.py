@@ -20,17 +20,14 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
-from benchmarks import machine
+from benchmarks import machine, tables
 from benchmarks.manager_parts import POOLS, SEED, above_pools, draw_actions
 from benchmarks.python_envs import calibrate
 from benchmarks.runners import Contestant, ManagedContestant
-from benchmarks.tables import Table, number, three_digits, time_of
 from benchmarks.timing import Effort, interleaved
 
 ROOT = Path(__file__).resolve().parent.parent
-MANAGERS = ("base", "subprocess", "async_subprocess", "base_v2", "subprocess_v2")
-THEIRS = {name: name for name in MANAGERS}
-OURS = {f"stepmill_{name}": name for name in MANAGERS}
+OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}
 PACKAGES = ("DI-engine", "gym", "DI-treetensor")
 
 
@@ -86,7 +83,7 @@ def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any
     runners: dict[str, Any] = {}
     try:
         # Theirs first: they fork, and a fork should not have our threads in it.
-        for name in (*THEIRS, *OURS):
+        for name in (*tables.DING_MANAGERS, *OURS):
             runners[name] = Manager(name, [env] * count)
         for name in POOLS:
             runners[f"pool_{name}"] = bare_pool(name, [env] * count)
@@ -98,23 +95,6 @@ def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any
     out["ratio"] = {name: results[ours]["steps_per_s"] / results[name]["steps_per_s"] for ours, name in OURS.items()}
     out["above_pool_ns"] = above_pools(results, managers="stepmill_")
     return out
-
-
-def table(part: dict[str, Any]) -> Table:
-    rows = []
-    for name in MANAGERS:
-        rows.append((f"DI-engine {name}", *(number(case[name]["steps_per_s"]) for case in part.values())))
-        rows.append((f"stepmill_{name}", *(number(case[f"stepmill_{name}"]["steps_per_s"]) for case in part.values())))
-        rows.append(("", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
-    serial = [case["stepmill_subprocess"]["steps_per_s"] / case["base"]["steps_per_s"] for case in part.values()]
-    rows.append(("stepmill_subprocess over base", *(f"{three_digits(ratio)}x" for ratio in serial)))
-    for pool, name in POOLS.items():
-        rows.append((f"our pool, {pool}", *(number(case[f"pool_{pool}"]["steps_per_s"]) for case in part.values())))
-        rows.append(
-            (f"stepmill_{name} above it, a step", *(time_of(case["above_pool_ns"][name]) for case in part.values()))
-        )
-    title = "Env managers, steps per second, and ours over DI-engine's of the same name"
-    return Table("ding", title, ("", *part), rows)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -143,7 +123,6 @@ def main() -> int:
     for name, (env, count) in cases(calibrate()).items():
         part[name] = measure(env, count, effort)
         console.print(f"{name}: done", style="dim")
-    table(part).print(console)
     described = machine.describe()
     described["packages"] |= {package: machine.version(package) for package in PACKAGES}
     results = {
@@ -151,6 +130,7 @@ def main() -> int:
         "effort": {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick},
         "parts": {"ding": part},
     }
+    tables.ding(results).print(console)
     folder = options.output or ROOT / (Path("build/benchmarks/ding") if options.quick else "benchmarks/results/ding")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{machine.name()}.json"

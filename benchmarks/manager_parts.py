@@ -15,7 +15,7 @@ from benchmarks.runners import Contestant, ManagedContestant
 from benchmarks.timing import Effort, interleaved
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 
-CASES = (Case("cartpole", 64), Case("cartpole", 8), Case("busy", 64), Case("frame", 64))
+CASES = (Case("cartpole", 64), Case("endless", 64), Case("cartpole", 8), Case("busy", 64), Case("frame", 64))
 MANAGERS = {
     "base": BaseEnvManager,
     "subprocess": SyncSubprocessEnvManager,
@@ -48,7 +48,7 @@ def above_pools(results: dict[str, Any], managers: str = "", pools: str = "pool_
 
 
 def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
-    if case.env != "cartpole":
+    if case.env in ("busy", "frame"):
         case = replace(case, iterations=iterations())
     log(f"managers of {case.label}")
     batches, singles = draw_actions(case.num_envs)

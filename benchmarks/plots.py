@@ -240,7 +240,7 @@ def python(results: Results, theme: Theme) -> Figure:
     names = [name for name in PYTHON_BARS if any(name in row for row in part)]
     figure, panels = pyplot.subplots(2, 3, figsize=(9, 5.2), sharey=True, layout="constrained")
     figure.suptitle("Python envs: steps per second\n", x=0.01, ha="left", fontweight="bold", fontsize=12)
-    note = f"{place(results)}; {versions(results, python=True)}; random actions"
+    note = f"{place(results)}; {versions(results, 'python')}; random actions"
     figure.text(0.01, 0.915, note, fontsize=8.5, va="bottom")
     figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
     for axes, row in zip(panels.flat, part, strict=True):
@@ -338,15 +338,19 @@ def place(results: Results) -> str:
     return f"{machine['cores']} cores, {machine['cpu'] or machine['architecture']}"
 
 
-def versions(results: Results, *, python: bool = False, leave: Sequence[str] = ()) -> str:
-    """Of those that take part in the comparison: of Python envs, or of native ones."""
+def versions(results: Results, part: str = "", *, leave: Sequence[str] = ()) -> str:
+    """Of those that take part in a comparison: of native envs, unless ``part`` is another one."""
     packages = results["machine"]["packages"]
-    named = PYTHON_VERSIONED if python else VERSIONED
+    named = next((named for start, named in OTHERS_VERSIONED.items() if part.startswith(start)), VERSIONED)
     return ", ".join(f"{label} {packages[key]}" for key, label in named if packages.get(key) and key not in leave)
 
 
 VERSIONED = (("stepmill", "stepmill"), ("envpool", "EnvPool"), ("gymnasium", "Gymnasium"))
-PYTHON_VERSIONED = (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("tianshou", "Tianshou"))
+OTHERS_VERSIONED = {
+    "python": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("tianshou", "Tianshou")),
+    "managers": VERSIONED[::2],
+    "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
+}
 
 
 def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]]) -> None:

@@ -24,7 +24,7 @@ FRAME = (4, 84, 84)
 class Case:
     """Which envs, and how many of them."""
 
-    env: str  # "cartpole", "busy" or "frame"
+    env: str  # "cartpole", "endless", "busy" or "frame"
     num_envs: int
     iterations: int = 0
     batch_size: int | None = None  # None: all of them, sync
@@ -32,7 +32,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        names = {"cartpole": "CartPole-v1", "busy": "100 µs", "frame": "100 µs, frame"}
+        names = {
+            "cartpole": "CartPole-v1",
+            "endless": "CartPole-v1, endless",
+            "busy": "100 µs",
+            "frame": "100 µs, frame",
+        }
         return f"{names[self.env]}, {self.num_envs}"
 
     def factories(self) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
@@ -47,7 +52,23 @@ class Case:
     def _factory(self) -> Callable[[], gymnasium.Env[Any, Any]]:
         if self.env == "cartpole":
             return partial(gymnasium.make, "CartPole-v1", disable_env_checker=True)
+        if self.env == "endless":
+            return EndlessCartPole
         return partial(Busy if self.env == "busy" else BusyFrame, self.iterations)
+
+
+class EndlessCartPole(gymnasium.Wrapper[np.ndarray, int, np.ndarray, int]):
+    """A pole that stands upright again instead of falling: its episodes never end."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", disable_env_checker=True).unwrapped)
+
+    def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, _, info = self.env.step(action)
+        if terminated:
+            inside: Any = self.env
+            inside.state, inside.steps_beyond_terminated = np.zeros(4), None
+        return observation, reward, False, False, info
 
 
 class Busy(gymnasium.Env[np.ndarray, int]):

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import plots, tables
 
 Results = dict[str, Any]
-DOCUMENTS = ("README.md", "docs/performance.md")
+DOCUMENTS = ("README.md", "docs/performance.md", "docs/di-engine.md")
 MARKER = re.compile(r"(<!-- benchmark:([\w-]+) -->\n).*?(<!-- /benchmark:\2 -->)", re.DOTALL)
 
 
@@ -69,7 +69,6 @@ def _plot(name: str, results: Results, folder: Path, images: Path) -> str | None
 
 def _machine(name: str, results: Results) -> str:
     machine = results["machine"]
-    alone = ("envpool",) if name == "managers" else ()
-    versions = plots.versions(results, python=name.startswith("python"), leave=alone)
+    versions = plots.versions(results, name)
     cpu = machine["cpu"] or machine["architecture"]
     return f"{machine['cores']} cores, {cpu}; {versions}; Python {machine['python']}; {machine['date']}:"

@@ -200,6 +200,24 @@ def managers(results: Results) -> Table:
     return Table("managers", "Env managers and the pools inside of them, steps per second", columns, rows)
 
 
+def ding(results: Results) -> Table:
+    part = results["parts"]["ding"]
+    rows = []
+    for name in DING_MANAGERS:
+        rows.append((f"DI-engine {name}", *(rate(case[name]) for case in part.values())))
+        rows.append((f"stepmill_{name}", *(rate(case[f"stepmill_{name}"]) for case in part.values())))
+        rows.append(("over it", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
+    serial = [case["stepmill_subprocess"]["steps_per_s"] / case["base"]["steps_per_s"] for case in part.values()]
+    rows.append(("stepmill_subprocess over DI-engine base", *(f"{three_digits(ratio)}x" for ratio in serial)))
+    for pool, name in POOLS.items():
+        rows.append((f"our pool, {pool}", *(rate(case[f"pool_{pool}"]) for case in part.values())))
+        rows.append(
+            (f"stepmill_{name} above it, a step", *(time_of(case["above_pool_ns"][name]) for case in part.values()))
+        )
+    title = "Env managers, steps per second, and ours over DI-engine's of the same name"
+    return Table("ding", title, ("", *part), rows)
+
+
 TABLES = {
     "sync": sync,
     "async": async_,
@@ -214,6 +232,7 @@ TABLES = {
     "python-memory": python_memory,
     "python-async": python_async,
     "managers": managers,
+    "ding": ding,
 }
 
 # What stepmill reaches with its defaults, over what others do or what the cores could give.
@@ -224,6 +243,7 @@ PYTHON_RATIOS = {
     "of_bare": "of cores x bare",
     "of_better": "of better backend",
 }
+DING_MANAGERS = ("base", "subprocess", "async_subprocess", "base_v2", "subprocess_v2")
 MANAGER_LABELS = {
     "base": "BaseEnvManager",
     "subprocess": "SyncSubprocessEnvManager",

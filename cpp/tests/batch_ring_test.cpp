@@ -93,6 +93,16 @@ TEST(every_slot_is_given_out_once_whatever_the_threads) {
     for (const auto n : rows) CHECK((n == rounds || n == rounds + 1) == true);
 }
 
+// As the pool waits: a lost wake-up would last until the alarm.
+void wait_for(BatchHeader& header, std::uint32_t want) {
+  while (header.done.load(std::memory_order_acquire) < header.rows_for(want)) {
+    header.want.store(want, std::memory_order_seq_cst);
+    const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
+    if (done < header.rows_for(want)) futex_wait(header.done, done, std::chrono::hours(1), false);
+    header.want.store(0, std::memory_order_relaxed);
+  }
+}
+
 TEST(the_last_row_wakes_the_caller) {
   constexpr int kRounds = test::kSanitized ? 2'000 : 50'000;
   constexpr std::uint32_t kRows = 4;
@@ -114,15 +124,68 @@ TEST(the_last_row_wakes_the_caller) {
     header.any_ended = 0;
     round = i;
     round.notify_all();
-    // As the pool waits: a lost wake-up would last until the alarm.
-    while (header.done.load(std::memory_order_acquire) < kRows) {
-      header.want.store(kRows, std::memory_order_seq_cst);
-      const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
-      if (done < kRows) futex_wait(header.done, done, std::chrono::hours(1), false);
-      header.want.store(0, std::memory_order_relaxed);
-    }
+    wait_for(header, kRows);
     for (const int value : rows) CHECK(value == i);
     CHECK(header.any_ended.load() == 1u);
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// ---- waits for steps -----------------------------------------------------------------------------
+
+constexpr std::uint32_t steps(std::uint32_t count) { return count | BatchHeader::kStepsOnly; }
+
+TEST(rows_of_resets_are_none_that_a_wait_for_steps_is_for) {
+  BatchHeader header{};
+  CHECK(header.rows_for(3) == 3u);
+  CHECK(header.rows_for(steps(3)) == 3u);
+  commit(header, 5, 2, false, false);
+  CHECK(header.done.load() == 5u);
+  CHECK(header.rows_for(3) == 3u);
+  CHECK(header.rows_for(steps(3)) == 5u);
+  commit(header, 1, 1, false, false);
+  CHECK(header.rows_for(steps(3)) == 6u);
+}
+
+// Else a row would be taken for a step for an instant, and a wait for steps would be over.
+TEST(a_row_that_is_counted_is_known_to_be_a_resets) {
+  constexpr std::uint32_t kResets = test::kSanitized ? 20'000 : 1'000'000;
+  BatchHeader header{};
+  std::thread worker([&] {
+    for (std::uint32_t i = 0; i < kResets; ++i) commit(header, 1, 1, false, false);
+  });
+  for (std::uint32_t done = 0; done < kResets;) {
+    done = header.done.load(std::memory_order_acquire);
+    CHECK(header.rows_for(steps(1)) > done);
+  }
+  worker.join();
+}
+
+// Resets are counted around the steps that are awaited, and any of them may be the one who sees that these are there.
+TEST(a_wait_for_steps_is_over_with_the_last_of_them) {
+  constexpr int kRounds = test::kSanitized ? 2'000 : 20'000;
+  constexpr std::uint32_t kSteps = 2, kRows = 4;
+  BatchHeader header{};
+  std::array<int, kRows> rows{};
+  std::atomic<int> round{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t row = 0; row < kRows; ++row)
+    threads.emplace_back([&, row] {
+      for (int i = 1; i <= kRounds; ++i) {
+        int seen;
+        while ((seen = round.load()) < i) round.wait(seen);
+        rows[row] = i;
+        commit(header, 1, row >= kSteps, false, false);
+      }
+    });
+  for (int i = 1; i <= kRounds; ++i) {
+    header.done = header.resets = 0;
+    round = i;
+    round.notify_all();
+    wait_for(header, steps(kSteps));
+    for (std::uint32_t row = 0; row < kSteps; ++row) CHECK(rows[row] == i);
+    wait_for(header, kRows);
+    CHECK(header.resets.load() == kRows - kSteps);
   }
   for (auto& thread : threads) thread.join();
 }

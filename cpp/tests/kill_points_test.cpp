@@ -4,8 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include "tests/check.h"
 #include "tests/process_driver.h"
@@ -80,6 +82,7 @@ struct Mode {
   sm_autoreset autoreset;
   bool gathers;  // now and then chosen envs are reset
   bool Point::*passes;
+  bool as_ready = false;  // resets among the steps, and waits of all kinds
 };
 
 constexpr Mode kModes[] = {
@@ -87,12 +90,14 @@ constexpr Mode kModes[] = {
     {"async", 3, SM_NEXT_STEP, false, &Point::in_async},
     {"async with gathers", 3, SM_NEXT_STEP, true, &Point::in_async},
     {"sync, same step", kEnvs, SM_SAME_STEP, false, &Point::in_same_step},
+    {"as ready", kEnvs, SM_NEXT_STEP, false, &Point::in_async, true},
 };
 
 ProcessDriverOptions options_for(const Mode& mode, bool keep_last = false) {
   ProcessDriverOptions options;
   options.num_envs = kEnvs;
   options.batch_size = mode.batch_size;
+  options.as_ready = mode.as_ready;
   options.num_workers = kWorkers;
   options.work = 20;
   options.autoreset = mode.autoreset;
@@ -108,8 +113,11 @@ void play_a_batch(Ledger& ledger, const Mode& mode) {
     ledger.send_reset(some, true);
     ledger.receive();
   }
-  ledger.send_any(false, true);
-  ledger.receive();
+  ledger.send_any(false, true, mode.as_ready);
+  if (mode.as_ready && ledger.random() % 4 != 0)
+    ledger.receive_some(1 + static_cast<std::int32_t>(ledger.random() % 3), ledger.random() % 4 != 0);
+  else
+    ledger.receive();
 }
 
 // Says in which case a hang happened.
@@ -163,7 +171,7 @@ void kill_while_acting(const Point& point, const Mode& mode, int pass) {
   for (std::int32_t env = 0; env < kEnvs; ++env) {
     if (p.worker_of(env) != kVictim)
       CHECK(ledger.lost(env) == 0);
-    else if (mode.gathers)
+    else if (mode.gathers || mode.as_ready)
       CHECK(ledger.lost(env) <= 1);  // a reset finds a new env, and loses nothing
     else
       CHECK(ledger.lost(env) == 1);
@@ -300,6 +308,39 @@ TEST(a_batch_in_doubt_waits_for_who_is_alive) {
     }
 }
 
+// A caller on a thread of its own, which is found asleep. It must be woken.
+class Caller {
+ public:
+  explicit Caller(std::function<void()> receives)
+      : thread_([this, receives = std::move(receives)] {
+          id_ = gettid();
+          try {
+            receives();
+          } catch (const test::Hang& error) {
+            hang_ = error.what();
+          }
+        }) {}
+  ~Caller() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  void await_sleep() {
+    test::until("the caller sleeps",
+                [&] { return id_ != 0 && test::state_of("self/task/" + std::to_string(id_)) == 'S'; });
+  }
+  void join() {
+    thread_.join();
+    CHECK(hang_ == "");
+  }
+
+ private:
+  std::atomic<pid_t> id_{0};
+  std::string hang_;
+  std::thread thread_;  // last: it uses the others
+};
+
 // The last worker of a batch in doubt wakes the caller, wherever it is delayed.
 TEST(a_batch_in_doubt_wakes_the_caller) {
   for (const char* point : {"reported", "done", "counted", "committed"}) {
@@ -313,21 +354,10 @@ TEST(a_batch_in_doubt_wakes_the_caller) {
     ledger.send({0, 1}, test::kGoOn);
     test::await_word("the other is held", other.reached);
     p.await_loss(0);
-    std::atomic<pid_t> thread{0};
-    std::string hang;
-    std::thread caller([&] {
-      thread = gettid();
-      try {
-        ledger.receive();
-      } catch (const test::Hang& error) {
-        hang = error.what();
-      }
-    });
-    test::until("the caller sleeps",
-                [&] { return thread != 0 && test::state_of("self/task/" + std::to_string(thread)) == 'S'; });
+    Caller caller([&] { ledger.receive(); });
+    caller.await_sleep();
     Processes::release(other);
     caller.join();
-    CHECK(hang == "");
   }
 }
 
@@ -360,6 +390,222 @@ TEST(a_late_count_never_falls_into_the_next_batch) {
     Processes::release(writing);
     ledger.receive();
   }
+}
+
+// ---- waits for steps -----------------------------------------------------------------------------
+
+ProcessDriverOptions each_as_ready(std::int32_t workers) {
+  ProcessDriverOptions options = one_env_each(workers, workers);
+  options.as_ready = true;
+  return options;
+}
+
+// The next reset of env 0 stands at the gate, in its worker.
+void begin_with_slow_reset(Processes& p, Ledger& ledger) {
+  begin(p, ledger);
+  ledger.send({0}, test::kEndThenBlockInReset);
+  ledger.drain();
+  p.await_rest(0);
+  ledger.send_reset({0}, false);
+  test::await_word("it stands in its reset", p.board().entered);
+}
+
+// Both rows are whole and neither is counted when the caller goes to sleep. Whichever is counted last sees that the
+// step is there, wherever the other is.
+TEST(who_is_counted_last_wakes_a_caller_who_waits_for_a_step) {
+  struct Order {
+    const char* what;
+    std::int32_t first;   // whose row is counted first: env 0 is reset, env 1 steps
+    const char* hold_at;  // it goes no further then
+  };
+  constexpr Order kOrders[] = {
+      {"the reset, then the step", 0, "rest"},
+      {"the reset, which does not look whether somebody waits, then the step", 0, "counted"},
+      {"the step, then the reset", 1, "rest"},
+      {"the step, which does not look whether somebody waits, then the reset", 1, "counted"},
+  };
+  for (const Order& order : kOrders) {
+    const Case here(order.what);
+    Processes p(each_as_ready(2));
+    Ledger ledger(p);
+    begin(p, ledger);
+    Trap* traps[2] = {&p.board().arm(Trap::kHold, 0, "done"), &p.board().arm(Trap::kHold, 1, "done")};
+    ledger.send_reset({0}, false);
+    ledger.send({1}, test::kGoOn);
+    for (Trap* trap : traps) test::await_word("its row is whole", trap->reached);
+    Trap& first = p.board().arm(Trap::kHold, order.first, order.hold_at);
+    std::size_t rows = 0;
+    Caller caller([&] { rows = ledger.receive_some(1, true).size(); });
+    caller.await_sleep();
+    Processes::release(*traps[order.first]);
+    test::await_word("it is counted", first.reached);
+    Processes::release(*traps[1 - order.first]);
+    caller.join();
+    CHECK(rows == 2u);  // both had taken their slots
+    Processes::release(first);
+    for (int i = 0; i < 3; ++i) {
+      ledger.send({0, 1}, test::kGoOn);
+      ledger.drain();
+    }
+  }
+}
+
+// A step whose worker dies before it wakes the caller: the pool does, and does not wait for the reset.
+TEST(a_step_that_nobody_counted_ends_a_wait_for_steps) {
+  for (const bool asleep : {true, false})
+    for (const char* point : {"done", "counted", "committed", "rest"}) {
+      const Case here(std::string(point) + (asleep ? ", the caller sleeps" : ""));
+      Processes p(each_as_ready(2));
+      Ledger ledger(p);
+      ledger.excuse(1);
+      begin_with_slow_reset(p, ledger);
+      Trap& before = p.board().arm(Trap::kHold, 1, "before writing");
+      ledger.send({1}, test::kGoOn);
+      test::await_word("it is about to write", before.reached);
+      p.board().arm(Trap::kKill, 1, point);
+      std::size_t rows = 0;
+      if (asleep) {
+        Caller caller([&] { rows = ledger.receive_some(1, true).size(); });
+        caller.await_sleep();
+        Processes::release(before);
+        caller.join();
+      } else {
+        Processes::release(before);
+        p.await_loss(1);
+        rows = ledger.receive_some(1, true).size();
+      }
+      CHECK(rows == 1u);
+      CHECK(p.pool->in_flight(0) == true);
+      p.open_gate();
+      ledger.drain();
+      CHECK(ledger.lost(1) == 0);
+    }
+}
+
+// Whether it was counted before its worker died or not, and whether its row stands or is the pool's.
+TEST(a_reset_that_nobody_counted_holds_no_step_back) {
+  for (const char* point : {"taken", "copied", "reported", "done", "counted", "committed"}) {
+    const Case here(point);
+    Processes p(each_as_ready(3));
+    Ledger ledger(p);
+    ledger.excuse(0);
+    begin(p, ledger);
+    Trap& trap = p.board().arm(Trap::kKill, 0, point);
+    ledger.send_reset({0}, false);
+    test::await_word("the reset is dead", trap.reached);
+    ledger.send({1}, test::kBlock);
+    test::await_word("the step runs", p.board().entered);
+    p.await_loss(0);
+    p.pool->be_content_with(1, true);
+    CHECK(p.pool->ready() == false);  // a reset, dead or alive, is no step
+    p.pool->be_content_with(1, false);
+    CHECK(p.pool->ready() == true);
+    p.open_gate();
+    CHECK(ledger.receive_some(1, true).size() == 2u);
+    ledger.send(test::all_of(3), test::kGoOn);
+    ledger.drain();
+  }
+}
+
+// A worker that dies between its two counts leaves a reset that is known and a row that is not. There is no instant
+// to kill it at: the test counts in its place.
+TEST(a_reset_that_was_half_counted_holds_no_step_back) {
+  for (const bool step_first : {true, false}) {
+    const Case here(step_first ? "after the step" : "before the step");
+    Processes p(each_as_ready(2));
+    p.send_orders({0, 1}, test::kGoOn);
+    const Batch batch = p.recv();
+    BatchHeader& header = *batch.buffer->header;
+    Processes::drop(batch);  // the next batch has the same memory
+    for (const std::int32_t env : {0, 1}) p.await_rest(env);
+    Trap& reset = p.board().arm(Trap::kHold, 0, "done");
+    Trap& step = p.board().arm(Trap::kHold, 1, "done");
+    p.pool->table().state(0).command = SM_RESET;
+    p.send_orders({0, 1}, test::kGoOn);
+    for (Trap* trap : {&reset, &step}) test::await_word("its row is whole", trap->reached);
+    if (step_first) {
+      Processes::release(step);
+      p.await_rest(1);
+      CHECK(header.done.load() == 1u);  // it is that one
+    }
+    header.resets.fetch_add(1);
+    Caller caller([&] { p.wait_for_some(1, true); });
+    caller.await_sleep();
+    const int pid = p.pid_of(0);
+    p.signal(0, SIGKILL);
+    if (!step_first) {
+      // The caller starts another in its place.
+      test::until("the pool sees it end", [&] { return p.pool->worker_stats()[0].pid != pid; });
+      Processes::release(step);
+    }
+    caller.join();
+    const Batch both = p.recv();
+    CHECK(both.rows == 2);
+    CHECK(p.faults.empty());
+    CHECK(both.buffer->header == &header);
+    Processes::drop(both);
+  }
+}
+
+// By the words, as by the counts.
+TEST(in_a_batch_in_doubt_resets_are_no_steps) {
+  for (const char* point : {"done", "counted", "committed"}) {
+    const Case here(point);
+    Processes p(each_as_ready(4));
+    Ledger ledger(p);
+    ledger.excuse(0);
+    begin(p, ledger);
+    Trap& dies = p.board().arm(Trap::kKill, 0, point);
+    ledger.send_reset({0, 1}, false);
+    Trap& held = p.board().arm(Trap::kHold, 2, "copied");
+    ledger.send({2}, test::kGoOn);
+    test::await_word("one is dead", dies.reached);
+    test::await_word("the step is being written", held.reached);
+    p.await_rest(1);
+    p.await_loss(0);
+    const auto ready_with = [&](std::int32_t rows, bool steps_only) {
+      p.pool->be_content_with(rows, steps_only);
+      return p.pool->ready();
+    };
+    CHECK(ready_with(1, true) == false);
+    CHECK(ready_with(4, true) == false);
+    CHECK(ready_with(2, false) == true);
+    CHECK(ready_with(3, false) == false);
+    Processes::release(held);
+    p.await_rest(2);
+    CHECK(ready_with(1, true) == true);
+    CHECK(ledger.receive_some(1, true).size() == 3u);
+    ledger.send(test::all_of(4), test::kGoOn);
+    ledger.drain();
+  }
+}
+
+// What is taken of it comes, be it resets alone.
+TEST(a_batch_that_has_ended_is_waited_for_as_it_is) {
+  Processes p(each_as_ready(3));
+  Ledger ledger(p);
+  begin(p, ledger);
+  ledger.send({2}, test::kBlock);
+  test::await_word("the step runs", p.board().entered);
+  Trap& held = p.board().arm(Trap::kHold, 1, "copied");
+  ledger.send_reset({0, 1}, false);
+  test::await_word("one is being written", held.reached);
+  p.await_rest(0);
+  p.pool->seal_early();
+  CHECK(p.pool->expected() == 2);
+  const auto ready_with = [&](std::int32_t rows) {
+    p.pool->be_content_with(rows, true);
+    return p.pool->ready();
+  };
+  CHECK(ready_with(1) == true);
+  CHECK(ready_with(2) == false);
+  Processes::release(held);
+  p.await_rest(1);
+  CHECK(ready_with(2) == true);
+  p.pool->be_content_with(0);
+  for (const auto& result : ledger.receive()) CHECK(result.is_reset == true);
+  p.open_gate();
+  CHECK(ledger.receive_some(1, true)[0].env == 2);
 }
 
 // ---- stopped at a point --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,8 +69,15 @@ class Driver {
     pool.send(envs, gather, gather);
   }
 
+  // A wake that was lost would last as long as patience does.
   void wait() {
-    while (!pool.ready()) pool.work_or_wait(std::chrono::milliseconds(50));
+    constexpr auto kPatience = std::chrono::seconds(20);
+    const auto end = Clock::now() + kPatience;
+    while (!pool.ready()) {
+      if (Clock::now() >= end) throw std::runtime_error("recv hangs");
+      pool.work_or_wait(kPatience);
+    }
+    if (Clock::now() >= end) throw std::runtime_error("recv was not woken");
   }
   Batch recv() {
     wait();

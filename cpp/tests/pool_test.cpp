@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "tests/check.h"
@@ -45,6 +46,9 @@ std::unique_ptr<EnvSet> envs_of(const char* name, std::int32_t count) {
 
 double steps_of(const Batch& batch, std::int32_t row) {
   return static_cast<double*>(batch.buffer->columns.c.observation[0])[row * 4];
+}
+double resets_of(const Batch& batch, std::int32_t row) {
+  return static_cast<double*>(batch.buffer->columns.c.observation[0])[row * 4 + 1];
 }
 
 TEST(a_sync_batch_has_the_order_it_was_sent_in) {
@@ -147,6 +151,159 @@ TEST(batches_that_end_early_lose_and_double_nothing) {
         d.drop(some);
       }
     }
+}
+
+// ---- waits for steps, which resets do not end ----
+
+// The ids of a batch that is let go of at once.
+Ids some_of(Driver& d, std::int32_t at_least, bool steps_only) {
+  const Batch batch = d.recv_some(at_least, steps_only);
+  d.drop(batch);
+  return d.ids(batch);
+}
+
+// The caller of these pools does one action after the other, in the order sent, until it has what it waits for: a
+// first action is never measured, and what was never measured is not done in chunks.
+TEST(a_wait_for_steps_goes_on_past_resets) {
+  for (const bool steps_only : {false, true}) {
+    Driver d(as_ready_of(5, 5, 0));
+    d.send_reset({4, 2, 0}, false);
+    d.send({1, 3}, test::kGoOn);
+    CHECK(some_of(d, 1, steps_only) == (steps_only ? Ids{4, 2, 0, 1} : Ids{4}));
+    CHECK(some_of(d, 1, true) == (steps_only ? Ids{3} : Ids{2, 0, 1}));
+    CHECK(d.pool.in_flight_count() == (steps_only ? 0 : 1));
+    while (d.pool.in_flight_count() != 0) d.recv_and_drop();
+  }
+}
+
+TEST(resets_that_come_after_the_steps_stay_behind) {
+  Driver d(as_ready_of(5, 5, 0));
+  d.send_reset({3}, false);
+  d.send({1, 0}, test::kGoOn);
+  d.send_reset({2, 4}, false);
+  CHECK(some_of(d, 2, true) == Ids{3, 1, 0});
+  CHECK(d.pool.in_flight(2) == true);
+  CHECK(d.pool.in_flight(4) == true);
+  d.send({1}, test::kGoOn);  // there is a step again, behind them
+  CHECK(some_of(d, 1, true) == Ids{2, 4, 1});
+}
+
+TEST(where_only_resets_are_in_flight_they_are_waited_for) {
+  Driver d(as_ready_of(4, 4, 0));
+  d.send_reset({3, 0, 1}, false);
+  CHECK(some_of(d, 2, true) == Ids{3, 0});
+  CHECK(some_of(d, 4, true) == Ids{1});
+  CHECK(d.pool.in_flight_count() == 0);
+}
+
+TEST(who_waits_for_more_steps_than_are_in_flight_gets_these) {
+  Driver d(as_ready_of(6, 6, 0));
+  d.send_reset({0}, false);
+  d.send({1}, test::kGoOn);
+  d.send_reset({2}, false);
+  d.send({3}, test::kGoOn);
+  d.send_reset({4, 5}, false);
+  CHECK(some_of(d, 6, true) == Ids{0, 1, 2, 3});
+  CHECK(some_of(d, 6, true) == Ids{4, 5});
+}
+
+TEST(an_env_counts_as_what_it_was_sent_last) {
+  DriverOptions options = as_ready_of(3, 3, 0);
+  options.work = 50'000;  // too much for two in a chunk
+  Driver d(options);
+  for (const bool resets : {true, false, false, true, true, false}) {
+    d.send_reset({1}, false);
+    if (resets)
+      d.send_reset({0}, false);
+    else
+      d.send({0}, test::kTerminate);  // after an end a step resets, and is a step nevertheless
+    d.send({2}, test::kGoOn);
+    CHECK(some_of(d, 1, true) == (resets ? Ids{1, 0, 2} : Ids{1, 0}));
+    while (d.pool.in_flight_count() != 0) d.recv_and_drop();
+  }
+}
+
+TEST(a_gather_is_no_part_of_a_wait_for_steps) {
+  for (const bool gathers_first : {true, false}) {
+    Driver d(as_ready_of(6, 6, 0));
+    if (gathers_first) d.send_reset({5, 4}, true);
+    d.send_reset({0, 3}, false);
+    d.send({1}, test::kGoOn);
+    if (!gathers_first) d.send_reset({5, 4}, true);
+    CHECK(some_of(d, 1, true) == Ids{5, 4});
+    CHECK(d.pool.gathering() == false);
+    CHECK(some_of(d, 1, true) == Ids{0, 3, 1});
+  }
+}
+
+// Of batches that have no room for all, nobody knows how many steps will be in one.
+TEST(in_smaller_batches_rows_of_any_kind_are_waited_for) {
+  Driver d(as_ready_of(4, 2, 0));
+  d.send_reset({0, 1}, false);
+  d.send({2, 3}, test::kGoOn);
+  CHECK(some_of(d, 1, true) == Ids{0});
+  CHECK(some_of(d, 2, true) == Ids{1, 2});
+  CHECK(some_of(d, 2, true) == Ids{3});
+}
+
+// Steps, resets, gathers and all kinds of waits, while threads take slots.
+TEST(waits_for_steps_get_them_and_lose_and_double_nothing) {
+  constexpr std::int32_t kEnvs = 7;
+  struct Member {
+    enum { kIdle, kSteps, kResets } sent = kIdle;
+    double steps = 0.0, resets = 0.0;  // that it must show
+  };
+  for (const std::int32_t threads : {0, 1, 3}) {
+    Driver d(as_ready_of(kEnvs, kEnvs, threads));
+    std::vector<Member> members(kEnvs);
+    std::mt19937 random(static_cast<std::uint32_t>(threads));
+    const auto count = [&](auto what) { return std::count_if(members.begin(), members.end(), what); };
+    const auto settle = [&](const Batch& batch) {
+      std::int32_t steps = 0;
+      for (std::int32_t row = 0; row < batch.rows; ++row) {
+        Member& its = members[static_cast<std::size_t>(d.ids(batch)[static_cast<std::size_t>(row)])];
+        CHECK(its.sent != Member::kIdle);
+        steps += its.sent == Member::kSteps;
+        its.sent = Member::kIdle;
+        CHECK(steps_of(batch, row) == its.steps);
+        CHECK(resets_of(batch, row) == its.resets);
+      }
+      d.drop(batch);
+      return steps;
+    };
+    for (int turn = 0; turn < (test::kSanitized ? 1000 : 6000) && test::failed_checks == 0; ++turn) {
+      Ids stepped, reset;
+      for (std::int32_t env = 0; env < kEnvs; ++env) {
+        Member& its = members[static_cast<std::size_t>(env)];
+        if (its.sent != Member::kIdle || random() % 2 == 0) continue;
+        const bool resets = random() % 2 == 0;
+        its.sent = resets ? Member::kResets : Member::kSteps;
+        (resets || its.resets == 0.0 ? its.resets : its.steps) += 1.0;
+        (resets ? reset : stepped).push_back(env);
+      }
+      const bool gathers = random() % 8 == 0 && !reset.empty(), resets_first = random() % 2 == 0;
+      if (resets_first && !reset.empty()) d.send_reset(reset, gathers);
+      if (!stepped.empty()) d.send(stepped, test::kGoOn);
+      if (!resets_first && !reset.empty()) d.send_reset(reset, gathers);
+      if (gathers) {
+        const Batch gathered = d.recv_some(1 + static_cast<std::int32_t>(random() % 4), random() % 2 == 0);
+        CHECK(d.ids(gathered) == reset);
+        CHECK(settle(gathered) == 0);
+      }
+      const auto in_flight = count([](const Member& its) { return its.sent != Member::kIdle; });
+      const auto steps = count([](const Member& its) { return its.sent == Member::kSteps; });
+      CHECK(d.pool.in_flight_count() == in_flight);
+      if (in_flight == 0) continue;
+      const auto at_least = static_cast<std::int32_t>(1 + random() % 4);
+      const bool steps_only = random() % 4 != 0;
+      const Batch some = d.recv_some(at_least, steps_only);
+      const std::int32_t come = settle(some);
+      if (steps_only && steps > 0)
+        CHECK(come >= std::min<std::ptrdiff_t>(at_least, steps));
+      else
+        CHECK(some.rows >= std::min<std::ptrdiff_t>(at_least, in_flight));
+    }
+  }
 }
 
 TEST(a_gather_comes_first_and_in_its_order) {
@@ -325,27 +482,31 @@ TEST(envs_that_turn_slow_are_stepped_all_the_same) {
   }
 }
 
-// An env that stays in its step until the test lets it go.
+// An env that stays in its step, or in its reset, until the test lets it go.
 class Gated {
  public:
-  static inline std::atomic<int> entered{0}, open{0};
+  static inline std::atomic<int> entered{0}, open{0}, resets_too{0};
 
   static EnvSpec spec(const Config&) { return test::obedient_spec(); }
   explicit Gated(const Config&) {}
-  void reset(Rng&, const Options&) {}
+  void reset(Rng&, const Options&) {
+    if (resets_too != 0) pass_gate();
+  }
   Outcome step(const ActionRow& action, Rng&) {
-    if (action.index() == 0) {
+    if (action.index() == 0)
       spin_until(std::chrono::milliseconds(1), [] { return false; });
-      return {};
-    }
-    entered += 1;
-    entered.notify_all();
-    open.wait(0);
+    else
+      pass_gate();
     return {};
   }
   void observe(const Row&) const {}
 
-  static void close_gate() { entered = open = 0; }
+  static void pass_gate() {
+    entered += 1;
+    entered.notify_all();
+    open.wait(0);
+  }
+  static void close_gate() { entered = open = resets_too = 0; }
   static void open_gate() {
     open = 1;
     open.notify_all();
@@ -353,9 +514,9 @@ class Gated {
 };
 
 struct GatedPool {
-  GatedPool(std::int32_t envs, std::int32_t batch, std::int32_t threads)
+  GatedPool(std::int32_t envs, std::int32_t batch, std::int32_t threads, bool as_ready = false)
       : pool(std::make_unique<LocalPool>(envs_of<Gated>("Gated", envs), Gated::spec({}),
-                                         async_of(envs, batch, threads).pool())) {
+                                         options_of(envs, batch, threads, as_ready))) {
     Gated::close_gate();
     // A reset, and steps that show the pool how slow they are: it leaves them to its threads then.
     do {
@@ -373,6 +534,11 @@ struct GatedPool {
     return pool->take_batch(faults);
   }
   static void drop(const Batch& batch) { batch.store->release(batch.buffer); }
+  static PoolOptions options_of(std::int32_t envs, std::int32_t batch, std::int32_t threads, bool as_ready) {
+    DriverOptions options = async_of(envs, batch, threads);
+    options.as_ready = as_ready;
+    return options.pool();
+  }
 
   std::unique_ptr<LocalPool> pool;
 };
@@ -403,6 +569,26 @@ TEST(a_batch_is_ready_before_its_slowest_env) {
   CHECK(batch.rows == 2);
   for (int row = 0; row < 2; ++row) CHECK(batch.buffer->columns.c.env_id[row] != 0);
   GatedPool::drop(batch);
+  Gated::open_gate();
+  GatedPool::drop(g.recv());
+}
+
+TEST(a_wait_for_steps_is_over_before_a_slow_reset) {
+  GatedPool g(3, 3, 2, true);
+  Gated::resets_too = 1;
+  g.pool->table().state(0).command = SM_RESET;
+  g.pool->send(Ids{0}, false, false);
+  Gated::entered.wait(0);
+  g.send({1, 2}, 0);
+  g.pool->be_content_with(2, true);
+  while (!g.pool->ready()) g.pool->work_or_wait(std::chrono::milliseconds(50));
+  g.pool->be_content_with(0);
+  g.pool->seal_early();
+  const Batch batch = g.recv();
+  CHECK(batch.rows == 2);
+  for (int row = 0; row < 2; ++row) CHECK(batch.buffer->columns.c.env_id[row] != 0);
+  GatedPool::drop(batch);
+  CHECK(g.pool->in_flight(0) == true);
   Gated::open_gate();
   GatedPool::drop(g.recv());
 }

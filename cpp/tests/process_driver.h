@@ -290,6 +290,13 @@ class Processes {
     }
     if (Clock::now() >= end) throw Hang("recv was not woken");
   }
+  // Until so many rows are ready. The batch then ends after what is taken of it.
+  void wait_for_some(std::int32_t at_least, bool steps_only) {
+    pool->be_content_with(at_least, steps_only);
+    wait();
+    pool->be_content_with(0);
+    if (!pool->ready()) pool->seal_early();
+  }
   Batch recv() {
     wait();
     faults.clear();

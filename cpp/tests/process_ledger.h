@@ -105,6 +105,7 @@ class Ledger {
   struct Result {
     std::int32_t env;
     std::optional<Fault> fault;  // why the row is abnormal
+    bool is_reset;               // it was sent as one
     bool lost() const { return fault && fault->kind != Fault::kRaised; }
   };
 
@@ -123,24 +124,20 @@ class Ledger {
     p_.pool->send(envs, false, false);
   }
   void send_reset(Ids envs, bool gather, bool seeded = true) {
-    for (const std::int32_t env : envs) {
-      if (seeded) {
-        const std::uint64_t value = random();
-        p_.seed(env, value);
-        twins_.seed(env, value);
-      }
-      give(env, kReset);
-      p_.pool->table().state(env).command = SM_RESET;
-    }
+    for (const std::int32_t env : envs) give_reset(env, seeded);
     if (gather) gathered_ = envs;
     p_.pool->send(envs, gather, gather);
   }
-  // Any order, to all that are idle or to some.
-  void send_any(bool some, bool raise) {
+  // Any order, to all that are idle or to some; resets too, where these are wanted.
+  void send_any(bool some, bool raise, bool resets = false) {
     Ids envs = idle_;
     std::shuffle(envs.begin(), envs.end(), random);
     if (some && !envs.empty()) envs.resize(1 + random() % envs.size());
-    for (const std::int32_t env : envs) give(env, any_order(raise));
+    for (const std::int32_t env : envs)
+      if (resets && random() % 3 == 0)
+        give_reset(env, true);
+      else
+        give(env, any_order(raise));
     if (!envs.empty()) p_.pool->send(envs, false, false);
   }
   std::int64_t any_order(bool raise) {
@@ -162,7 +159,7 @@ class Ledger {
       const std::int32_t env = batch.buffer->columns.c.env_id[row];
       if (env < 0 || env >= p_.options.num_envs) throw std::runtime_error("a row of no env");
       CHECK(member(env).order != kNothing);  // each action once
-      Result result{env, fault_of(env, faults)};
+      Result result{env, fault_of(env, faults), member(env).order == kReset};
       if (result.lost())
         check_lost(batch, row, *result.fault);
       else
@@ -176,6 +173,24 @@ class Ledger {
     CHECK(batch.any_ended == any_ended);
     if (gathers) check_order(results);
     hold(batch);
+    return results;
+  }
+  // What is ready, once so many rows are: of steps where only these count, as long as there are any on their way.
+  std::vector<Result> receive_some(std::int32_t at_least, bool steps_only) {
+    const bool gathers = p_.pool->gathering();
+    const auto in_flight = std::count_if(members_.begin(), members_.end(),
+                                         [](const Member& its) { return its.order != kNothing; });
+    const auto steps = std::count_if(members_.begin(), members_.end(),
+                                     [](const Member& its) { return its.order != kNothing && its.order != kReset; });
+    p_.wait_for_some(at_least, steps_only);
+    auto results = receive();
+    if (gathers) return results;  // comes first, and as it is
+    const auto come = std::count_if(results.begin(), results.end(),
+                                    [](const Result& result) { return !result.is_reset; });
+    if (steps_only && steps > 0)
+      CHECK(come >= std::min<std::ptrdiff_t>(at_least, steps));
+    else
+      CHECK(std::ssize(results) >= std::min<std::ptrdiff_t>(at_least, in_flight));
     return results;
   }
   void drain() {
@@ -252,6 +267,16 @@ class Ledger {
       p_.pool->set_mail(env, bytes_of(its.mail));
     }
     if (order != kReset) p_.write_order(env, order);
+  }
+
+  void give_reset(std::int32_t env, bool seeded) {
+    if (seeded) {
+      const std::uint64_t value = random();
+      p_.seed(env, value);
+      twins_.seed(env, value);
+    }
+    give(env, kReset);
+    p_.pool->table().state(env).command = SM_RESET;
   }
 
   std::optional<Fault> fault_of(std::int32_t env, std::size_t& count) const {

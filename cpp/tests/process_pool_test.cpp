@@ -89,6 +89,127 @@ TEST(a_batch_does_not_wait_for_a_slow_env_of_another_worker) {
   CHECK(ledger.receive()[0].env == 0);
 }
 
+// ---- results as they are ready -------------------------------------------------------------------
+
+ProcessDriverOptions as_ready_of(std::int32_t envs, std::int32_t workers) {
+  ProcessDriverOptions options = options_of(envs, envs, workers);
+  options.as_ready = true;
+  return options;
+}
+
+// A wait of any kind that is given up soon, and then one that is not.
+void receive_some_kind(Processes& p, Ledger& ledger) {
+  auto& random = ledger.random;
+  if (random() % 4 == 0) {
+    p.pool->be_content_with(1 + static_cast<std::int32_t>(random() % 4), random() % 2 == 0);
+    if (!p.pool->ready()) p.pool->work_or_wait(std::chrono::microseconds(random() % 100));
+  }
+  ledger.receive_some(1 + static_cast<std::int32_t>(random() % 4), random() % 4 != 0);
+}
+
+TEST(rows_that_come_as_they_are_ready_are_those_of_the_reference) {
+  std::uint32_t seed = 100;
+  for (const std::int32_t workers : {1, 2, 5})
+    for (const auto mode : {SM_NEXT_STEP, SM_SAME_STEP}) {
+      ProcessDriverOptions options = as_ready_of(8, workers);
+      options.autoreset = mode;
+      options.work = mode == SM_NEXT_STEP ? 500 : 1;
+      options.keep_last_observation = workers == 2;
+      Processes p(options);
+      Ledger ledger(p, ++seed);
+      for (int i = 0; i < 300 && test::failed_checks == 0; ++i) {
+        ledger.send_any(i % 3 != 0, true, true);
+        if (i % 10 == 9 && !ledger.idle().empty()) {
+          ledger.send_reset(ledger.idle(), true);
+          ledger.receive_some(1, true);
+        }
+        if (p.pool->in_flight_count() != 0) receive_some_kind(p, ledger);
+      }
+      ledger.drain();
+      for (std::int32_t env = 0; env < 8; ++env) CHECK(ledger.lost(env) == 0);
+    }
+}
+
+// A first action of every env, and the next reset of these stands at the gate.
+void begin_with_slow_resets(Processes& p, Ledger& ledger, const Ids& slow) {
+  ledger.send(all_of(p.options.num_envs), test::kGoOn);
+  ledger.drain();
+  ledger.send(slow, test::kEndThenBlockInReset);
+  ledger.drain();
+}
+
+TEST(a_slow_reset_holds_no_step_back) {
+  Processes p(as_ready_of(6, 3));
+  Ledger ledger(p);
+  begin_with_slow_resets(p, ledger, {0, 2});
+  ledger.send_reset({0, 2}, false);
+  test::await_word("both stand in their resets", p.board().entered, 2);
+  for (const std::int32_t most : {1, 2, 6})  // more than there are, too
+    for (int i = 0; i < 5; ++i) {
+      ledger.send({4, 5}, test::kGoOn);
+      ledger.receive_some(most, true);
+      while (ledger.idle().size() != 4) ledger.receive_some(1, true);
+    }
+  ledger.send_reset({4}, false);  // a quick one is no step either
+  ledger.send({5}, test::kBlock);
+  test::await_word("env 5 is in its step", p.board().entered, 3);
+  p.await_rest(4);
+  p.pool->be_content_with(1, true);
+  CHECK(p.pool->ready() == false);
+  p.pool->be_content_with(1, false);
+  CHECK(p.pool->ready() == true);
+  p.open_gate();
+  ledger.receive_some(1, true);
+  ledger.drain();
+}
+
+// What the pool says in place of who was late, or is gone, is of the kind that was sent.
+TEST(a_reset_that_is_answered_late_is_no_step) {
+  ProcessDriverOptions options = as_ready_of(2, 2);
+  options.deadlines.reset = 300'000'000;
+  Processes p(options);
+  Ledger ledger(p);
+  ledger.excuse(0);
+  begin_with_slow_resets(p, ledger, {0});
+  ledger.send({1}, test::kBlock);
+  ledger.send_reset({0}, false);
+  test::await_word("both stand at the gate", p.board().entered, 2);
+  p.await_loss(0);
+  p.pool->be_content_with(1, false);
+  CHECK(p.pool->ready() == true);
+  p.pool->be_content_with(1, true);
+  CHECK(p.pool->ready() == false);
+  p.open_gate();
+  const auto results = ledger.receive_some(1, true);
+  CHECK(results.size() == 2u);
+  for (const auto& result : results) CHECK(result.lost() == (result.env == 0));
+}
+
+TEST(a_step_that_is_lost_ends_a_wait_for_steps) {
+  for (const bool in_flight : {true, false}) {
+    Processes p(as_ready_of(2, 2));
+    Ledger ledger(p);
+    ledger.excuse(1);
+    begin_with_slow_resets(p, ledger, {0});
+    ledger.send_reset({0}, false);
+    test::await_word("it stands in its reset", p.board().entered);
+    if (in_flight) {
+      ledger.send({1}, test::kBlock);
+      test::await_word("the other is in its step", p.board().entered, 2);
+      p.signal(1, SIGKILL);
+    } else {
+      p.kill_and_await(1);
+      ledger.send({1}, test::kGoOn);  // told at once
+    }
+    const auto results = ledger.receive_some(1, true);
+    CHECK(results.size() == 1u);
+    CHECK(results[0].env == 1);
+    CHECK(results[0].lost() == true);
+    p.open_gate();
+    CHECK(!ledger.receive()[0].fault);
+  }
+}
+
 // ---- in one process, step by step: the worker's side by hand --------------------------------------
 
 // A worker that is an object of the test. The pool is told of its end by the test.
@@ -889,19 +1010,20 @@ void linger(std::mt19937& random) {
 }
 
 TEST(workers_killed_at_random_instants_lose_no_action) {
-  constexpr int kKills = test::kSanitized ? 60 : 200;
+  constexpr int kKills = test::kSanitized ? 80 : 260;
   const std::uint32_t seed = seed_of_the_run();
   int kills = 0;
   for (int round = 0; kills < kKills && test::failed_checks == 0; ++round) {
-    ProcessDriverOptions options = options_of(7, std::array{7, 3, 1}[static_cast<std::size_t>(round % 3)], 3);
+    ProcessDriverOptions options = options_of(7, std::array{7, 3, 1, 7}[static_cast<std::size_t>(round % 4)], 3);
+    options.as_ready = round % 4 == 3;
     options.work = 100;
-    options.autoreset = round % 2 ? SM_SAME_STEP : SM_NEXT_STEP;
-    options.keep_last_observation = round % 4 < 2;
+    options.autoreset = round / 4 % 2 ? SM_SAME_STEP : SM_NEXT_STEP;
+    options.keep_last_observation = round / 8 % 2 == 0;
     Processes p(options);
     Ledger ledger(p, seed + static_cast<std::uint32_t>(round));
     auto& random = ledger.random;
     for (int i = 0; i < 20 && test::failed_checks == 0; ++i) {
-      ledger.send_any(random() % 2 == 0, true);
+      ledger.send_any(random() % 2 == 0, true, options.as_ready);
       if (random() % 5 == 0 && !ledger.idle().empty() && p.pool->is_async() && !p.pool->gathering())
         ledger.send_reset(ledger.idle(), true);
       for (std::uint32_t victims = random() % 3; victims > 0; --victims) {
@@ -912,7 +1034,10 @@ TEST(workers_killed_at_random_instants_lose_no_action) {
         ++kills;
         if (random() % 2 == 0) p.attend();  // then the next one may still be starting
       }
-      ledger.receive();
+      if (options.as_ready && random() % 4 != 0)
+        receive_some_kind(p, ledger);
+      else
+        ledger.receive();
     }
     ledger.drain();
     for (int i = 0; i < 2; ++i) {  // everybody is well again
@@ -932,18 +1057,23 @@ TEST(workers_killed_at_random_instants_lose_no_action) {
 
 TEST(workers_stopped_and_continued_at_random_instants_lose_nothing) {
   const std::uint32_t seed = seed_of_the_run();
-  for (int round = 0; round < 4; ++round) {
-    Processes p(options_of(7, std::array{7, 3}[static_cast<std::size_t>(round % 2)], 3));
+  for (int round = 0; round < 6; ++round) {
+    ProcessDriverOptions options = options_of(7, std::array{7, 3, 7}[static_cast<std::size_t>(round % 3)], 3);
+    options.as_ready = round % 3 == 2;
+    Processes p(options);
     Ledger ledger(p, seed + static_cast<std::uint32_t>(round));
     auto& random = ledger.random;
     for (int i = 0; i < (test::kSanitized ? 30 : 100); ++i) {
-      ledger.send_any(random() % 2 == 0, true);
+      ledger.send_any(random() % 2 == 0, true, options.as_ready);
       const auto worker = static_cast<std::int32_t>(random() % 3);
       linger(random);
       p.signal(worker, SIGSTOP);
       linger(random);
       p.signal(worker, SIGCONT);
-      ledger.receive();
+      if (options.as_ready)
+        receive_some_kind(p, ledger);
+      else
+        ledger.receive();
     }
     ledger.drain();
     for (std::int32_t env = 0; env < 7; ++env) CHECK(ledger.lost(env) == 0);
