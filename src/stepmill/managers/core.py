@@ -329,10 +329,8 @@ class ManagerCore:
         batch = self.pool.recv_some(enough, at_least, timeout, steps_only)
         if batch is not None:
             self._take(batch)
-        elif at_least > 0 and not self._due:
-            raise UsageError(
-                f"{self!r}: nothing is in flight that could come: {self.states}"
-            )  # rather than wait for ever
+        elif at_least > 0 and not self._due:  # rather than wait for ever
+            raise UsageError(f"{self!r}: nothing is in flight that could come: {self.states}")
         if self._due:
             self._try_again()
 
