@@ -21,7 +21,7 @@ import gymnasium
 from rich.console import Console
 
 from benchmarks import machine, tables
-from benchmarks.manager_parts import POOLS, SEED, above_pools, draw_actions
+from benchmarks.manager_parts import SEED, above_pools, draw_actions
 from benchmarks.python_envs import calibrate
 from benchmarks.runners import Contestant, ManagedContestant
 from benchmarks.timing import Effort, interleaved
@@ -85,7 +85,7 @@ def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any
         # Theirs first: they fork, and a fork should not have our threads in it.
         for name in (*tables.DING_MANAGERS, *OURS):
             runners[name] = Manager(name, [env] * count)
-        for name in POOLS:
+        for name in tables.MANAGER_POOLS:
             runners[f"pool_{name}"] = bare_pool(name, [env] * count)
         results = interleaved(runners, effort)
     finally:

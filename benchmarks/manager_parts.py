@@ -12,6 +12,7 @@ import stepmill
 from benchmarks.python_envs import Case
 from benchmarks.python_parts import iterations
 from benchmarks.runners import Contestant, ManagedContestant
+from benchmarks.tables import MANAGER_POOLS
 from benchmarks.timing import Effort, interleaved
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 
@@ -21,7 +22,6 @@ MANAGERS = {
     "subprocess": SyncSubprocessEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
 }
-POOLS = {"inline": "base", "process": "subprocess"}  # by the manager that has such a pool inside
 ACTION_BATCHES = 512
 SEED = 0
 
@@ -43,7 +43,7 @@ def above_pools(results: dict[str, Any], managers: str = "", pools: str = "pool_
     """Nanoseconds that a step takes longer in a manager than in the pool of its kind."""
     return {
         name: 1e9 / results[managers + name]["steps_per_s"] - 1e9 / results[pools + pool]["steps_per_s"]
-        for pool, name in POOLS.items()
+        for pool, name in MANAGER_POOLS.items()
     }
 
 
@@ -59,7 +59,7 @@ def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
             runners[name] = ManagedContestant(manager, singles)
             manager.seed(SEED)
             manager.launch()
-        for name in POOLS:
+        for name in MANAGER_POOLS:
             # In this mode a row is a step, as in a manager.
             pool = stepmill.make(case.factories(), seed=SEED, backend=name, autoreset="same_step")
             runners[f"pool_{name}"] = Contestant(pool, batches)

@@ -10,7 +10,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from benchmarks.manager_parts import POOLS
 from benchmarks.python_contestants import LABELS
 
 Results = dict[str, Any]
@@ -191,7 +190,7 @@ def python_async(results: Results) -> Table:
 def managers(results: Results) -> Table:
     part = results["parts"]["managers"]
     rows = []
-    for pool, name in POOLS.items():
+    for pool, name in MANAGER_POOLS.items():
         rows.append((f"pool, {pool}", *(rate(row[f"pool_{pool}"]) for row in part)))
         rows.append((MANAGER_LABELS[name], *(rate(row[name]) for row in part)))
         rows.append(("above the pool, a step", *(time_of(row["above_pool_ns"][name]) for row in part)))
@@ -209,7 +208,7 @@ def ding(results: Results) -> Table:
         rows.append(("over it", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
     serial = [case["stepmill_subprocess"]["steps_per_s"] / case["base"]["steps_per_s"] for case in part.values()]
     rows.append(("stepmill_subprocess over DI-engine base", *(f"{three_digits(ratio)}x" for ratio in serial)))
-    for pool, name in POOLS.items():
+    for pool, name in MANAGER_POOLS.items():
         rows.append((f"our pool, {pool}", *(rate(case[f"pool_{pool}"]) for case in part.values())))
         rows.append(
             (f"stepmill_{name} above it, a step", *(time_of(case["above_pool_ns"][name]) for case in part.values()))
@@ -244,6 +243,7 @@ PYTHON_RATIOS = {
     "of_better": "of better backend",
 }
 DING_MANAGERS = ("base", "subprocess", "async_subprocess", "base_v2", "subprocess_v2")
+MANAGER_POOLS = {"inline": "base", "process": "subprocess"}  # by the manager that has such a pool inside
 MANAGER_LABELS = {
     "base": "BaseEnvManager",
     "subprocess": "SyncSubprocessEnvManager",

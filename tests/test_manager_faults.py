@@ -34,7 +34,7 @@ from subprocesses import run_well
 from test_replay import CountingEnv, counts
 
 from stepmill import EnvError, errors
-from stepmill.errors import InputError, UnsupportedError
+from stepmill.errors import ActionError, InputError, UnsupportedError
 from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -782,7 +782,7 @@ def test_an_interrupted_call_leaves_envs_that_a_reset_brings_back(monkeypatch: p
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
 
 
-def interrupt(*_: Any) -> None:
+def interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
@@ -880,3 +880,146 @@ def test_what_is_no_list_is_an_error_of_ours(call: Any, error: Any) -> None:
         manager.seed(np.array(4))
         manager.reset()
         assert list(manager.ready_obs) == [0, 1]
+
+
+# ---- what another review found -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_retry", [0, 1])
+def test_a_reset_that_fails_is_seen_to_while_others_step(max_retry: int, gate: Gate) -> None:
+    cfgs = [
+        suffering("step", "gate", folder=gate.folder),
+        suffering("reset", "raise", [2], folder=gate.folder, length=1),
+    ]
+    settings = {"max_retry": max_retry, "wait_num": 1, "timeout": None}
+    manager = make("async", cfgs, **settings)
+    try:
+        manager.launch()
+        join = doing(lambda: manager.step({0: 0, 1: 0}))
+        assert sorted([gate.wait(), gate.wait()]) == [0, 1]
+        if max_retry == 0:
+            with pytest.raises(EnvError, match="reset"):
+                join()
+            assert manager.closed
+        else:
+            assert eventually(lambda: count(gate.folder, "reset", 1) == 2)
+            gate.open(0)
+            join()
+    finally:
+        gate.open(0)
+        manager.close()
+
+
+class Hooked(SyncSubprocessEnvManager):
+    """Counts how often it is closed."""
+
+    closings = 0
+
+    def close(self) -> None:
+        self.closings += 1
+        super().close()
+
+
+def test_a_manager_that_gives_up_closes_as_a_whole(tmp_path: Path) -> None:
+    cfgs = [{"id": 0, "length": 1, "folder": tmp_path, **suffering("reset", "raise", [2])}]
+    manager = Hooked(Trial, cfgs, 1, max_retry=0)
+    manager.launch()
+    assert manager.env_ref.life == 2
+    manager.step({0: 0})
+    with pytest.raises(EnvError, match="reset"):
+        manager.ready_obs  # noqa: B018
+    assert manager.closed
+    assert manager.closings == 1
+    assert count(tmp_path, "closed", 0) >= 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_env_is_reset_as_soon_as_it_ends_while_others_step(kind: str, gate: Gate) -> None:
+    cfgs = [suffering("step", "gate", folder=gate.folder), {"folder": gate.folder, "length": 1}]
+    with launched(kind, cfgs) as manager:
+        join = doing(lambda: manager.step({0: 0, 1: 0}))
+        assert gate.wait() == 0
+        assert eventually(lambda: count(gate.folder, "reset", 1) == 2)
+        gate.open(0)
+        join()
+
+
+def test_a_reset_that_is_interrupted_leaves_no_env_in_between(gate: Gate) -> None:
+    with launched("async", [suffering("step", "gate", folder=gate.folder), {}], timeout=0, wait_num=1) as manager:
+        manager.step({0: 0, 1: 0})
+        assert gate.wait() == 0
+        manager._core._voided.add(0)  # as a reset that Ctrl-C ends while it waits for the step
+        manager._core._torn = True
+        gate.open(0)
+        assert list(manager.ready_obs) == [1]
+        assert manager.env_state[0] is EnvState.ERROR
+        manager.reset({0: None})
+        assert list(manager.ready_obs) == [0, 1]
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
+class NoRoom(dict[int, Any]):
+    """Takes nothing more."""
+
+    def update(self, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+
+def test_results_that_an_interrupt_loses_leave_no_env_in_between() -> None:
+    with BaseEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        core = manager._core
+        core._arrived = NoRoom()
+        with pytest.raises(KeyboardInterrupt):
+            manager.step({0: 0, 1: 0})
+        core._arrived = {}
+        assert manager.ready_obs == {}
+        assert set(manager.env_state.values()) == {EnvState.ERROR}
+        manager.reset()
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
+def test_a_reset_that_an_interrupt_kept_from_being_sent_is_sent(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cls([lambda: Walk({"length": 1})] * 2) as manager:
+        manager.launch()
+        monkeypatch.setattr(manager._core, "_send_resets", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            manager.step({0: 0, 1: 0})
+        monkeypatch.undo()
+        ended = manager.step({})
+        assert [one.done for one in ended.values()] == [True, True]
+        assert manager.episode_count == {0: 1, 1: 1}
+        while len(manager.ready_obs) < 2:
+            pass
+        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
+def test_a_closed_manager_keeps_nothing_of_its_pool() -> None:
+    manager = SyncSubprocessEnvManager([lambda: Walk({})] * 2)
+    manager.launch()
+    manager.step({0: 0, 1: 0})
+    manager.close()
+    assert not manager._core._places
+    assert not manager._core._arrived
+
+
+class OddTensor:
+    """As torch's of a type that numpy has not."""
+
+    def detach(self) -> OddTensor:
+        return self
+
+    def cpu(self) -> OddTensor:
+        return self
+
+    def numpy(self) -> Any:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+def test_tensors_that_numpy_cannot_hold_are_refused_in_our_words() -> None:
+    with BaseEnvManager([lambda: Walk({})]) as manager:
+        manager.launch()
+        with pytest.raises(ActionError, match="expected numbers of a type that numpy has"):
+            manager.step({0: OddTensor()})
+        assert list(manager.step({0: 0})) == [0]

@@ -43,7 +43,8 @@ class PoolObject {
   void send(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   nanobind::object recv(nanobind::handle timeout);
   // What is ready, as soon as these are `enough` rows, or once the time has passed (None: never) at least so many.
-  // None where nothing is, and `at_least` is 0. For pools whose results come as they are ready.
+  // None where nothing is, and `at_least` is 0. `steps_only`: resets come along, and are not counted. For pools whose
+  // results come as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   // Queues a reset of the envs named, of all where none are. `options` are native ones by name, or for

@@ -2,6 +2,7 @@
 
 #include "bindings/single_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "bindings/errors.h"
@@ -108,6 +109,9 @@ nb::object make_timesteps(nb::type_object type, nb::list observations, nb::handl
   for (Py_ssize_t row = 0; row < count; ++row) {
     const bool done = ends[0][row] || ends[1][row];
     nb::object timestep = owned(of->tp_alloc(of, 4));
+#if PY_VERSION_HEX >= 0x030e0000
+    reinterpret_cast<PyTupleObject*>(timestep.ptr())->ob_hash = -1;  // not known yet
+#endif
     PyTuple_SET_ITEM(timestep.ptr(), 0, Py_NewRef(PyList_GET_ITEM(observations.ptr(), row)));
     PyTuple_SET_ITEM(timestep.ptr(), 1, own_row(from, row, axes, shape).release().ptr());
     PyTuple_SET_ITEM(timestep.ptr(), 2, Py_NewRef(done ? Py_True : Py_False));

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 FLOAT32_TRIG_COUNT: int
 
@@ -19,8 +19,8 @@ def match_numpy(float32_trig: int, keep_float32: bool) -> None: ...
 def own_rows(places: list[tuple[Any, int]]) -> list[np.ndarray]: ...
 def stack_alike(arrays: list[Any]) -> np.ndarray | None: ...
 def make_timesteps(
-    type: type[T], observations: list[Any], rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
-) -> tuple[list[T], list[int]]: ...
+    type: type[_T], observations: list[Any], rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
+) -> tuple[list[_T], list[int]]: ...
 
 class BatchOwner: ...
 

@@ -57,7 +57,12 @@ def _as_array(action: Any) -> Any:
         return {key: _as_array(child) for key, child in action.items()}
     if isinstance(action, tuple | list):
         return type(action)(_as_array(child) for child in action) if type(action) in (tuple, list) else action
-    return action.detach().cpu().numpy() if hasattr(action, "detach") else action
+    if not hasattr(action, "detach"):
+        return action
+    try:
+        return action.detach().cpu().numpy()
+    except TypeError as error:  # bfloat16 and others
+        raise ActionError(f"action: expected numbers of a type that numpy has, got {action!r}: {error}") from error
 
 
 def _fits(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:

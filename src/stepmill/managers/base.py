@@ -53,9 +53,9 @@ class BaseEnvManager:
         name = type(self).__name__
         self._settings = read_settings(name, self._defaults, in_processes, cfg, settings)
         self._recipes = read_recipes(env_fn, env_cfg, env_num)
-        self._core = ManagerCore(name, self._recipes, self._settings, self._backend, self._resets_abnormal)
         self._ref: Any = None
         self._spaces: EnvSpaces | None = None
+        self._core = ManagerCore(self, self._recipes, self._settings, self._backend, self._resets_abnormal)
 
     @classmethod
     def default_config(cls) -> dict[str, Any]:
@@ -238,10 +238,7 @@ class BaseEnvManager:
         if dynamic_seed is not None:
             true_or_false("dynamic_seed", dynamic_seed)
         for one, value in read.items():
-            record = self._core.records[one]
-            record.seed, record.is_seed_new, record.is_told = value, True, False
-            if dynamic_seed is not None:
-                record.dynamic_seed = dynamic_seed
+            self._core.records[one].seed_anew(value, dynamic_seed)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
         """Every episode from the next reset on becomes a video: see ``BaseEnv.enable_save_replay``.
@@ -255,7 +252,7 @@ class BaseEnvManager:
         if not self.closed:
             self._core.pool.apply(check_recorder, list(range(self.env_num)))
         for record, path in zip(self._core.records, paths, strict=True):
-            record.replay_path, record.is_told = "./video" if path is None else str(path), False
+            record.record_to("./video" if path is None else str(path))
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -40,6 +41,10 @@ __all__ = ["ManagerCore"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Who waits for steps looks this often what came meanwhile: an env that ended is reset beside the others, a reset that
+# failed is tried again. Each row as it comes would wake the caller on a core that the workers need.
+_LOOK_S = 0.01
+
 Params = Mapping[int, Mapping[str, Any] | None]  # of resets, by env id; None: as the last time
 
 
@@ -65,7 +70,7 @@ class ManagerCore:
     """The state of the envs of a manager, and what moves it on. ``BaseEnvManager`` is what users see of it.
 
     Args:
-        name: Of the manager, for messages.
+        manager: Whose core it is. It is closed when a reset fails for good; not kept alive.
         recipes: One an env.
         settings: How the envs are run.
         backend: Where: "inline" or "process".
@@ -73,9 +78,10 @@ class ManagerCore:
     """
 
     def __init__(
-        self, name: str, recipes: list[EnvRecipe], settings: ManagerSettings, backend: str, resets_abnormal: bool
+        self, manager: Any, recipes: list[EnvRecipe], settings: ManagerSettings, backend: str, resets_abnormal: bool
     ) -> None:
-        self._name = name
+        self._manager = weakref.ref(manager)
+        self._name = type(manager).__name__
         self._recipes = recipes
         self._settings = settings
         self._backend = backend
@@ -89,7 +95,7 @@ class ManagerCore:
         """As before the first launch, but for what the caller asked for."""
         self.records = [one.launched() for one in self.records]
         self.states = dict.fromkeys(range(self.env_num), EnvState.VOID)
-        self._halted = set(self.states)  # not in state RUN
+        self._halted = set(self.states)  # not in state RUN; for questions about many envs at once, and kept by `_move`
         self.ready: set[int] = set()  # can take an action
         self._places: dict[int, Place] = {}  # where the last observation of each is
         self._stepping: set[int] = set()  # an action is in flight
@@ -130,6 +136,8 @@ class ManagerCore:
         pool, self.pool = self.pool, None
         self._move(self.states, EnvState.VOID)
         self.ready.clear()
+        self._places.clear()  # they keep the pool's memory
+        self._arrived.clear()
         if pool is not None:
             pool.close()
 
@@ -172,15 +180,20 @@ class ManagerCore:
 
     def _mend(self) -> None:
         """After an interrupted call: envs whose results were lost, or whose actions nobody noted, wait for a reset."""
-        flying = set(self.pool.in_flight_ids)
-        known = self._stepping | self._resetting
         self._torn = False
-        lost = (known - flying - self._due.keys()) | (flying - known)
+        flying = set(self.pool.in_flight_ids)
+        unknown = flying - self._stepping - self._resetting
+        vanished = (self._stepping | self._resetting) - flying - self._due.keys()
+        self._stepping = (self._stepping - vanished) | unknown
+        self._resetting -= vanished
+        self._voided = (self._voided & flying) | unknown
+        somewhere = self._stepping | self._resetting | self.ready | self._arrived.keys() | self._failed.keys()
+        lost = vanished | self._voided | (self.states.keys() - self._halted - somewhere)
         self._move(lost, EnvState.ERROR)
-        for some in (self.ready, self._resetting, self._stepping):
-            some -= lost
-        self._stepping.update(flying - known)
-        self._voided.update(flying - known)
+        self.ready -= lost
+        if self._settings.auto_reset:
+            owed = [one for one, timestep in self._arrived.items() if timestep.done and one not in self._halted]
+            self._send_resets(sorted(owed), automatic=True)
 
     # ---- steps -------------------------------------------------------------------------------
 
@@ -315,9 +328,9 @@ class ManagerCore:
             if missing == 0 and left == 0.0:
                 return
             if left > 0.0:
-                self._gather(len(self._stepping), missing, left, steps_only=True)
+                self._gather(len(self._stepping), 0, min(left, _LOOK_S), steps_only=True)
             else:
-                self._gather(missing, missing, None, steps_only=True)
+                self._gather(missing, 0, _LOOK_S, steps_only=True)
 
     def _gather(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> None:
         """Takes what is ready, as ``recv_some`` of the pool has it, or less: callers ask again.
@@ -329,7 +342,7 @@ class ManagerCore:
         batch = self.pool.recv_some(enough, at_least, timeout, steps_only)
         if batch is not None:
             self._take(batch)
-        elif at_least > 0 and not self._due:  # rather than wait for ever
+        elif not (self._due or self.pool.in_flight_count):  # rather than wait for ever
             raise UsageError(f"{self!r}: nothing is in flight that could come: {self.states}")
         if self._due:
             self._try_again()
@@ -352,8 +365,8 @@ class ManagerCore:
         for one in self._voided & came.keys():
             del came[one]
             self._voided.discard(one)
-        self._arrived.update(came)
         ended = [one for row in rows.special if (one := rows.ids[row]) in came and self._ends(one, came[one])]
+        self._arrived.update(came)
         if ended:
             self._send_resets(sorted(ended), automatic=True)
 
@@ -396,7 +409,7 @@ class ManagerCore:
         record = self.records[env_id]
         record.reset_failed()
         if record.failures > self._settings.max_retry:
-            close_quietly(self)
+            close_quietly(self._manager() or self)
             error.add_note(f"the reset of env {env_id} failed {record.failures} times, and the manager is closed")
             raise error
         self._due[env_id] = time.monotonic() + self._settings.retry_waiting_time

@@ -36,6 +36,16 @@ class EnvRecord:
         """The record of a new launch."""
         return EnvRecord(self.seed, self.dynamic_seed, self.replay_path, is_seed_new=self.seed is not None)
 
+    def seed_anew(self, seed: int, dynamic_seed: bool | None) -> None:
+        """The caller gave it a seed; ``dynamic_seed`` None: as it was."""
+        self.seed, self.is_seed_new, self.is_told = seed, True, False
+        if dynamic_seed is not None:
+            self.dynamic_seed = dynamic_seed
+
+    def record_to(self, replay_path: str) -> None:
+        """The caller wants videos there."""
+        self.replay_path, self.is_told = replay_path, False
+
     def preparation(self, renew: bool) -> Preparation | None:
         """What comes before its next reset: building it anew; telling it what its configuration does not say."""
         if self.is_told and not renew:
