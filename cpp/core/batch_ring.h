@@ -17,7 +17,10 @@ namespace stepmill {
 
 // Counts rows as written, `resets` of them of resets, and wakes the caller if they are the last ones it waits for.
 inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets, bool any_ended, bool shared) {
-  if (resets != 0) header.resets.fetch_add(resets, std::memory_order_relaxed);
+  if (resets != 0) {
+    header.resets.fetch_add(resets, std::memory_order_relaxed);
+    STEPMILL_KILL_POINT("half counted");
+  }
   if (any_ended) header.any_ended.store(1, std::memory_order_relaxed);
   const std::uint32_t done = header.done.fetch_add(rows, std::memory_order_seq_cst) + rows;
   STEPMILL_KILL_POINT("counted");

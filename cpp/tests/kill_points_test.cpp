@@ -29,6 +29,7 @@ struct Point {
   const char* name;
   bool in_sync, in_async, in_same_step, in_call;  // where it is passed
   bool stands;  // the row, or the answer, is whole by then: it counts
+  bool in_resets = false;  // only of pools whose results come as they are ready, for their resets
 };
 
 constexpr Point kPoints[] = {
@@ -42,6 +43,7 @@ constexpr Point kPoints[] = {
     {"copied", true, true, true, false, false},
     {"reported", true, true, true, false, false},
     {"done", true, true, true, false, true},
+    {"half counted", false, false, false, false, true, true},
     {"counted", true, true, true, false, true},
     {"committed", true, true, true, false, true},
     {"rest", true, true, true, false, true},
@@ -186,7 +188,8 @@ TEST(a_worker_killed_at_any_point_loses_no_action_and_harms_no_other) {
   for (const Mode& mode : kModes)
     for (const Point& point : kPoints)
       for (int pass = 1; pass <= 3; ++pass)
-        if (point.*mode.passes && (!test::kSanitized || ++turn % 4 == 0)) kill_while_acting(point, mode, pass);
+        if ((point.*mode.passes || (mode.as_ready && point.in_resets)) && (!test::kSanitized || ++turn % 4 == 0))
+          kill_while_acting(point, mode, pass);
 }
 
 // A call is answered, or says why not; rows that wait to be received meanwhile stand.
@@ -484,7 +487,7 @@ TEST(a_step_that_nobody_counted_ends_a_wait_for_steps) {
 
 // Whether it was counted before its worker died or not, and whether its row stands or is the pool's.
 TEST(a_reset_that_nobody_counted_holds_no_step_back) {
-  for (const char* point : {"taken", "copied", "reported", "done", "counted", "committed"}) {
+  for (const char* point : {"taken", "copied", "reported", "done", "half counted", "counted", "committed"}) {
     const Case here(point);
     Processes p(each_as_ready(3));
     Ledger ledger(p);
@@ -507,77 +510,72 @@ TEST(a_reset_that_nobody_counted_holds_no_step_back) {
   }
 }
 
-// A worker that dies between its two counts leaves a reset that is known and a row that is not. There is no instant
-// to kill it at: the test counts in its place.
+// A worker that dies between its two counts leaves a reset that is known and a row that is not.
 TEST(a_reset_that_was_half_counted_holds_no_step_back) {
   for (const bool step_first : {true, false}) {
     const Case here(step_first ? "after the step" : "before the step");
     Processes p(each_as_ready(2));
-    p.send_orders({0, 1}, test::kGoOn);
-    const Batch batch = p.recv();
-    BatchHeader& header = *batch.buffer->header;
-    Processes::drop(batch);  // the next batch has the same memory
-    for (const std::int32_t env : {0, 1}) p.await_rest(env);
-    Trap& reset = p.board().arm(Trap::kHold, 0, "done");
+    Ledger ledger(p);
+    ledger.excuse(0);
+    begin(p, ledger);
+    Trap& reset = p.board().arm(Trap::kHold, 0, "half counted");
     Trap& step = p.board().arm(Trap::kHold, 1, "done");
-    p.pool->table().state(0).command = SM_RESET;
-    p.send_orders({0, 1}, test::kGoOn);
+    ledger.send_reset({0}, false);
+    ledger.send({1}, test::kGoOn);
     for (Trap* trap : {&reset, &step}) test::await_word("its row is whole", trap->reached);
     if (step_first) {
       Processes::release(step);
       p.await_rest(1);
-      CHECK(header.done.load() == 1u);  // it is that one
     }
-    header.resets.fetch_add(1);
-    Caller caller([&] { p.wait_for_some(1, true); });
+    const auto victim = p.life(0);  // the caller starts another in its place
+    std::size_t rows = 0;
+    Caller caller([&] { rows = ledger.receive_some(1, true).size(); });
     caller.await_sleep();
-    const int pid = p.pid_of(0);
-    p.signal(0, SIGKILL);
+    Processes::send(victim, SIGKILL);
     if (!step_first) {
-      // The caller starts another in its place.
-      test::until("the pool sees it end", [&] { return p.pool->worker_stats()[0].pid != pid; });
+      test::until("the pool sees it end", [&] { return p.pool->worker_stats()[0].pid != victim.pid; });
       Processes::release(step);
     }
     caller.join();
-    const Batch both = p.recv();
-    CHECK(both.rows == 2);
-    CHECK(p.faults.empty());
-    CHECK(both.buffer->header == &header);
-    Processes::drop(both);
+    CHECK(rows == 2u);
+    CHECK(ledger.lost(0) == 0);
   }
 }
 
 // By the words, as by the counts.
 TEST(in_a_batch_in_doubt_resets_are_no_steps) {
-  for (const char* point : {"done", "counted", "committed"}) {
-    const Case here(point);
-    Processes p(each_as_ready(4));
-    Ledger ledger(p);
-    ledger.excuse(0);
-    begin(p, ledger);
-    Trap& dies = p.board().arm(Trap::kKill, 0, point);
-    ledger.send_reset({0, 1}, false);
-    Trap& held = p.board().arm(Trap::kHold, 2, "copied");
-    ledger.send({2}, test::kGoOn);
-    test::await_word("one is dead", dies.reached);
-    test::await_word("the step is being written", held.reached);
-    p.await_rest(1);
-    p.await_loss(0);
-    const auto ready_with = [&](std::int32_t rows, bool steps_only) {
-      p.pool->be_content_with(rows, steps_only);
-      return p.pool->ready();
-    };
-    CHECK(ready_with(1, true) == false);
-    CHECK(ready_with(4, true) == false);
-    CHECK(ready_with(2, false) == true);
-    CHECK(ready_with(3, false) == false);
-    Processes::release(held);
-    p.await_rest(2);
-    CHECK(ready_with(1, true) == true);
-    CHECK(ledger.receive_some(1, true).size() == 3u);
-    ledger.send(test::all_of(4), test::kGoOn);
-    ledger.drain();
-  }
+  for (const bool fails : {false, true})
+    for (const char* point : {"done", "counted", "committed"}) {
+      const Case here(std::string(point) + (fails ? ", one fails" : ""));
+      Processes p(each_as_ready(4));
+      Ledger ledger(p);
+      ledger.excuse(0);
+      begin(p, ledger);
+      ledger.send({1}, fails ? test::kEndThenThrowInReset : test::kGoOn);
+      ledger.drain();
+      Trap& dies = p.board().arm(Trap::kKill, 0, point);
+      ledger.send_reset({0, 1}, false);
+      Trap& held = p.board().arm(Trap::kHold, 2, "copied");
+      ledger.send({2}, test::kGoOn);
+      test::await_word("one is dead", dies.reached);
+      test::await_word("the step is being written", held.reached);
+      p.await_loss(0);
+      p.await_rest(1);  // this may start another in its place
+      const auto ready_with = [&](std::int32_t rows, bool steps_only) {
+        p.pool->be_content_with(rows, steps_only);
+        return p.pool->ready();
+      };
+      CHECK(ready_with(1, true) == false);
+      CHECK(ready_with(4, true) == false);
+      CHECK(ready_with(2, false) == true);
+      CHECK(ready_with(3, false) == false);
+      Processes::release(held);
+      p.await_rest(2);
+      CHECK(ready_with(1, true) == true);
+      CHECK(ledger.receive_some(1, true).size() == 3u);
+      ledger.send(test::all_of(4), test::kGoOn);
+      ledger.drain();
+    }
 }
 
 // What is taken of it comes, be it resets alone.

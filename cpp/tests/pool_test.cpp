@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <deque>
 #include <new>
 #include <numeric>
 #include <random>
@@ -244,6 +245,22 @@ TEST(in_smaller_batches_rows_of_any_kind_are_waited_for) {
   CHECK(some_of(d, 1, true) == Ids{0});
   CHECK(some_of(d, 2, true) == Ids{1, 2});
   CHECK(some_of(d, 2, true) == Ids{3});
+}
+
+// Who counted the last row may have seen nobody wait: the caller looks once more before it sleeps.
+TEST(a_wait_for_a_step_that_is_there_does_not_sleep) {
+  std::deque<SpinBudget::Licence> all_cores;  // are busy: nobody spins
+  for (int i = 0; i < available_cores(); ++i) all_cores.emplace_back(SpinBudget::instance());
+  Driver d(as_ready_of(3, 3, 1));
+  d.send_reset({0}, false);
+  d.send({1}, test::kGoOn);
+  d.pool.be_content_with(1, true);
+  d.wait();
+  const auto from = Clock::now();
+  d.pool.work_or_wait(std::chrono::seconds(20));
+  CHECK((Clock::now() - from < std::chrono::seconds(20)) == true);
+  d.pool.be_content_with(0);
+  while (d.pool.in_flight_count() != 0) d.recv_and_drop();
 }
 
 // Steps, resets, gathers and all kinds of waits, while threads take slots.

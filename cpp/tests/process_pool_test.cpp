@@ -130,11 +130,12 @@ TEST(rows_that_come_as_they_are_ready_are_those_of_the_reference) {
     }
 }
 
-// A first action of every env, and the next reset of these stands at the gate.
-void begin_with_slow_resets(Processes& p, Ledger& ledger, const Ids& slow) {
+// A first action of every env, and the next reset of these stands at the gate, or is as the order says.
+void begin_with_slow_resets(Processes& p, Ledger& ledger, const Ids& slow,
+                            std::int64_t order = test::kEndThenBlockInReset) {
   ledger.send(all_of(p.options.num_envs), test::kGoOn);
   ledger.drain();
-  ledger.send(slow, test::kEndThenBlockInReset);
+  ledger.send(slow, order);
   ledger.drain();
 }
 
@@ -163,26 +164,36 @@ TEST(a_slow_reset_holds_no_step_back) {
   ledger.drain();
 }
 
-// What the pool says in place of who was late, or is gone, is of the kind that was sent.
-TEST(a_reset_that_is_answered_late_is_no_step) {
-  ProcessDriverOptions options = as_ready_of(2, 2);
-  options.deadlines.reset = 300'000'000;
-  Processes p(options);
-  Ledger ledger(p);
-  ledger.excuse(0);
-  begin_with_slow_resets(p, ledger, {0});
-  ledger.send({1}, test::kBlock);
-  ledger.send_reset({0}, false);
-  test::await_word("both stand at the gate", p.board().entered, 2);
-  p.await_loss(0);
-  p.pool->be_content_with(1, false);
-  CHECK(p.pool->ready() == true);
-  p.pool->be_content_with(1, true);
-  CHECK(p.pool->ready() == false);
-  p.open_gate();
-  const auto results = ledger.receive_some(1, true);
-  CHECK(results.size() == 2u);
-  for (const auto& result : results) CHECK(result.lost() == (result.env == 0));
+// Be it the env's own failure, or what the pool says in its place.
+TEST(a_reset_that_failed_is_no_step) {
+  enum { kRaises, kIsLate, kDies };
+  for (const auto how : {kRaises, kIsLate, kDies}) {
+    ProcessDriverOptions options = as_ready_of(2, 2);
+    if (how == kIsLate) options.deadlines.reset = 300'000'000;
+    Processes p(options);
+    Ledger ledger(p);
+    if (how != kRaises) ledger.excuse(0);
+    const std::int64_t ends = how == kRaises ? std::int64_t{test::kEndThenThrowInReset} : test::kEndThenBlockInReset;
+    begin_with_slow_resets(p, ledger, {0}, ends);
+    ledger.send({1}, test::kBlock);
+    test::await_word("a step runs", p.board().entered);
+    ledger.send_reset({0}, false);
+    if (how == kRaises) {
+      p.await_rest(0);
+    } else {
+      test::await_word("the reset runs", p.board().entered, 2);
+      if (how == kDies) p.signal(0, SIGKILL);
+      p.await_loss(0);
+    }
+    p.pool->be_content_with(1, false);
+    CHECK(p.pool->ready() == true);
+    p.pool->be_content_with(1, true);
+    CHECK(p.pool->ready() == false);
+    p.open_gate();
+    const auto results = ledger.receive_some(1, true);
+    CHECK(results.size() == 2u);
+    for (const auto& result : results) CHECK(result.fault.has_value() == (result.env == 0));
+  }
 }
 
 TEST(a_step_that_is_lost_ends_a_wait_for_steps) {
