@@ -1,6 +1,6 @@
 #include "core/batch_ring.h"
 
-#include <array>
+#include <functional>
 #include <memory>
 #include <new>
 #include <thread>
@@ -103,32 +103,48 @@ void wait_for(BatchHeader& header, std::uint32_t want) {
   }
 }
 
+// Threads that each write a row when a round begins, and count it.
+class Writers {
+ public:
+  Writers(std::uint32_t count, int rounds, const std::function<void(std::uint32_t)>& commit_row) : rows(count) {
+    for (std::uint32_t row = 0; row < count; ++row)
+      threads_.emplace_back([this, row, rounds, commit_row] {
+        for (int i = 1; i <= rounds; ++i) {
+          int seen;
+          while ((seen = round_.load()) < i) round_.wait(seen);
+          rows[row] = i;
+          commit_row(row);
+        }
+      });
+  }
+  ~Writers() {
+    for (auto& thread : threads_) thread.join();
+  }
+  void begin(int round) {
+    round_ = round;
+    round_.notify_all();
+  }
+
+  std::vector<int> rows;  // the round in which each was written last
+
+ private:
+  std::atomic<int> round_{0};
+  std::vector<std::thread> threads_;
+};
+
 TEST(the_last_row_wakes_the_caller) {
   constexpr int kRounds = test::kSanitized ? 2'000 : 50'000;
   constexpr std::uint32_t kRows = 4;
   BatchHeader header{};
-  std::array<int, kRows> rows{};
-  std::atomic<int> round{0};
-  std::vector<std::thread> threads;
-  for (std::uint32_t row = 0; row < kRows; ++row)
-    threads.emplace_back([&, row] {
-      for (int i = 1; i <= kRounds; ++i) {
-        int seen;
-        while ((seen = round.load()) < i) round.wait(seen);
-        rows[row] = i;
-        commit(header, 1, 0, row == 0, false);
-      }
-    });
+  Writers writers(kRows, kRounds, [&](std::uint32_t row) { commit(header, 1, 0, row == 0, false); });
   for (int i = 1; i <= kRounds; ++i) {
     header.done = 0;
     header.any_ended = 0;
-    round = i;
-    round.notify_all();
+    writers.begin(i);
     wait_for(header, kRows);
-    for (const int value : rows) CHECK(value == i);
+    for (const int value : writers.rows) CHECK(value == i);
     CHECK(header.any_ended.load() == 1u);
   }
-  for (auto& thread : threads) thread.join();
 }
 
 // ---- waits for steps -----------------------------------------------------------------------------
@@ -166,28 +182,15 @@ TEST(a_wait_for_steps_is_over_with_the_last_of_them) {
   constexpr int kRounds = test::kSanitized ? 2'000 : 20'000;
   constexpr std::uint32_t kSteps = 2, kRows = 4;
   BatchHeader header{};
-  std::array<int, kRows> rows{};
-  std::atomic<int> round{0};
-  std::vector<std::thread> threads;
-  for (std::uint32_t row = 0; row < kRows; ++row)
-    threads.emplace_back([&, row] {
-      for (int i = 1; i <= kRounds; ++i) {
-        int seen;
-        while ((seen = round.load()) < i) round.wait(seen);
-        rows[row] = i;
-        commit(header, 1, row >= kSteps, false, false);
-      }
-    });
+  Writers writers(kRows, kRounds, [&](std::uint32_t row) { commit(header, 1, row >= kSteps, false, false); });
   for (int i = 1; i <= kRounds; ++i) {
     header.done = header.resets = 0;
-    round = i;
-    round.notify_all();
+    writers.begin(i);
     wait_for(header, steps(kSteps));
-    for (std::uint32_t row = 0; row < kSteps; ++row) CHECK(rows[row] == i);
+    for (std::uint32_t row = 0; row < kSteps; ++row) CHECK(writers.rows[row] == i);
     wait_for(header, kRows);
     CHECK(header.resets.load() == kRows - kSteps);
   }
-  for (auto& thread : threads) thread.join();
 }
 
 }  // namespace
