@@ -21,10 +21,11 @@ import gymnasium
 from rich.console import Console
 
 from benchmarks import machine, tables
-from benchmarks.manager_parts import SEED, above_pools, draw_actions
+from benchmarks.manager_parts import SEED, above_pools, bare_pool, draw_actions
 from benchmarks.python_envs import calibrate
-from benchmarks.runners import Contestant, ManagedContestant
+from benchmarks.runners import ManagedContestant
 from benchmarks.timing import Effort, interleaved
+from stepmill.envs.ding import build_env
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}
@@ -55,17 +56,6 @@ class Manager(ManagedContestant):
                 process.terminate()
 
 
-def bare_pool(backend: str, env_fn: Sequence[Callable[[], Any]]) -> Contestant:
-    """The pool that is inside of our managers."""
-    import stepmill
-    from stepmill.envs.ding import build_env
-
-    envs = [functools.partial(build_env, one) for one in env_fn]
-    # In this mode a row is a step, as in a manager.
-    pool = stepmill.make(envs, seed=SEED, backend=backend, autoreset="same_step")
-    return Contestant(pool, draw_actions(len(env_fn))[0])
-
-
 # ---- measuring -------------------------------------------------------------------------------------
 
 
@@ -86,7 +76,7 @@ def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any
         for name in (*tables.DING_MANAGERS, *OURS):
             runners[name] = Manager(name, [env] * count)
         for name in tables.MANAGER_POOLS:
-            runners[f"pool_{name}"] = bare_pool(name, [env] * count)
+            runners[f"pool_{name}"] = bare_pool([functools.partial(build_env, env)] * count, name)
         results = interleaved(runners, effort)
     finally:
         for runner in runners.values():

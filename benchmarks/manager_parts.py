@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,10 +39,16 @@ def draw_actions(count: int) -> tuple[list[Any], list[Any]]:
     return list(drawn[:, :, 0]), [list(batch) for batch in drawn]
 
 
-def above_pools(results: dict[str, Any], managers: str = "", pools: str = "pool_") -> dict[str, float]:
+def bare_pool(env_fn: Sequence[Callable[[], Any]], backend: str) -> Contestant:
+    """A pool as it is inside of a manager. In this mode a row is a step, as it is there."""
+    pool = stepmill.make(list(env_fn), seed=SEED, backend=backend, autoreset="same_step")
+    return Contestant(pool, draw_actions(len(env_fn))[0])
+
+
+def above_pools(results: dict[str, Any], managers: str = "") -> dict[str, float]:
     """Nanoseconds that a step takes longer in a manager than in the pool of its kind."""
     return {
-        name: 1e9 / results[managers + name]["steps_per_s"] - 1e9 / results[pools + pool]["steps_per_s"]
+        name: 1e9 / results[managers + name]["steps_per_s"] - 1e9 / results[f"pool_{pool}"]["steps_per_s"]
         for pool, name in MANAGER_POOLS.items()
     }
 
@@ -51,7 +57,7 @@ def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
     if case.env in ("busy", "frame"):
         case = replace(case, iterations=iterations())
     log(f"managers of {case.label}")
-    batches, singles = draw_actions(case.num_envs)
+    _, singles = draw_actions(case.num_envs)
     runners: dict[str, Any] = {}
     try:
         for name, kind in MANAGERS.items():
@@ -60,9 +66,7 @@ def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
             manager.seed(SEED)
             manager.launch()
         for name in MANAGER_POOLS:
-            # In this mode a row is a step, as in a manager.
-            pool = stepmill.make(case.factories(), seed=SEED, backend=name, autoreset="same_step")
-            runners[f"pool_{name}"] = Contestant(pool, batches)
+            runners[f"pool_{name}"] = bare_pool(case.factories(), name)
         results: dict[str, Any] = dict(interleaved(runners, effort))
     finally:
         for runner in runners.values():

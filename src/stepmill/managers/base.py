@@ -93,7 +93,7 @@ class BaseEnvManager:
     @property
     def env_num(self) -> int:
         """How many envs there are."""
-        return len(self._recipes)
+        return self._core.env_num
 
     def __repr__(self) -> str:
         """The class, and how many envs."""

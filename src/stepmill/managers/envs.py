@@ -150,10 +150,6 @@ class Instructions:
     dynamic_seed: bool | None
     replay_path: str | None
 
-    def or_none(self) -> Instructions | None:
-        """None where there is nothing to say."""
-        return None if self.dynamic_seed is None and self.replay_path is None else self
-
     def __call__(self, env: Any) -> None:
         inside = env.env if isinstance(env, _ObservationsByValue) else env
         if self.dynamic_seed is not None and hasattr(inside, "dynamic_seed"):

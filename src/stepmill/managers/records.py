@@ -50,8 +50,9 @@ class EnvRecord:
         """What comes before its next reset: building it anew; telling it what its configuration does not say."""
         if self.is_told and not renew:
             return None
-        tell = Instructions(self.dynamic_seed, self.replay_path).or_none()
-        return Preparation(renew, tell) if renew or tell is not None else None
+        has_news = self.dynamic_seed is not None or self.replay_path is not None
+        tell = Instructions(self.dynamic_seed, self.replay_path) if has_news else None
+        return Preparation(renew, tell) if renew or has_news else None
 
     def seed_for_reset(self, renew: bool) -> int | None:
         """A static seed goes with every reset, others once. An env built anew has another: no episode comes again."""
