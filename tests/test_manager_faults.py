@@ -955,7 +955,10 @@ def test_a_reset_that_is_interrupted_leaves_no_env_in_between(gate: Gate) -> Non
         assert manager.env_state[0] is EnvState.ERROR
         manager.reset({0: None})
         assert list(manager.ready_obs) == [0, 1]
-        assert list(manager.step({0: 0, 1: 0})) == [0, 1]
+        came = set(manager.step({0: 0, 1: 0}))  # one of them is enough for a step of this manager
+        while len(came) < 2:
+            came |= set(manager.step({}))
+        assert came == {0, 1}
 
 
 class NoRoom(dict[int, Any]):
