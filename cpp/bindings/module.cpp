@@ -238,13 +238,10 @@ NB_MODULE(_native, m) {
       .def_prop_ro("forked", &PoolObject::forked)
       .def_prop_ro("is_native", &PoolObject::is_native)
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
-      .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
       .def_prop_ro("in_flight_ids", &PoolObject::in_flight_ids)
       .def_prop_ro("last_ids", &PoolObject::last_ids)
       .def("replace", &PoolObject::replace, "env"_a, "by"_a)
       .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)
-      .def("export_states", &PoolObject::export_states)
-      .def("import_states", &PoolObject::import_states, "states"_a, "observations"_a)
       .def_prop_ro("arena", &PoolObject::arena_descriptor)
       .def("plan", &PoolObject::plan)
       .def("admit", &PoolObject::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
@@ -260,8 +257,7 @@ NB_MODULE(_native, m) {
       .def_static("make", &make_worker, nb::rv_policy::take_ownership)
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
-      .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
-      .def("last_observation", &WorkerObject::last_observation, "env"_a);
+      .def("replace", &WorkerObject::replace, "env"_a, "by"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }
 

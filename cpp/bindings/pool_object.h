@@ -72,7 +72,6 @@ class PoolObject {
   int traverse(visitproc visit, void* arg) const;
   void clear_references();
 
-  double busy_seconds() const { return processes_ ? processes_->busy_seconds() : 0.0; }
   // Whose results are still to be received.
   nanobind::list in_flight_ids() const;
   // Of the last batch: whom an async send without ids means.
@@ -82,12 +81,6 @@ class PoolObject {
   // has the reset fail.
   void replace(int env, nanobind::object by);
   void fail_next(int env, nanobind::object error);
-
-  // Where every env stands in its episodes, for another pool of the same envs to go on from. Nothing may
-  // be in flight.
-  nanobind::object export_states();
-  // `observations`: the last of each env, or None.
-  void import_states(nanobind::handle states, nanobind::handle observations);
 
   // ---- worker processes (pool_processes.cpp) ----
 
@@ -135,7 +128,6 @@ class PoolObject {
   bool wait_until(std::optional<Clock::time_point> end);
   bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
   void attend();
-  std::size_t state_bytes() const;
   void wait_for(std::int32_t env);
   void settle_calls(std::span<const std::int32_t> envs);
   nanobind::object finish(bool is_reset);

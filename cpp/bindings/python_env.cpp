@@ -246,12 +246,6 @@ void PythonEnv::replace(nb::object env) {
   ending_ = inside_ = false;
 }
 
-void PythonEnv::go_on_from(nb::object observation, std::int32_t elapsed) {
-  if (kind_->keep_last && !kind_->objects_of.is_none()) last_objects_ = kind_->objects_of(observation);
-  observation_ = std::move(observation);
-  elapsed_ = elapsed;
-}
-
 Note PythonEnv::take_note() {
   Note note = std::move(note_);
   note_ = Note{};

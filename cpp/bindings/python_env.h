@@ -76,13 +76,10 @@ class PythonEnv {
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
   // Another env takes this one's place: nothing of the old one is left.
   void replace(nanobind::object env);
-  // It was stepped elsewhere before, and showed this last.
-  void go_on_from(nanobind::object observation, std::int32_t elapsed);
   // What belongs to the row that was written last.
   Note take_note();
   int traverse(visitproc visit, void* arg) const;
   void clear_references();
-  nanobind::object last_observation() const { return observation_.is_valid() ? observation_ : nanobind::none(); }
 
  private:
   template <class F>

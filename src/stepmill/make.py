@@ -134,9 +134,11 @@ def _core(source: NativeSource | PythonSource, settings: Settings) -> Any:
         return native_pool(source, settings)
     if settings.backend == "inline":
         return InlinePool(source, settings)
-    from stepmill.pool.auto import AutoPool
+    from stepmill.pool.auto import choose_backend
+    from stepmill.pool.process.pool import ProcessPool
 
-    return AutoPool(source, settings)
+    backend, launcher = choose_backend(source, settings)
+    return InlinePool(source, settings) if backend == "inline" else ProcessPool(source, settings, launcher=launcher)
 
 
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:

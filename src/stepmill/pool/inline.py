@@ -30,11 +30,10 @@ class InlinePool(PythonPool):
         self,
         source: PythonSource,
         settings: Settings,
-        envs: list[Any] | None = None,
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
         self._source = source
-        self._envs = self._build(source, settings) if envs is None else envs
+        self._envs = self._build(source, settings)
         described = EnvDescription.of(self._envs[0])
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
@@ -90,15 +89,6 @@ class InlinePool(PythonPool):
                 self._core.fail_next(env_id, error.__cause__ or error)
             except Exception as error:
                 self._core.fail_next(env_id, error)
-
-    def go_on_from(self, states: bytes, observations: list[Any]) -> None:
-        """Takes envs over that were stepped elsewhere: where each stands, and what it showed last."""
-        self._core.import_states(states, observations)
-
-    def abandon(self) -> None:
-        """Ends without closing the envs, which are copies of others."""
-        self._envs.clear()
-        self._core.close()
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -170,11 +170,6 @@ class PythonPool:
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
 
-    @property
-    def busy_seconds(self) -> float:
-        """How long the envs' own code ran, all workers together."""
-        return self._core.busy_seconds
-
 
 def engine_arguments(observation: FlatSpace, action: FlatSpace, num_players: int, settings: Settings) -> dict[str, Any]:
     """What ``_native.Pool`` is told of Python envs."""

@@ -14,11 +14,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
-from gymnasium.utils import EzPickle
 
-from stepmill.errors import UnsupportedError
-
-__all__ = ["dumps", "dumps_as_it_stands"]
+__all__ = ["dumps"]
 
 
 def dumps(value: Any) -> bytes:
@@ -27,21 +24,6 @@ def dumps(value: Any) -> bytes:
     with contextlib.ExitStack() as by_value:
         _Pickler(buffer, by_value).dump(value)
     return buffer.getvalue()
-
-
-def dumps_as_it_stands(value: Any) -> bytes:
-    """Pickles an env in the middle of its episode, or raises where a copy would not go on from there."""
-    buffer = io.BytesIO()
-    _StatePickler(buffer).dump(value)
-    return buffer.getvalue()
-
-
-class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, value: Any) -> Any:
-        # Atari, MuJoCo, Box2D: it pickles how an env was built, not where it stands.
-        if isinstance(value, EzPickle) and type(value).__getstate__ is EzPickle.__getstate__:
-            raise UnsupportedError(f"{type(value).__name__} is an EzPickle: a copy of it would begin anew")
-        return super().reducer_override(value)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -43,7 +43,10 @@ _CLOSE_S = 5.0
 
 
 class ProcessPool(PythonPool):
-    """Has the methods of ``_native.Pool``, over envs of any kind in processes of their own."""
+    """Has the methods of ``_native.Pool``, over envs of any kind in processes of their own.
+
+    ``launcher``: of the same source and settings, where one has begun to load already. It is the pool's then.
+    """
 
     backend = "process"
 
@@ -52,13 +55,11 @@ class ProcessPool(PythonPool):
         source: PythonSource | NativeSource,
         settings: Settings,
         finisher: type[RowFinisher] = RowFinisher,
+        launcher: Launcher | None = None,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
         self._source = source
-        count, envs = settings.num_workers, settings.num_envs
-        # As first_env_of in cpp/core/process_layout.h has it.
-        ranges = [(w * envs // count, (w + 1) * envs // count) for w in range(count)]
-        self._launcher = Launcher(source, count, ranges, settings.start_timeout)
+        self._launcher = Launcher(source, settings) if launcher is None else launcher
         self._workers: dict[int, Started] = {}
         self._build_failures: dict[int, StepmillError] = {}  # of the lives that are current
         try:
@@ -68,7 +69,7 @@ class ProcessPool(PythonPool):
             arguments = self._engine_arguments(source, observation, action, settings)
             core = _native.Pool.make_process(
                 **arguments,
-                num_workers=count,
+                num_workers=settings.num_workers,
                 step_timeout=settings.step_timeout or 0.0,
                 reset_timeout=settings.reset_timeout or 0.0,
                 obituaries=self._launcher.obituary_fd,
@@ -238,22 +239,6 @@ class ProcessPool(PythonPool):
             if isinstance(frame, _Failed):
                 raise Fault(env_id, "render", 0, 0, 1, "").caused_by(frame.error).error() from frame.error
         return tuple(frames)
-
-    def move_out(self) -> tuple[list[Any], list[Any], bytes]:
-        """All envs as they stand: themselves, what each showed last, and the engine's memory of them.
-
-        Raises where an env cannot be pickled; then nothing has changed. Else only ``abandon`` is left to do.
-        """
-        moved = [cloudpickle.loads(one) for one in self._move()]
-        return [env for env, _ in moved], [last for _, last in moved], self._core.export_states()
-
-    @guarded
-    def _move(self) -> list[bytes]:
-        return self._ask("move", range(self._settings.num_envs))
-
-    def abandon(self) -> None:
-        """Ends the workers without closing their envs, which are somewhere else by now."""
-        self._let_go()
 
     def _ask(
         self,

@@ -15,10 +15,9 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, ObservationError, UnsupportedError, summary
+from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
-from stepmill.pool.process.pickling import dumps_as_it_stands
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
@@ -43,7 +42,7 @@ def serve(
     arena, outbox = fds
 
     def answer(env_id: int, question: bytes) -> bytes:
-        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
+        return _answer(envs[env_id - first_env] if envs else None, env_id, question)
 
     def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, Exception | None]:
         """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
@@ -165,16 +164,11 @@ def _travelling(env_id: int, info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
+def _answer(env: Any, env_id: int, question: bytes) -> bytes:
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
-        if kind == "move":
-            if not getattr(env, "may_move", True):
-                raise UnsupportedError("the env is bound to this process: it writes videos")
-            value = dumps_as_it_stands((env, worker.last_observation(env_id)))
-        else:
-            value = _do(env, kind, name, args, kwargs)
+        value = _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:

@@ -27,6 +27,7 @@ from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.serve import serve
 from stepmill.pool.process.stack import answer_with_stack
+from stepmill.pool.process.trial import step_cost
 from stepmill.pool.process.wire import Wire, WireClosed
 from stepmill.pool.source import NativeSource, PythonSource
 
@@ -44,6 +45,7 @@ class Context:
     first_env: int
     last_env: int
     tells_progress: bool  # somebody listens; else the wire would fill up
+    is_trial: bool  # it only finds out what a step costs, see ``trial``
     source: PythonSource | NativeSource | None
     packed: bytes | None
 
@@ -71,6 +73,8 @@ def _settle_in(context: Context) -> None:
     become_subreaper()  # or, where it left the group, our child still when we end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if context.is_trial:
+        _fall_silent()
     faulthandler.enable()
     answer_with_stack(context.dump_fd)
     _reseed()
@@ -79,6 +83,14 @@ def _settle_in(context: Context) -> None:
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     warnings.showwarning = _show_warning
     _prefix_logs()
+
+
+def _fall_silent() -> None:
+    """What an env prints, by C code too, is shown when the pool's own do: not twice."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
 
 
 def _reseed() -> None:
@@ -95,6 +107,8 @@ def _work(context: Context) -> int:
     envs: list[Any] = []
     try:
         source = context.source or _load(context)
+        if context.is_trial:
+            return _try_out(wire, source)
         described = _build(context, source, envs)
         if context.tells_progress:
             wire.send(("ready", described))
@@ -110,6 +124,15 @@ def _work(context: Context) -> int:
     failed = serve(wire, context.worker_id, source, envs, context.first_env, attachment, fds, set_current_env)
     with contextlib.suppress(WireClosed):
         wire.send(("closed", failed))
+    return 0
+
+
+def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
+    """Tells what a step of env 0 costs. Whatever goes wrong is the end of this process, and says enough."""
+    (_, seed), _ = wire.recv()
+    assert isinstance(source, PythonSource)
+    wire.send(("loaded",))
+    wire.send(("tried", step_cost(source, seed)))
     return 0
 
 
