@@ -42,18 +42,18 @@ _log = logging.getLogger("stepmill")
 def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, Launcher | None]:
     """Where the envs of a pool run faster; and, for worker processes, their launcher if it has begun its work.
 
-    Whatever goes wrong here means processes, without a word: if it is serious the pool will meet it too. Envs that
-    cannot be sent to a process have no choice.
+    Whatever goes wrong in the trial means processes, without a word: if it is serious the pool will meet it too. Envs
+    of several kinds mean processes without a trial. Envs that cannot be sent to a process have no choice.
     """
     if settings.num_envs == 1:  # it has nobody to run beside
         return "inline", None
-    if not _are_of_one_kind(source):
-        return "process", None
     try:
         launcher = Launcher(source, settings)
     except ConfigError as error:
         _log.warning("the envs run in the calling thread: %s", error)
         return "inline", None
+    if not _are_of_one_kind(source):
+        return "process", launcher
     try:
         cost = launcher.try_out(settings.seeds[0], _TRIAL_S)
         if cost is None or is_faster_in_processes(cost, settings):
