@@ -12,6 +12,7 @@ from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.own_envs import EnvBuilder
 from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
@@ -32,8 +33,8 @@ class InlinePool(PythonPool):
         settings: Settings,
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
-        self._source = source
-        self._envs = self._build(source, settings)
+        self._builder = EnvBuilder(source)
+        self._envs = self._build(settings.num_envs)
         described = EnvDescription.of(self._envs[0])
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
@@ -50,12 +51,11 @@ class InlinePool(PythonPool):
         )
         super().__init__(core, observation, action, settings)
 
-    @staticmethod
-    def _build(source: PythonSource, settings: Settings) -> list[Any]:
+    def _build(self, num_envs: int) -> list[Any]:
         envs: list[Any] = []
         try:
-            for i in range(settings.num_envs):
-                envs.append(source.build(i))
+            for i in range(num_envs):
+                envs.append(self._builder.build(i))
                 EnvDescription.of(envs[i]).check_like(i, EnvDescription.of(envs[0]), 0)
         except BaseException:
             for env in envs:
@@ -81,7 +81,7 @@ class InlinePool(PythonPool):
             try:
                 if prepare.renew:
                     close_quietly(self._envs[env_id])
-                    self._envs[env_id] = self._source.build(env_id)
+                    self._envs[env_id] = self._builder.build(env_id)
                     self._core.replace(env_id, self._envs[env_id])
                 if prepare.tell is not None:
                     prepare.tell(self._envs[env_id])
@@ -126,6 +126,7 @@ class InlinePool(PythonPool):
         self._core.close()
         if self._core.forked:
             return  # the envs are the parent's
+        self._builder.forget()
         errors = []
         while self._envs:  # those that an interrupted close left
             env_id = self._settings.num_envs - len(self._envs)

@@ -18,6 +18,7 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
+from stepmill.pool.own_envs import EnvBuilder
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
@@ -32,6 +33,7 @@ def serve(
     wire: Wire,
     worker_id: int,
     source: PythonSource | NativeSource,
+    builder: EnvBuilder | None,
     envs: list[Any],
     first_env: int,
     attachment: dict[str, Any],
@@ -49,9 +51,9 @@ def serve(
         try:
             options, objects, prepare = pickle.loads(mail)
             if prepare is not None and prepare.renew:
-                assert isinstance(source, PythonSource)
+                assert builder is not None, "native envs are not built here"
                 close_quietly(envs[env_id - first_env])
-                envs[env_id - first_env] = source.build(env_id, worker_id)
+                envs[env_id - first_env] = builder.build(env_id, worker_id)
                 worker.replace(env_id, envs[env_id - first_env])
             if prepare is not None and prepare.tell is not None:
                 prepare.tell(envs[env_id - first_env])

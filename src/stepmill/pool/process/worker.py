@@ -22,6 +22,7 @@ import numpy as np
 from stepmill.errors import ConfigError, EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.own_envs import EnvBuilder
 from stepmill.pool.process.guardian import become_subreaper, die_with_parent, flush_streams
 from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
@@ -109,7 +110,8 @@ def _work(context: Context) -> int:
         source = context.source or _load(context)
         if context.is_trial:
             return _try_out(wire, source)
-        described = _build(context, source, envs)
+        builder = EnvBuilder(source) if isinstance(source, PythonSource) else None
+        described = None if builder is None else _build(context, builder, envs)
         if context.tells_progress:
             wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
@@ -121,7 +123,7 @@ def _work(context: Context) -> int:
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
-    failed = serve(wire, context.worker_id, source, envs, context.first_env, attachment, fds, set_current_env)
+    failed = serve(wire, context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
     with contextlib.suppress(WireClosed):
         wire.send(("closed", failed))
     return 0
@@ -159,17 +161,15 @@ def _load(context: Context) -> PythonSource | NativeSource:
         raise _Failed(context.first_env, "import", error) from None
 
 
-def _build(context: Context, source: PythonSource | NativeSource, envs: list[Any]) -> bytes | None:
-    """Builds the envs into ``envs``. What the caller has to know of them; None of native ones, built by the engine."""
-    if isinstance(source, NativeSource):
-        return None
+def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
+    """Builds the envs into ``envs``. What the caller has to know of them."""
     env_id = context.first_env
     try:
         for env_id in range(context.first_env, context.last_env):
             if context.tells_progress:
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
-            envs.append(source.build(env_id, context.worker_id))
+            envs.append(builder.build(env_id, context.worker_id))
             EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))
