@@ -76,7 +76,7 @@ def make(
         seed: Env i is seeded with ``seed + i``; or a list, one an env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
-            or in the calling thread where the first batches show that to be faster.
+            or in the calling thread where a short trial, of one env more, shows that to be faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``.
         max_episode_steps: The time limit of an episode; the env's own by default.
         max_num_players: Rows that an env of many players may fill.
