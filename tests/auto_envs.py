@@ -158,14 +158,12 @@ class Recorded(Walk):
     elsewhere, the constructor raises: it holds what there is only one of.
     """
 
-    def __init__(self, folder: str, env_id: int, mishap: str = "", where: str = "", slow_s: float = 0.0) -> None:
+    def __init__(self, folder: str, env_id: int, mishap: str = "", where: str = "") -> None:
         self._folder, self.env_id, self._mishap, self._where = folder, env_id, mishap, where
         self._is_first = env_id == 0 and not Path(folder, "lines").exists()
         self._write("constructor")
         self._lock = os.open(f"{folder}/lock-{env_id}", os.O_RDWR | os.O_CREAT)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, like a port
-        if slow_s:
-            time.sleep(slow_s)
         self._may_fail("constructor")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:

@@ -33,7 +33,8 @@ def verdict(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Decides in place of the clock, but only where a trial came to its end."""
 
     def settle(backend: str) -> None:
-        monkeypatch.setattr(auto, "_TRIAL_S", LONG_S)
+        monkeypatch.setattr(auto, "_HEAVY_S", LONG_S)
+        monkeypatch.setattr(auto, "_MOST_S", LONG_S)
         monkeypatch.setattr(auto, "is_faster_in_processes", lambda cost, settings: backend == "process")
 
     return settle
@@ -127,9 +128,12 @@ def test_an_env_of_many_players_is_tried_too(verdict: Any) -> None:
         assert pool.backend == "inline"
 
 
-def test_a_slow_constructor_means_processes_without_a_step(verdict: Any, tmp_path: Path) -> None:
+def test_a_slow_constructor_means_processes_without_a_step(
+    verdict: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     verdict("inline")
-    with stepmill.make(Recorded, num_envs=2, folder=str(tmp_path), slow_s=0.25) as pool:
+    monkeypatch.setattr(auto, "_HEAVY_S", 0.0)
+    with stepmill.make(Recorded, num_envs=2, folder=str(tmp_path)) as pool:
         assert pool.backend == "process"
         assert [what for what, *_ in lines(tmp_path)] == ["constructor", "close", "constructor", "constructor"]
 
@@ -150,7 +154,7 @@ def test_a_trial_that_goes_wrong_means_processes_and_is_not_heard_of(
 ) -> None:
     verdict("inline")
     if mishap == "hangs":
-        monkeypatch.setattr(auto, "_TRIAL_S", 0.2)
+        monkeypatch.setattr(auto, "_MOST_S", 0.2)
     before = belongings()
     with stepmill.make(Recorded, num_envs=2, folder=str(tmp_path), mishap=mishap, where=where) as pool:
         assert pool.backend == "process"
@@ -207,7 +211,7 @@ def test_what_the_env_on_trial_says_is_not_shown(backend: str) -> None:
         from stepmill.pool import auto
 
         logging.basicConfig()
-        auto._TRIAL_S = 60.0
+        auto._HEAVY_S = auto._MOST_S = 60.0
         auto.is_faster_in_processes = lambda cost, settings: {backend == "process"}
         with stepmill.make(Talkative, num_envs=2) as pool:
             assert pool.backend == {backend!r}
@@ -270,7 +274,7 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
             started.append(args)
             return popen(*args, **kwargs)
         subprocess.Popen = counted
-        auto._TRIAL_S = 60.0
+        auto._HEAVY_S = auto._MOST_S = 60.0
         for backend in ("inline", "process"):
             auto.is_faster_in_processes = lambda cost, settings: backend == "process"
             before = belongings()
@@ -294,7 +298,7 @@ def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
         import stepmill
         from stepmill.pool import auto
 
-        auto._TRIAL_S = 60.0
+        auto._HEAVY_S = auto._MOST_S = 60.0
         before = belongings()
         try:
             stepmill.make(Recorded, num_envs=2, folder={str(tmp_path)!r}, mishap="hangs", where={where!r})
@@ -413,7 +417,8 @@ def test_envs_that_cannot_be_sent_run_in_the_calling_thread_and_the_user_is_told
 
 
 def test_cheap_envs_run_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_TRIAL_S", LONG_S)
+    monkeypatch.setattr(auto, "_HEAVY_S", LONG_S)
+    monkeypatch.setattr(auto, "_MOST_S", LONG_S)
     with stepmill.make(Empty, num_envs=2) as pool:
         assert pool.backend == "inline"
 

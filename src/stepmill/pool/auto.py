@@ -17,7 +17,7 @@ from typing import Any, Literal
 from stepmill import _native
 from stepmill.errors import ConfigError
 from stepmill.pool.process.launcher import Launcher
-from stepmill.pool.process.trial import StepCost
+from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import PythonSource
 from stepmill.registry import GymnasiumFactory
@@ -26,8 +26,9 @@ __all__ = ["choose_backend"]
 
 Backend = Literal["inline", "process"]
 
-# How long a trial may take, its constructor counted in: what takes longer is no cheap env.
-_TRIAL_S = 1.0
+# Seconds of a trial: a constructor that takes longer is that of a heavy env (or imports for so long), and is not
+# stepped; steps of all others are measured for a while; what has not come to an end then is killed.
+_HEAVY_S, _ENOUGH_S, _MOST_S = 0.5, 0.02, 1.0
 
 # Fitted to the time of a batch of 2, 8 and 64 CartPoles and envs of 100 µs, inline and in processes, which
 # benchmarks/results has for 2 and for 16 cores; and, on 2 cores, of CartPoles and envs of 5 to 100 µs in async batches.
@@ -58,7 +59,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
     if not _are_of_one_kind(source):
         return "process", launcher
     try:
-        cost = launcher.try_out(settings.seeds[0], _TRIAL_S)
+        cost = launcher.try_out(Trial(settings.seeds[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
         if cost is None or is_faster_in_processes(cost, settings):
             return "process", launcher
     except BaseException:

@@ -18,7 +18,7 @@ from stepmill.pool.process.construction import (
 from stepmill.pool.process.handles import LoadError, TemplateHandle, is_over, kill, lease_server, return_server
 from stepmill.pool.process.patience import Cancelled, Patience, uninterrupted
 from stepmill.pool.process.payload import pack
-from stepmill.pool.process.trial import StepCost
+from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
@@ -58,13 +58,13 @@ class Launcher:
         """Whether ``close`` has done all it does."""
         return self._is_closed
 
-    def try_out(self, seed: int, seconds: float) -> StepCost | None:
+    def try_out(self, trial: Trial) -> StepCost | None:
         """What a step of env 0 costs, from a worker that builds one, steps it for a while and closes it, unheard.
 
-        None where that is a heavy env, failed in any way, or took longer than ``seconds``. The worker is gone in any
+        None where that is a heavy env, failed in any way, or took too long. The worker is gone in any
         case. What was loaded for it stays, if all went well, and saves ``start`` the time.
         """
-        return uninterrupted(partial(self._try_out, seed, seconds))
+        return uninterrupted(partial(self._try_out, trial))
 
     def start(self) -> list[Started]:
         """Starts all workers, which build their envs at the same time, and waits until all are ready.
@@ -108,6 +108,13 @@ class Launcher:
             self._template.forget()
         self._close_descriptors()
 
+    def __del__(self) -> None:
+        """For a launcher that Ctrl-C kept from its pool."""
+        try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
+            self.close()
+        except Exception:  # it was never built
+            pass
+
     # ---- in a thread that no signal handler interrupts -----------------------------------------------
 
     def _start(self, cancel_fd: int | None) -> list[Started]:
@@ -121,15 +128,15 @@ class Launcher:
         wait_until_built(self._started, self._source_id, self.obituary_fd, patience)
         return list(self._started)
 
-    def _try_out(self, seed: int, seconds: float, cancel_fd: int | None) -> StepCost | None:
+    def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
         try:
             patience = Patience(self._start_timeout, cancel_fd)
             self._until_started.callback(return_server, lease_server(patience))
             template = self._loaded_template(patience, silent=True)
             worker = self._fork(template, 0, _TRIAL, "trial")
-            worker.wire.send(("try", seed), timeout=patience.left)
+            worker.wire.send(("try", trial), timeout=patience.left)
             patience.receive(worker.wire)  # that it has loaded what the template could not
-            cost = self._result_of_trial(worker, Patience(seconds, cancel_fd))
+            cost = self._result_of_trial(worker, Patience(trial.most_s, cancel_fd))
             worker.close()
             return cost
         except Cancelled:

@@ -16,11 +16,19 @@ from gymnasium.vector.utils import batch_space
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.source import PythonSource
 
-__all__ = ["StepCost", "step_cost"]
+__all__ = ["StepCost", "Trial", "step_cost"]
 
-_HEAVY_S = 0.2  # whoever takes so long to build an env has not built a cheap one
-_ENOUGH_S = 0.02
 _KEPT = 0.98  # of the steps
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is to be tried: env 0, reset with ``seed``."""
+
+    seed: int
+    heavy_s: float  # a constructor that takes longer says enough
+    enough_s: float  # of steps
+    most_s: float  # of everything: it is ended then
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class StepCost:
     info: float  # to pickle its info and to read it again, which only worker processes have to do
 
 
-def step_cost(source: PythonSource, seed: int) -> StepCost | None:
+def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
     """What a step of env 0 costs; None where its constructor is slow, which says enough.
 
     The env has a whole life: it is built as env 0 is, reset, stepped with sampled actions, reset at its ends, and
@@ -40,9 +48,9 @@ def step_cost(source: PythonSource, seed: int) -> StepCost | None:
     began = time.perf_counter()
     env = source.build(0, 0)
     try:
-        if time.perf_counter() - began > _HEAVY_S:
+        if time.perf_counter() - began > trial.heavy_s:
             return None
-        return _Life(env, seed, source.envs[0].max_episode_steps).cost()
+        return _Life(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
     finally:
         env.close()
 
@@ -58,10 +66,10 @@ class _Life:
         self._infos: list[float] = []
         env.reset(seed=seed, options=None)
 
-    def cost(self) -> StepCost:
+    def cost(self, enough_s: float) -> StepCost:
         self._step()
         self._steps.clear()  # the first one found everything cold
-        end = time.perf_counter() + _ENOUGH_S
+        end = time.perf_counter() + enough_s
         self._step()
         while time.perf_counter() < end:
             self._step()

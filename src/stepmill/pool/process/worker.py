@@ -131,10 +131,10 @@ def _work(context: Context) -> int:
 
 def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
     """Tells what a step of env 0 costs. Whatever goes wrong is the end of this process, and says enough."""
-    (_, seed), _ = wire.recv()
+    (_, trial), _ = wire.recv()
     assert isinstance(source, PythonSource)
     wire.send(("loaded",))
-    wire.send(("tried", step_cost(source, seed)))
+    wire.send(("tried", step_cost(source, trial)))
     return 0
 
 
