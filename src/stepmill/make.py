@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from gymnasium import spaces
 
+from stepmill import _native
 from stepmill.arguments import one_of
+from stepmill.errors import ConcurrentUseError
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
 from stepmill.pool.python_pool import describe_source
@@ -30,6 +32,7 @@ EnvType = Literal["gymnasium", "gym", "dm"]
 
 # Engines, not views: one may outlive its view, where somebody kept a method of it.
 _open_cores: weakref.WeakSet[Any] = weakref.WeakSet()
+_LEAVING_S = 1.0  # what a daemon thread has at exit to come out of a step; waits inside of the engine end at once
 
 
 @overload
@@ -252,6 +255,14 @@ def _view(env_type: EnvType) -> Any:
 @atexit.register
 def _close_open_pools() -> None:
     """Ends threads while the interpreter is still whole: of every pool, whatever one of them raises."""
+    _native.begin_exit()
     with ExitStack() as stack:
         for core in list(_open_cores):
-            stack.callback(core.close)
+            stack.callback(_close_at_exit, core)
+
+
+def _close_at_exit(core: Any) -> None:
+    core.wait_until_left(_LEAVING_S)
+    # An env that a daemon thread steps takes its time: that thread and the workers end with this process.
+    with suppress(ConcurrentUseError):
+        core.close()

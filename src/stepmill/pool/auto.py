@@ -50,6 +50,7 @@ class AutoPool:
         self._measured = 0.0  # and in all batches that count
         self._costs: list[tuple[float, float]] = []  # of each batch: to the caller, and of the envs' own code
         self._busy = 0.0
+        self._shown: tuple[Any, Any] = (None, None)
 
     @property
     def backend(self) -> str:
@@ -134,6 +135,7 @@ class AutoPool:
             envs, observations, states = processes.move_out()
             inline = InlinePool(self._source, self._settings, envs)
             inline.go_on_from(states, observations)
+            inline.show_as(*self._shown)
         except Exception as error:  # an env may refuse to be pickled with anything
             if inline is not None:
                 inline.abandon()
@@ -181,6 +183,13 @@ class AutoPool:
 
     def stats(self) -> dict[str, Any]:
         return self._pool.stats()
+
+    def show_as(self, step: Any, reset: Any) -> None:
+        self._shown = step, reset
+        self._pool.show_as(step, reset)
+
+    def wait_until_left(self, most: float) -> bool:
+        return self._pool.wait_until_left(most)
 
     def close(self) -> None:
         self._pool.close()
