@@ -10,10 +10,14 @@ PyObject* call_prepared(PyObject*, PyObject* const* args, Py_ssize_t count, PyOb
   }
   PyObject* call = PyObject_Vectorcall(args[0], args + 1, static_cast<std::size_t>(count - 1), names);
   if (!call) return nullptr;
-  PyObject *target = nullptr, *arguments = nullptr;
   PyObject* result = nullptr;
-  if (PyArg_ParseTuple(call, "OO!", &target, &PyTuple_Type, &arguments))
-    result = PyObject_Call(target, arguments, nullptr);
+  if (PyTuple_Check(call) && PyTuple_GET_SIZE(call) == 2 && PyTuple_Check(PyTuple_GET_ITEM(call, 1))) {
+    PyObject* given = PyTuple_GET_ITEM(call, 1);
+    result = PyObject_Vectorcall(PyTuple_GET_ITEM(call, 0), &PyTuple_GET_ITEM(given, 0),
+                                 static_cast<std::size_t>(PyTuple_GET_SIZE(given)), nullptr);
+  } else {
+    PyErr_SetString(PyExc_TypeError, "call_prepared: expected (function, arguments) of the function that prepares");
+  }
   Py_DECREF(call);
   return result;
 }

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from gymnasium import spaces
 
-from stepmill import _native
 from stepmill.arguments import one_of
-from stepmill.errors import ConcurrentUseError
+from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
 from stepmill.pool.python_pool import describe_source
@@ -29,10 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
 
 EnvType = Literal["gymnasium", "gym", "dm"]
-
-# Engines, not views: one may outlive its view, where somebody kept a method of it.
-_open_cores: weakref.WeakSet[Any] = weakref.WeakSet()
-_LEAVING_S = 1.0  # what a daemon thread has at exit to come out of a step; waits inside of the engine end at once
 
 
 @overload
@@ -121,7 +113,7 @@ def make(
     core = _core(source, settings)
     if spec is None:
         spec = _spec(source, settings, core.observation.space, core.action.space, core.num_players)
-    _open_cores.add(core)
+    close_at_exit(core)
     threaded = isinstance(source, NativeSource) and settings.backend != "inline"
     return _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
 
@@ -250,19 +242,3 @@ def _view(env_type: EnvType) -> Any:
     from stepmill.views.dm import DmPool
 
     return DmPool
-
-
-@atexit.register
-def _close_open_pools() -> None:
-    """Ends threads while the interpreter is still whole: of every pool, whatever one of them raises."""
-    _native.begin_exit()
-    with ExitStack() as stack:
-        for core in list(_open_cores):
-            stack.callback(_close_at_exit, core)
-
-
-def _close_at_exit(core: Any) -> None:
-    core.wait_until_left(_LEAVING_S)
-    # An env that a daemon thread steps takes its time: that thread and the workers end with this process.
-    with suppress(ConcurrentUseError):
-        core.close()

@@ -6,8 +6,9 @@ Numbers and arrays become arrays of their type, dicts nest, anything else is kep
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +24,10 @@ _FINAL_KEYS = {"final_obs", "final_info"}  # only where an episode ends and the 
 _MOST_LEVELS = 100  # of dicts in dicts; one that contains itself has no end
 
 
-class EnvInfo(NamedTuple):
-    """What an env told with one row of a batch."""
-
-    row: int
-    env_id: int
-    info: Mapping[Any, Any]
+EnvInfo = tuple[int, int, Mapping[Any, Any]]  # a row of a batch, its env id, and what the env told with it
 
 
+@functools.cache
 def engine_keys(autoreset: str) -> frozenset[str]:
     """The keys that are the engine's, under that autoreset mode."""
     masked = _MASKED_KEYS | (_FINAL_KEYS if autoreset == "same_step" else set())
@@ -58,10 +55,10 @@ def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = fr
         failure = own_failure(lambda: broken.update(_find_broken(infos, count, taken)))
         if failure is not None or not broken:  # the infos are good: a signal handler raised it
             raise
-        for one in infos:
-            if one.row in broken:
-                _tell(one.env_id, broken[one.row])
-        return merge_infos([one for one in infos if one.row not in broken], count, taken)
+        for row, env_id, _ in infos:
+            if row in broken:
+                _tell(env_id, broken[row])
+        return merge_infos([one for one in infos if one[0] not in broken], count, taken)
 
 
 def _tell(env_id: int, failure: BaseException) -> None:
@@ -163,16 +160,16 @@ def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
 
 def _find_broken(infos: Sequence[EnvInfo], count: int, taken: frozenset[str]) -> dict[int, BaseException]:
     """The rows whose infos cannot be merged, and why: by themselves, or else with those before them."""
-    broken = {one.row: failure for one in infos if (failure := _failure(_merge, [one], count, taken)) is not None}
+    broken = {one[0]: failure for one in infos if (failure := _failure(_merge, [one], count, taken)) is not None}
     if broken:
         return broken
     seen: dict[Any, Any] = {}
-    for one in infos:
-        failure = _failure(_check_keys, seen, one.info, taken)
+    for row, _, info in infos:
+        failure = _failure(_check_keys, seen, info, taken)
         if failure is None:
-            _add_keys(seen, one.info, taken)
+            _add_keys(seen, info, taken)
         else:
-            broken[one.row] = failure
+            broken[row] = failure
     return broken
 
 

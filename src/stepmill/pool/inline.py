@@ -171,11 +171,11 @@ class InlinePool(PythonPool):
 
 
 def _finish(finish: RowFinisher, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:
-    read = [
-        Note(row, env_id, plain_info(info, env_id), plain_info(final_info, env_id), *rest)
-        for row, env_id, info, final_info, *rest in notes
-    ]
-    return finish(result, read, [Fault.read(fault) for fault in faults])
+    return finish(result, [_read_note(*note) for note in notes], [Fault.read(fault) for fault in faults])
+
+
+def _read_note(row: int, env_id: int, info: Any, final_info: Any, *rest: Any) -> Note:
+    return Note(row, env_id, plain_info(info, env_id), plain_info(final_info, env_id), *rest)
 
 
 def _failure(env_id: int, phase: str, error: BaseException) -> EnvError:

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepmill.errors import EnvError
 from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.infos import EnvInfo, engine_keys, merge_infos
+from stepmill.pool.infos import engine_keys, merge_infos
 from stepmill.spaces import FlatSpace, map_object_leaves, object_leaves
 
 __all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "raised_by", "snapshot"]
@@ -53,13 +53,13 @@ class RowFinisher:
         observation = result[0]
         if self.observation.object_spaces:
             observation = self._with_objects(observation, info, notes, count)
-        told = [EnvInfo(one.row, one.env_id, one.info) for one in notes if one.info]
+        told = [(one.row, one.env_id, one.info) for one in notes if one.info]
         info.update(merge_infos(told, count, engine_keys(self.autoreset)))
         _mark_abnormal(info, notes, count)
         if self.autoreset == "same_step" and "final_info" in info:
             ended = info["_final_info"]
-            finals = [EnvInfo(one.row, one.env_id, one.final_info) for one in notes if one.final_info]
-            info["final_info"] = merge_infos([one for one in finals if ended[one.row]], count)
+            finals = [(one.row, one.env_id, one.final_info) for one in notes if one.final_info and ended[one.row]]
+            info["final_info"] = merge_infos(finals, count)
         raised = raised_by(notes)
         error = self.policy.error_of([fault.with_cause(raised.get(fault.env_id)) for fault in faults])
         return (observation, *result[1:-1], info), error
@@ -86,7 +86,11 @@ def raised_by(notes: Sequence[Note]) -> dict[int, Note]:
 
 def _mark_abnormal(info: dict[str, Any], notes: Sequence[Note], count: int) -> None:
     """Rows that their env itself says are wrong."""
-    rows = [one.row for one in notes if any(told and is_abnormal(told) for told in (one.info, one.final_info))]
+    rows = [
+        one.row
+        for one in notes
+        if (one.info and is_abnormal(one.info)) or (one.final_info and is_abnormal(one.final_info))
+    ]
     if not rows:
         return
     abnormal = info["abnormal"].copy() if "abnormal" in info else np.zeros(count, np.bool_)

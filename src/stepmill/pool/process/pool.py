@@ -180,8 +180,7 @@ class ProcessPool(PythonPool):
         """Puts what came beside the arrays into a batch, and settles failures. See ``RowFinisher``."""
         read: list[Note] = []
         messages: dict[int, str] = {}
-        for row, env_id, content in notes:
-            note = _read_note(row, env_id, content)
+        for note, (_, env_id, _) in zip(_read_notes(notes), notes, strict=True):
             if isinstance(note, str):  # what a native env threw
                 messages[env_id] = note
             elif note is not None:
@@ -358,42 +357,45 @@ def _raise_first(answers: list[Any]) -> list[Any]:
     return answers
 
 
-def _read_note(row: int, env_id: int, content: bytes) -> Note | str | None:
-    """What came with a row; of a native env a text. None where it cannot be read: then the user is told."""
-    note = bearing(functools.partial(_split, content), functools.partial(_leave_out, env_id))
+def _read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
+    """What came with rows; of a native env a text. What cannot be read is left out, and the user is told."""
+    return bearing(
+        lambda: [_read_note(*note, _load) for note in notes],
+        lambda _: [_or_left_out(note[1], functools.partial(_read_note, *note, _load_or_tell)) for note in notes],
+    )
+
+
+def _read_note(row: int, env_id: int, content: bytes, load: Callable[[int, bytes], Any]) -> Note | str | None:
+    note = load(env_id, content)
     if note is None or isinstance(note, str):
         return note
-    info, final_info, objects, final_objects, described, phase = note
+    (info, final_info, objects, final_objects), described, phase = note
     return Note(
         row,
         env_id,
-        plain_info(_read_part(info, env_id), env_id),
-        plain_info(_read_part(final_info, env_id), env_id),
-        _read_part(objects, env_id),
-        _read_part(final_objects, env_id),
+        None if info is None else plain_info(load(env_id, info), env_id),
+        None if final_info is None else plain_info(load(env_id, final_info), env_id),
+        None if objects is None else load(env_id, objects),
+        None if final_objects is None else load(env_id, final_objects),
         None if described is None else rebuild(described),
         phase,
         None if described is None else summary_of(described),
     )
 
 
-def _split(content: bytes) -> Any:
-    note = pickle.loads(content)
-    if isinstance(note, str):
-        return note
-    (info, final_info, objects, final_objects), described, phase = note
-    return info, final_info, objects, final_objects, described, phase
+def _load(_: int, pickled: bytes) -> Any:
+    return pickle.loads(pickled)
 
 
-def _read_part(part: bytes | None, env_id: int) -> Any:
-    """A part of what came with a row. One that cannot be read here is left out, and the user is told."""
-    if part is None:
-        return None
-    return bearing(functools.partial(pickle.loads, part), functools.partial(_leave_out, env_id))
+def _load_or_tell(env_id: int, pickled: bytes) -> Any:
+    return _or_left_out(env_id, functools.partial(pickle.loads, pickled))
 
 
-def _leave_out(env_id: int, failure: BaseException) -> None:
-    tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
+def _or_left_out(env_id: int, read: Callable[[], Any]) -> Any:
+    def leave_out(failure: BaseException) -> None:
+        tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
+
+    return bearing(read, leave_out)
 
 
 def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
