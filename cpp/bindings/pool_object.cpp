@@ -162,7 +162,7 @@ void PoolObject::send(nb::handle action, nb::handle env_id, nb::handle objects) 
 nb::object PoolObject::recv(nb::handle timeout) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
-  if (pending_) return complete();
+  if (pending_) return complete(false);
   require_something_in_flight();
   wait(seconds);
   return finish(false);
@@ -171,7 +171,7 @@ nb::object PoolObject::recv(nb::handle timeout) {
 nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
-  if (pending_) return complete();
+  if (pending_) return complete(false);
   if (pool_->in_flight_count() == 0) return nb::none();
   if (!pool_->gathering()) {
     std::optional<Clock::time_point> end;
@@ -203,7 +203,7 @@ nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle obj
   settle_calls(envs);
   give_objects(objects);
   start(envs, false, true);
-  if (pending_) return complete();  // of other envs, in async mode: first come, first served
+  if (pending_) return complete(false);  // of other envs, in async mode: first come, first served
   wait(std::nullopt);
   return finish(false);
 }
@@ -290,23 +290,25 @@ nb::object PoolObject::finish(bool is_reset) {
   nb::list notes = collect_notes(batch);
   if (as_it_is && faults_.empty() && nb::len(notes) == 0) return to_result();
   std::vector<std::int32_t> ids(c.env_id, c.env_id + batch.rows);
-  nb::object result = to_result();
+  nb::object result = output_->step_result(std::move(batch), faults_);
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
-  pending_.emplace(Pending{result, notes, faults, std::move(ids), is_reset});
-  return complete();
+  pending_.emplace(Pending{result, notes, faults, std::move(ids)});
+  return complete(is_reset);
 }
 
 // Has Python put what no array holds into the batch, and the view give it its form. Whatever is raised in there, by a
 // signal handler or Ctrl-C, loses nothing: the batch is given away here, by what is returned or by an error with it.
-nb::object PoolObject::complete() {
+// `as_reset`: in the form that `reset` returns; `recv` gives the rows of a reset, too, in that of steps.
+nb::object PoolObject::complete(bool as_reset) {
   nb::object result = pending_->result, error = nb::none();
   if (nb::len(pending_->notes) != 0 || nb::len(pending_->faults) != 0) {
     nb::object finished = on_rows_(result, pending_->notes, pending_->faults);
     result = finished[0];
     error = finished[1];
   }
-  const nb::object& show = pending_->is_reset ? show_reset_ : show_step_;
+  if (as_reset) result = nb::make_tuple(result[0], result[4]);
+  const nb::object& show = as_reset ? show_reset_ : show_step_;
   if (!show.is_none()) result = show(result);
   if (!error.is_none()) error.attr("batch") = result;
   const std::optional<Pending> done = std::exchange(pending_, std::nullopt);

@@ -147,7 +147,7 @@ class PoolObject {
   void wait_for(std::int32_t env);
   void settle_calls(std::span<const std::int32_t> envs);
   nanobind::object finish(bool is_reset);
-  nanobind::object complete();
+  nanobind::object complete(bool as_reset);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::list collect_notes(const Batch& batch);
   void require_something_in_flight() const;
@@ -171,7 +171,6 @@ class PoolObject {
     nanobind::object result;
     nanobind::list notes, faults;
     std::vector<std::int32_t> ids;
-    bool is_reset;
   };
   std::optional<Pending> pending_;
   std::vector<std::int32_t> abandoned_;  // envs whose answer to a call nobody waited for: Ctrl-C

@@ -74,11 +74,14 @@ def _mends(method: Callable[Concatenate[ManagerCore, P], R]) -> Callable[Concate
             self._callers.pop(token)  # not in a `finally`: what is raised there would lose the result
             return result
         except BaseException as error:
+            handed = self._handed if is_inside and self._handed is not None and self._handed.call is token else None
             if is_inside:
                 self._torn = True
-                if self._handed is not None and self._handed.call is token and self._handed.error is not error:
-                    self._handed.is_lost = True
+            if handed is not None:
+                handed.is_lost = True  # a handler may raise here, too, in place of an error that carries it
             self._callers.pop(token, None)
+            if handed is not None and handed.error is error:
+                handed.is_lost = False
             raise
 
     return call
@@ -181,8 +184,13 @@ class ManagerCore(Uncopyable):
                 self._places.clear()  # they keep the pool's memory
                 self._arrived.clear()
 
+    @property
+    def _caller(self) -> object:
+        """The call that is inside."""
+        return list(self._callers)[0]  # noqa: RUF015  (in one go: another thread's may come and leave)
+
     def _refuse_second(self, token: object) -> None:
-        if list(self._callers)[0] is not token:
+        if self._caller is not token:
             raise ConcurrentUseError(
                 f"{self!r}: another call is inside, of another thread or the one that a signal handler interrupts: a "
                 "manager serves one at a time. Use a lock, or wait until the call has returned"
@@ -271,7 +279,7 @@ class ManagerCore(Uncopyable):
         output = self._output(timesteps)
         failed = self._failed
         error = EnvError.gather([failed[one] for one in sorted(failed)], output) if failed else None
-        self._handed = Handed(list(self._callers)[0], timesteps, failed, error)
+        self._handed = Handed(self._caller, timesteps, failed, error)
         self._arrived, self._failed = {}, {}
         self.ready.update(came)
         self.ready -= self._halted
