@@ -7,6 +7,7 @@
 
 #include "bindings/bytes.h"
 #include "bindings/errors.h"
+#include "bindings/exit.h"
 
 namespace nb = nanobind;
 
@@ -80,6 +81,7 @@ void PoolObject::wait_for(std::int32_t env) {
       processes_->wait_at_rest(env, kSignalInterval);
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    end_thread_at_exit();
   }
 }
 
@@ -96,7 +98,9 @@ void PoolObject::settle_calls(std::span<const std::int32_t> envs) {
 }
 
 void PoolObject::ask_to_stop() {
-  if (processes_ && !forked()) processes_->ask_to_stop();
+  if (!processes_ || forked()) return;
+  closed_ = true;
+  processes_->ask_to_stop();
 }
 
 bool PoolObject::wait_stopped(double most) {

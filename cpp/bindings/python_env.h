@@ -34,7 +34,7 @@ struct PythonKind {
   nanobind::object objects_of = nanobind::none();
   bool same_step = false;
   bool keep_last = false;  // a failure shows the last good observation
-  // What an env raised that is no failure of it (Ctrl-C): raised on once its row is written.
+  // A KeyboardInterrupt that came out of an env, most likely Ctrl-C: raised on once the env's row is written.
   nanobind::object interrupt;
   // The env whose code runs, -1 when none does.
   int running = -1;

@@ -46,7 +46,7 @@ def serve(
     def answer(env_id: int, question: bytes) -> bytes:
         return _answer(envs[env_id - first_env] if envs else None, env_id, question)
 
-    def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, Exception | None]:
+    def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
         """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
         try:
             options, objects, prepare = pickle.loads(mail)
@@ -59,8 +59,8 @@ def serve(
                 prepare.tell(envs[env_id - first_env])
             return options, objects, None
         except EnvError as error:  # of the constructor: its own exception is the cause
-            return None, None, error.__cause__ if isinstance(error.__cause__, Exception) else error
-        except Exception as error:
+            return None, None, error.__cause__ or error
+        except BaseException as error:
             return None, None, error
 
     common = {
@@ -123,12 +123,12 @@ def _pack_objects(tree: Any, observation: Any) -> bytes:
     objects = list(object_leaves(tree, observation))
     try:
         return pickle.dumps(objects, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except BaseException:
         pass
     try:
         by_value: bytes = cloudpickle.dumps(objects)
         return by_value
-    except Exception as error:
+    except BaseException as error:
         raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
 
 
@@ -140,12 +140,12 @@ def _write_text(env_id: int, text: str) -> bytes:
 def _dumps(env_id: int, part: Any) -> bytes:
     try:
         return pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except BaseException:  # whatever it is: it must cost neither the row nor the worker
         pass
     try:  # lambdas, and classes that only this process knows
         by_value: bytes = cloudpickle.dumps(part)
         return by_value
-    except Exception:
+    except BaseException:
         kept: bytes = cloudpickle.dumps(_travelling(env_id, part))
         return kept
 
@@ -156,7 +156,7 @@ def _travelling(env_id: int, info: Any) -> Any:
     for key, value in info.items():
         try:
             cloudpickle.dumps((key, value))
-        except Exception as error:
+        except BaseException as error:
             tell(f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}")
         else:
             kept[key] = value
@@ -175,13 +175,14 @@ def _answer(env: Any, env_id: int, question: bytes) -> bytes:
         return pickle.dumps((False, describe(error)))
     try:
         return pickle.dumps((True, value), protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except BaseException:
         pass
     try:
         by_value: bytes = cloudpickle.dumps((True, value))
         return by_value
-    except Exception as error:
-        reason = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}, cannot be pickled: {error}"
+    except BaseException as error:
+        described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
+        reason = f"{described}, cannot be pickled: {summary(error)}"
         return pickle.dumps((False, describe(ConfigError(reason))))
 
 
