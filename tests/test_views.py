@@ -18,7 +18,7 @@ from gymnasium.wrappers import vector as wrappers
 
 import stepmill
 from stepmill import registry
-from stepmill.errors import ConfigError, EnvError, UnknownEnvError, UnsupportedError
+from stepmill.errors import ConfigError, EnvError, UnknownAttributeError, UnknownEnvError, UnsupportedError
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")
@@ -369,7 +369,11 @@ def test_get_attr_of_native_envs_is_their_configuration(make: Any) -> None:
     pool = make("CartPole-v1", num_envs=2, env_config=[{}, {"sutton_barto_reward": True}])
     assert pool.get_attr("sutton_barto_reward") == (False, True)
     assert pool.get_attr("max_episode_steps", [1]) == (500,)
-    with pytest.raises(UnsupportedError, match="is native"):
+    with pytest.raises(
+        UnknownAttributeError, match=r"is native and has no attribute 'length': get_attr knows.*render_mode"
+    ):
+        pool.get_attr("length")
+    with pytest.raises(AttributeError):
         pool.get_attr("length")
     for call in (lambda: pool.call("render"), lambda: pool.set_attr("length", 1), lambda: pool.render()):
         with pytest.raises(UnsupportedError, match=r"make\('gymnasium:CartPole-v1'\)"):

@@ -10,6 +10,7 @@
 #include "bindings/errors.h"
 #include "bindings/pool_object.h"
 #include "bindings/single_rows.h"
+#include "bindings/values.h"
 #include "bindings/worker_object.h"
 #include "core/local_pool.h"
 #include "core/wait.h"
@@ -27,10 +28,15 @@ bool import_numpy() {
 }
 
 std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle configs, std::int32_t first_id) {
-  std::vector<Config> read;
-  for (nb::handle config : configs) read.push_back(read_config(table, config));
+  std::vector<ConfigRun> runs;
+  PyObject* last = nullptr;  // thousands of envs usually share one dict
+  for (nb::handle config : configs) {
+    if (config.ptr() == last) runs.back().count += 1;
+    else runs.push_back({read_config(table, config)});
+    last = config.ptr();
+  }
   try {
-    return std::make_unique<EnvSet>(table, read, first_id);
+    return std::make_unique<EnvSet>(table, runs, first_id);
   } catch (const BuildError& error) {
     nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
     nb::object value = type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor");
@@ -98,7 +104,9 @@ PoolObject* make_native(nb::kwargs arguments) {
   options.num_threads = given.get<int>("num_threads");
   options.affinity_offset = given.get<int>("affinity_offset");
   a.table = find_table(given["env_class"]);
-  a.pool = std::make_unique<LocalPool>(build_native(*a.table, given["configs"], 0), read_any_spec(given), options);
+  std::unique_ptr<EnvSet> envs = build_native(*a.table, given["configs"], 0);
+  a.native = envs.get();
+  a.pool = std::make_unique<LocalPool>(std::move(envs), read_any_spec(given), options);
   return new PoolObject(std::move(a));
 }
 
@@ -121,7 +129,7 @@ PoolObject* make_process(nb::kwargs arguments) {
   const Given given(std::move(arguments));
   PoolObject::Arguments a = read_common(given);
   const PoolOptions options = read_pool_options(given);
-  const auto limit = [&](const char* name) { return static_cast<std::uint64_t>(given.get<double>(name) * 1e9); };
+  const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
   const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
   if (nb::object env_class = given["env_class"]; !env_class.is_none()) a.table = find_table(env_class);
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
@@ -194,6 +202,7 @@ PyType_Slot pool_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_po
 
 NB_MODULE(_native, m) {
   if (!import_numpy()) throw nb::python_error();
+  translate_refusals();
   register_owner_type(m);
   // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
   SpinBudget::instance();
@@ -241,6 +250,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
       .def_prop_ro("in_flight_ids", &PoolObject::in_flight_ids)
       .def_prop_ro("last_ids", &PoolObject::last_ids)
+      .def("seeds", &PoolObject::seeds, "env_ids"_a)
+      .def("random_states", &PoolObject::random_states, "env_ids"_a)
       .def("replace", &PoolObject::replace, "env"_a, "by"_a)
       .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)
       .def("export_states", &PoolObject::export_states)
@@ -261,7 +272,8 @@ NB_MODULE(_native, m) {
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
-      .def("last_observation", &WorkerObject::last_observation, "env"_a);
+      .def("last_observation", &WorkerObject::last_observation, "env"_a)
+      .def("random_state", &WorkerObject::random_state, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }
 

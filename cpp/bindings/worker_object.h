@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/python_env.h"
+#include "bindings/values.h"
 #include "core/process_worker.h"
 
 namespace stepmill {
@@ -41,6 +42,8 @@ class WorkerObject {
   void replace(int env, nanobind::object by);
   // What an env showed last, None where nothing.
   nanobind::object last_observation(int env) { return python_->env(env).last_observation(); }
+  // Where the generator of a native env stands: see `random_state`.
+  nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
 
  private:
   void act(std::int32_t env);

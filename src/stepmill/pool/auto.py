@@ -162,6 +162,12 @@ class AutoPool:
     def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
         return self._pool.get_attr(name, env_ids)
 
+    def apply(self, function: Any, env_ids: Sequence[int]) -> list[Any]:
+        return self._pool.apply(function, env_ids)
+
+    def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]:
+        return self._pool.seeds(env_ids)
+
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         self._pool.set_attr(name, values, env_ids)
 

@@ -54,7 +54,7 @@ class FaultPolicy:
     """``on_error`` and ``max_restarts`` of a pool."""
 
     on_error: str
-    max_restarts: int
+    max_restarts: int | None  # None: never give up
 
     def settle_native(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:
         """Called by the engine with a batch of native envs that has failed rows."""
@@ -62,6 +62,9 @@ class FaultPolicy:
 
     def settle(self, result: Any, faults: Sequence[Fault]) -> Any:
         """Raises an error that carries the batch, or returns the batch where failures are borne."""
-        if self.on_error == "restart" and all(f.failures < max(self.max_restarts, 1) for f in faults):
+        if self.on_error == "restart" and all(self._is_borne(fault) for fault in faults):
             return result
         raise EnvError.gather([fault.error() for fault in faults], result)
+
+    def _is_borne(self, fault: Fault) -> bool:
+        return self.max_restarts is None or fault.failures < max(self.max_restarts, 1)

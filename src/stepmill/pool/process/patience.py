@@ -17,6 +17,8 @@ from stepmill.pool.process.wire import Wire
 __all__ = ["Cancelled", "Patience", "uninterrupted", "wait_for_any"]
 
 R = TypeVar("R")
+_GLANCE_S = 0.1
+_MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 
 
 class Cancelled(Exception):
@@ -52,10 +54,11 @@ class Patience:
             raise Cancelled
         return ready
 
-    def receive(self, wire: Wire) -> tuple[Any, list[int]]:
-        """The next message of a wire. Those we wait for send theirs whole."""
-        while not self.wait([wire.fileno()]):
-            pass
+    def receive(self, wire: Wire, meanwhile: Callable[[], None] | None = None) -> tuple[Any, list[int]]:
+        """The next message of a wire. Those we wait for send theirs whole. ``meanwhile`` is called now and then."""
+        while not self.wait([wire.fileno()], None if meanwhile is None else _GLANCE_S):
+            if meanwhile is not None:
+                meanwhile()
         return wire.recv(self.left)
 
     @property
@@ -64,11 +67,11 @@ class Patience:
 
 
 def wait_for_any(fds: Iterable[int], seconds: float | None) -> set[int]:
-    """Waits until one can be read, or is at its end, and returns all that are."""
+    """Waits until one can be read, or is at its end, and returns all that are; at most some days."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
-    return {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000)}
+    return {fd for fd, _ in poll.poll(None if seconds is None else min(seconds, _MOST_S) * 1000)}
 
 
 def uninterrupted(work: Callable[[int | None], R]) -> R:

@@ -173,6 +173,8 @@ def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> b
             if not getattr(env, "may_move", True):
                 raise UnsupportedError("the env is bound to this process: it writes videos")
             value = dumps_as_it_stands((env, worker.last_observation(env_id)))
+        elif kind == "random":  # of a native env: there is no object to ask
+            value = worker.random_state(env_id)
         else:
             value = _do(env, kind, name, args, kwargs)
     except BaseException as error:
