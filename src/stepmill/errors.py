@@ -40,6 +40,7 @@ InFlightError, ``NoAsyncCallError`` of NothingInFlightError, ``ResetNeeded`` of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -190,6 +191,14 @@ class MissingPackageError(StepmillError, ImportError, gymnasium_error.Dependency
 
 class ResourceError(StepmillError, OSError):
     """The operating system refuses what a pool needs; ``errno`` says why, and the message what to do."""
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+        self.strerror = None if number is None else os.strerror(number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.errno)
 
 
 class OutOfMemoryError(ResourceError, MemoryError):

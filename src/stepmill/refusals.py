@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from collections.abc import Iterator
 
 from stepmill.errors import OutOfMemoryError, ResourceError, StepmillError
@@ -26,10 +25,7 @@ _ADVICE = {
 def refusal(number: int, what: str) -> ResourceError:
     """The error for a call that failed with ``number``, an errno."""
     kind = OutOfMemoryError if number == errno.ENOMEM else ResourceError
-    error = kind(f"{what}. {_ADVICE.get(number, 'The operating system does not allow it')}")
-    error.errno = number
-    error.strerror = os.strerror(number)
-    return error
+    return kind(f"{what}. {_ADVICE.get(number, 'The operating system does not allow it')}", number)
 
 
 @contextlib.contextmanager

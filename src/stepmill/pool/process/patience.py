@@ -147,6 +147,7 @@ class _Task(Generic[R]):
         return self._decision.setdefault("made", mine) is mine  # looks and takes in one step
 
     def _run_with(self, token: _Token) -> None:
+        del token  # the interpreter holds it until the thread ends; this frame, in a traceback, might for longer
         self.run()
 
     def run(self) -> None:
