@@ -690,7 +690,7 @@ BAD_SETTINGS = [
             "seed": [True, -1, 2**63, 1.5, None, np.nan],
             "max_episode_steps": [0, -1, 1.5, True, 2**40, "3"],
             "max_num_players": [0, -1, 1.5, True],
-            "max_restarts": [-1, 256, 0.5, None],
+            "max_restarts": [-1, 2**16, 0.5, "inf", True],
             "thread_affinity_offset": [-2, 0.5, None],
         }.items()
         for value in values

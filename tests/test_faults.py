@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -281,6 +282,31 @@ def test_restart_raises_at_max_restarts_failures_in_a_row(kind: str, max_restart
             with pytest.raises(EnvError, match="env 3") as caught:
                 pool.step(ACTION)
             assert caught.value.batch[4]["abnormal"].tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_count_goes_beyond_a_byte(kind: str) -> None:
+    with make_probe(
+        kind, num_envs=1, fail_in="reset", fail_at=2, fail_count=10_000, length=1, on_error="restart", max_restarts=300
+    ) as pool:
+        pool.reset()
+        pool.step([0.5])
+        assert all(pool.step([0.5])[4]["abnormal"][0] for _ in range(299))
+        with pytest.raises(EnvError, match="env 0"):
+            pool.step([0.5])
+
+
+@pytest.mark.parametrize("never", [None, math.inf, np.float64(np.inf)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_restart_without_a_limit_never_gives_up(kind: str, never: Any) -> None:
+    with make_probe(
+        kind, num_envs=1, fail_in="reset", fail_at=2, fail_count=400, length=1, on_error="restart", max_restarts=never
+    ) as pool:
+        assert pool.config["max_restarts"] is None
+        pool.reset()
+        pool.step([0.5])
+        assert all(pool.step([0.5])[4]["abnormal"][0] for _ in range(400))
+        assert "abnormal" not in pool.step([0.5])[4]
 
 
 @pytest.mark.parametrize("max_restarts", [0, 1])

@@ -28,6 +28,7 @@ ROOT = Path(stepmill.__file__).parent
 LAYERS = [
     "_native",
     "errors",
+    "refusals",
     "arguments",
     "numbers",
     "uncopyable",

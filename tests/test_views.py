@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import stepmill
-from stepmill import registry
-from stepmill.errors import ConfigError, EnvError, UnknownEnvError, UnsupportedError
+from stepmill import errors, registry
+from stepmill.errors import ConfigError, EnvError, UnknownAttributeError, UnknownEnvError, UnsupportedError
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")
@@ -369,11 +370,65 @@ def test_get_attr_of_native_envs_is_their_configuration(make: Any) -> None:
     pool = make("CartPole-v1", num_envs=2, env_config=[{}, {"sutton_barto_reward": True}])
     assert pool.get_attr("sutton_barto_reward") == (False, True)
     assert pool.get_attr("max_episode_steps", [1]) == (500,)
-    with pytest.raises(UnsupportedError, match="is native"):
+    with pytest.raises(
+        UnknownAttributeError, match=r"is native and has no attribute 'length': get_attr knows.*render_mode"
+    ):
+        pool.get_attr("length")
+    with pytest.raises(AttributeError):
         pool.get_attr("length")
     for call in (lambda: pool.call("render"), lambda: pool.set_attr("length", 1), lambda: pool.render()):
         with pytest.raises(UnsupportedError, match=r"make\('gymnasium:CartPole-v1'\)"):
             call()
+
+
+@pytest.mark.parametrize("view", ["gymnasium", "gym", "dm"])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_autoreset_takes_gymnasiums_words(make: Any, mode: AutoresetMode, view: str) -> None:
+    own = mode.name.lower()
+    for given in (mode, mode.value, own):
+        pool = make("CartPole-v1", view, autoreset=given)
+        assert pool.autoreset_mode is mode
+        assert pool.config["autoreset"] == own
+        assert stepmill.make_spec("CartPole-v1", autoreset=given).config["autoreset"] == own
+
+
+@pytest.mark.parametrize(
+    ("own", "gymnasiums"),
+    [
+        (errors.ClosedError, gymnasium.error.ClosedEnvironmentError),
+        (errors.UnknownEnvError, gymnasium.error.UnregisteredEnv),
+        (errors.ActionError, gymnasium.error.InvalidAction),
+        (errors.NeedsResetError, gymnasium.error.ResetNeeded),
+        (errors.MissingPackageError, gymnasium.error.DependencyNotInstalled),
+        (errors.InFlightError, gymnasium.error.AlreadyPendingCallError),
+        (errors.NothingInFlightError, gymnasium.error.NoAsyncCallError),
+    ],
+)
+def test_errors_are_gymnasiums_too(own: Any, gymnasiums: Any) -> None:
+    error = own("what to do")
+    assert isinstance(error, gymnasiums)
+    assert str(error) == "what to do"
+    assert str(pickle.loads(pickle.dumps(error))) == "what to do"
+
+
+def test_calls_raise_what_gymnasiums_users_catch(make: Any) -> None:
+    pool = make("CartPole-v1", num_envs=2, autoreset=AutoresetMode.DISABLED)
+    with pytest.raises(gymnasium.error.NoAsyncCallError) as nothing:
+        pool.recv()
+    assert nothing.value.name == "recv"
+    pool.reset()
+    with pytest.raises(gymnasium.error.InvalidAction):
+        pool.step([2, 0])
+    pool.send([0, 0])
+    with pytest.raises(gymnasium.error.AlreadyPendingCallError) as pending:
+        pool.send([0, 0])
+    assert pending.value.name == "send"
+    pool.recv()
+    pool.close()
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        pool.reset()
+    with pytest.raises(gymnasium.error.UnregisteredEnv):
+        make("NoSuchEnv-v0")
 
 
 # ---- make_spec, list_all_envs, register -----------------------------------------------------------
@@ -513,6 +568,16 @@ def test_make_vec_finds_the_pools() -> None:
     with stepmill.make("CartPole-v1", num_envs=3, seed=3) as pool:
         assert np.array_equal(obs, pool.reset()[0])
     env.close()
+
+
+def test_ids_under_stepmill_say_their_limit_and_threshold() -> None:
+    for id in stepmill.list_all_envs():
+        spec, own = gymnasium.spec(f"stepmill/{id}"), registry.find(id)
+        assert (spec.max_episode_steps, spec.reward_threshold) == (own.max_episode_steps, own.reward_threshold)
+    cart_pole = gymnasium.spec("stepmill/CartPole-v1")
+    assert (cart_pole.max_episode_steps, cart_pole.reward_threshold) == (500, 475.0)
+    with gymnasium.make_vec("stepmill/CartPole-v1", num_envs=2) as env:
+        assert env.spec.max_episode_steps == env.unwrapped.config["max_episode_steps"] == 500
 
 
 def test_make_vec_passes_the_time_limit() -> None:

@@ -2,9 +2,38 @@
 
 #include "bindings/errors.h"
 
+#include <cerrno>
+#include <new>
+#include <system_error>
+
 namespace nb = nanobind;
 
 namespace stepmill {
+namespace {
+
+// stepmill.refusals says what to do about it.
+void set_refusal(int number, const char* what) {
+  try {
+    nb::object error = nb::module_::import_("stepmill.refusals").attr("refusal")(number, to_text(what));
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  } catch (nb::python_error& error) {  // not even that: there is no memory
+    error.restore();
+  }
+}
+
+}  // namespace
+
+void translate_refusals() {
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::system_error& error) {
+      set_refusal(error.code().value(), error.what());
+    } catch (const std::bad_alloc&) {
+      set_refusal(ENOMEM, "no memory for the pool");
+    }
+  });
+}
 
 void raise(const char* name, const std::string& message) {
   nb::object type = nb::module_::import_("stepmill.errors").attr(name);

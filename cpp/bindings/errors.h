@@ -10,6 +10,9 @@ namespace stepmill {
 // Throws stepmill.errors.<name>(message) as a Python exception.
 [[noreturn]] void raise(const char* name, const std::string& message);
 
+// Has what the system refuses (descriptors, threads, memory) raised as a ResourceError, wherever the core finds it.
+void translate_refusals();
+
 // For where a Python error is pending that the caller is told of in other words: forgets it. One that
 // is no fault of a value (Ctrl-C, no memory) is thrown on instead.
 void forget_error();

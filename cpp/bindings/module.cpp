@@ -14,6 +14,7 @@
 #include "bindings/exit.h"
 #include "bindings/pool_object.h"
 #include "bindings/single_rows.h"
+#include "bindings/values.h"
 #include "bindings/worker_object.h"
 #include "core/local_pool.h"
 #include "core/wait.h"
@@ -31,10 +32,15 @@ bool import_numpy() {
 }
 
 std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle configs, std::int32_t first_id) {
-  std::vector<Config> read;
-  for (nb::handle config : configs) read.push_back(read_config(table, config));
+  std::vector<ConfigRun> runs;
+  PyObject* last = nullptr;  // thousands of envs usually share one dict
+  for (nb::handle config : configs) {
+    if (config.ptr() == last) runs.back().count += 1;
+    else runs.push_back({read_config(table, config)});
+    last = config.ptr();
+  }
   try {
-    return std::make_unique<EnvSet>(table, read, first_id);
+    return std::make_unique<EnvSet>(table, runs, first_id);
   } catch (const BuildError& error) {
     nb::object type = nb::module_::import_("stepmill.errors").attr("EnvError");
     nb::object value = type(to_text(error.what()), "env_id"_a = error.env, "phase"_a = "constructor");
@@ -102,7 +108,9 @@ PoolObject* make_native(nb::kwargs arguments) {
   options.num_threads = given.get<int>("num_threads");
   options.affinity_offset = given.get<int>("affinity_offset");
   a.table = find_table(given["env_class"]);
-  a.pool = std::make_unique<LocalPool>(build_native(*a.table, given["configs"], 0), read_any_spec(given), options);
+  std::unique_ptr<EnvSet> envs = build_native(*a.table, given["configs"], 0);
+  a.native = envs.get();
+  a.pool = std::make_unique<LocalPool>(std::move(envs), read_any_spec(given), options);
   return new PoolObject(std::move(a));
 }
 
@@ -125,7 +133,7 @@ PoolObject* make_process(nb::kwargs arguments) {
   const Given given(std::move(arguments));
   PoolObject::Arguments a = read_common(given);
   const PoolOptions options = read_pool_options(given);
-  const auto limit = [&](const char* name) { return static_cast<std::uint64_t>(given.get<double>(name) * 1e9); };
+  const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
   const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
   if (nb::object env_class = given["env_class"]; !env_class.is_none()) a.table = find_table(env_class);
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
@@ -200,6 +208,7 @@ NB_MODULE(_native, m) {
   if (!import_numpy()) throw nb::python_error();
   // A daemon thread that still refers to a pool when the program ends is no concern of the user's. Our tests look.
   nb::set_leak_warnings(std::getenv("STEPMILL_LEAK_WARNINGS") != nullptr);
+  translate_refusals();
   register_owner_type(m);
   register_direct_calls(m);
   // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
@@ -254,6 +263,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
       .def_prop_ro("in_flight_ids", &PoolObject::in_flight_ids)
       .def_prop_ro("last_ids", &PoolObject::last_ids)
+      .def("seeds", &PoolObject::seeds, "env_ids"_a)
+      .def("random_states", &PoolObject::random_states, "env_ids"_a)
       .def("replace", &PoolObject::replace, "env"_a, "by"_a)
       .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)
       .def_prop_ro("arena", &PoolObject::arena_descriptor)
@@ -271,7 +282,8 @@ NB_MODULE(_native, m) {
       .def_static("make", &make_worker, nb::rv_policy::take_ownership)
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
-      .def("replace", &WorkerObject::replace, "env"_a, "by"_a);
+      .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
+      .def("random_state", &WorkerObject::random_state, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }
 

@@ -11,6 +11,7 @@
 #include "bindings/errors.h"
 #include "bindings/exit.h"
 #include "bindings/forked.h"
+#include "bindings/values.h"
 
 namespace nb = nanobind;
 
@@ -81,6 +82,7 @@ class PoolObject::Use {
 PoolObject::PoolObject(Arguments a)
     : pool_(std::move(a.pool)),
       table_(a.table),
+      native_(a.native),
       python_(std::move(a.python)),
       processes_(a.processes),
       on_rows_(std::move(a.on_rows)),
@@ -147,6 +149,32 @@ nb::list PoolObject::in_flight_ids() const {
 nb::list PoolObject::last_ids() const {
   nb::list out;
   for (const std::int32_t env : last_ids_) out.append(env);
+  return out;
+}
+
+nb::list PoolObject::seeds(nb::handle env_ids) {
+  const Use use(*this);
+  nb::list out;
+  for (nb::handle id : env_ids) {
+    const auto env = nb::cast<std::int32_t>(id);
+    const sm_reset_request& request = pool_->table().reset_request(env);
+    // Whoever steps an env takes its seed: `has_seed` is read while nobody does.
+    const bool waits = (python_ || !pool_->in_flight(env)) && request.has_seed != 0;
+    out.append(nb::make_tuple(request.seed, waits));
+  }
+  return out;
+}
+
+nb::list PoolObject::random_states(nb::handle env_ids) {
+  const Use use(*this);
+  nb::list out;
+  for (nb::handle id : env_ids) {
+    const auto env = nb::cast<std::int32_t>(id);
+    if (pool_->in_flight(env))
+      raise("InFlightError", "env " + std::to_string(env) +
+                                 " is in flight, and its generator is in use: recv() its result first");
+    out.append(random_state(native_->random_state(env)));
+  }
   return out;
 }
 

@@ -23,6 +23,7 @@ class PoolObject {
   struct Arguments {
     std::unique_ptr<Pool> pool;
     const sm_env_table* table = nullptr;     // native envs
+    const EnvSet* native = nullptr;          // of `pool`, where they are in this process
     std::optional<PythonEnvs> python;        // Python envs, stepped in this process
     ProcessPool* processes = nullptr;        // `pool`, where worker processes step
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
@@ -83,6 +84,11 @@ class PoolObject {
   nanobind::list in_flight_ids() const;
   // Of the last batch: whom an async send without ids means.
   nanobind::list last_ids() const;
+
+  // Of each env, the last seed it was given, and whether that still waits for its next reset.
+  nanobind::list seeds(nanobind::handle env_ids);
+  // Of native envs of this process, where their generators stand: see `random_state`. None may be in flight.
+  nanobind::list random_states(nanobind::handle env_ids);
 
   // For Python envs of this process, not in flight. Puts another env in the place of one that is about to be reset; or
   // has the reset fail.
@@ -151,6 +157,7 @@ class PoolObject {
   std::optional<ActionInput> input_;
   std::optional<BatchOutput> output_;
   const sm_env_table* table_;
+  const EnvSet* native_;
   std::optional<PythonEnvs> python_;
   ProcessPool* processes_;
   nanobind::object on_rows_, on_attention_;

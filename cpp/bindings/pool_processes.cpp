@@ -8,6 +8,7 @@
 #include "bindings/bytes.h"
 #include "bindings/errors.h"
 #include "bindings/exit.h"
+#include "bindings/values.h"
 
 namespace nb = nanobind;
 
@@ -30,7 +31,7 @@ nb::dict PoolObject::plan() const {
 
 void PoolObject::admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox,
                        double start_timeout) {
-  processes_->admit(worker, incarnation, pid, pidfd, stack, outbox, static_cast<std::uint64_t>(start_timeout * 1e9));
+  processes_->admit(worker, incarnation, pid, pidfd, stack, outbox, nanoseconds_of(start_timeout));
 }
 
 nb::list PoolObject::to_restart() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/python_env.h"
+#include "bindings/values.h"
 #include "core/process_worker.h"
 
 namespace stepmill {
@@ -39,6 +40,8 @@ class WorkerObject {
   int running() const { return python_ ? python_->kind().running : -1; }
   // Puts another env in the place of one that is about to be reset.
   void replace(int env, nanobind::object by);
+  // Where the generator of a native env stands: see `random_state`.
+  nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
 
  private:
   void act(std::int32_t env);

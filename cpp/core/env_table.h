@@ -10,7 +10,7 @@
 
 extern "C" {
 
-enum { SM_ABI_VERSION = 1, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+enum { SM_ABI_VERSION = 2, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
 // ---- what an env says of itself -------------------------------------------------------------
 
@@ -61,6 +61,8 @@ enum sm_command : uint8_t {
 
 enum sm_autoreset { SM_NEXT_STEP, SM_SAME_STEP, SM_DISABLED };
 
+enum { SM_MOST_FAILURES = 0xffff };
+
 // The autoreset machine's memory of one env. Written by whoever steps the env, and by the caller
 // while the env is idle; never by both (an env is in flight at most once).
 struct sm_env_state {
@@ -68,8 +70,7 @@ struct sm_env_state {
   int32_t elapsed;
   uint8_t phase;    // sm_phase
   uint8_t command;  // sm_command: what the queued action means
-  uint8_t failures;  // in a row, with no good step between (saturates)
-  uint8_t unused;
+  uint16_t failures;  // in a row, with no good step between; stays at SM_MOST_FAILURES
   int64_t episode;  // episodes begun
 };
 
@@ -137,6 +138,12 @@ struct sm_job {
   void (*fault)(void* context, int32_t env, int32_t phase, const char* message);
 };
 
+// Where the generator of an env stands, in the words of numpy's PCG64.
+struct sm_random_state {
+  uint64_t state[2], increment[2];  // the high word first
+  uint32_t has_uint32, uinteger;    // the half of a 64-bit word that was not used yet
+};
+
 struct sm_env_table {
   uint32_t abi_version;
   uint32_t size;
@@ -152,13 +159,16 @@ struct sm_env_table {
   int (*check_options)(const sm_reset_request*, char* error);
   int (*describe)(const sm_value* config, int32_t count, sm_description* out, void* sink,
                   void (*put)(void* sink, const sm_leaf*), char* error);
-  // Storage for `count` envs; `build` constructs env `index` in it.
+  // Storage for `count` envs; `build` constructs those from `first` to `last` - 1 in it, all of one configuration.
+  // It returns `last`, or the index of the env that failed, and writes why into `error`.
   void* (*allocate)(int32_t count);
-  int (*build)(void* envs, int32_t index, const sm_value* config, int32_t count, char* error);
+  int32_t (*build)(void* envs, int32_t first, int32_t last, const sm_value* config, int32_t count, char* error);
   void (*release)(void* envs);
   // Advances every env of the job and returns whether an episode ended in it. Env id i lives at
   // index i - first_id of the storage.
   int (*advance)(void* envs, int32_t first_id, const sm_job*);
+  // Where the generator of the env at `index` stands. Not while that env is stepped.
+  void (*random_state)(const void* envs, int32_t index, sm_random_state* out);
 };
 
 }  // extern "C"

@@ -136,7 +136,7 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   sm_env_state& state = table_.state(env);
   state.phase = SM_ENDED;
   state.command = SM_STEP;
-  if (state.failures < 255) state.failures += 1;
+  if (state.failures < SM_MOST_FAILURES) state.failures += 1;
   reseed(env);
   Fault fault = reason;
   fault.env = env;

@@ -53,8 +53,20 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       seeds_(std::move(seeds)),
       has_spare_core_(process.num_workers < available_cores()),
       to_ring_(static_cast<std::size_t>(process.num_workers)),
-      obituaries_(duplicate(obituaries)),
-      event_(make_event()) {
+      obituaries_(-1),
+      event_(-1) {
+  try {
+    obituaries_ = duplicate(obituaries);
+    event_ = make_event();
+    begin();
+  } catch (...) {  // no descriptors, threads or memory left
+    for (const int descriptor : {obituaries_, event_})
+      if (descriptor >= 0) ::close(descriptor);
+    throw;
+  }
+}
+
+void ProcessPool::begin() {
   const auto n = static_cast<std::size_t>(num_envs());
   mail_.resize(n);
   call_mail_.resize(n);
@@ -66,11 +78,11 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
   saved_notes_.resize(n);
   saved_calls_.resize(n);
   worker_of_.resize(n);
-  crews_.resize(static_cast<std::size_t>(process.num_workers));
-  for (std::int32_t w = 0; w < process.num_workers; ++w) {
+  crews_.resize(static_cast<std::size_t>(process_.num_workers));
+  for (std::int32_t w = 0; w < process_.num_workers; ++w) {
     Crew& crew = crews_[static_cast<std::size_t>(w)];
-    crew.first = first_env_of(w, process.num_workers, num_envs());
-    crew.count = first_env_of(w + 1, process.num_workers, num_envs()) - crew.first;
+    crew.first = first_env_of(w, process_.num_workers, num_envs());
+    crew.count = first_env_of(w + 1, process_.num_workers, num_envs()) - crew.first;
     std::fill_n(worker_of_.begin() + crew.first, crew.count, w);
   }
   for (std::int32_t env = 0; env < num_envs(); ++env) tables_.report(env).fault_phase = -1;

@@ -172,6 +172,7 @@ class ProcessPool final : public Pool {
   std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
   bool has_started(const Crew& crew, const Life& life) const;
   Fault why_ended(const Crew& crew, const Life& life) const;
+  void begin();
   void wake_monitor();
 
   const ProcessOptions process_;
@@ -210,7 +211,7 @@ class ProcessPool final : public Pool {
   std::map<std::pair<std::int32_t, std::uint32_t>, int> early_;  // obituaries of lives not yet admitted
 
   std::atomic<bool> attention_{false};
-  const int obituaries_, event_;
+  int obituaries_, event_;
   std::condition_variable ended_;
   std::thread monitor_;
 };

@@ -10,6 +10,8 @@
 
 #include <numpy/random/bitgen.h>
 
+#include "core/env_table.h"
+
 // Declared by hand: numpy/random/distributions.h pulls in Python.h, and the core knows no Python.
 extern "C" {
 uint64_t random_bounded_uint64(bitgen_t*, uint64_t offset, uint64_t range, uint64_t mask,
@@ -80,6 +82,14 @@ class Rng {
     state_ += start;
     advance();
     has_half_ = false;
+    half_ = 0;
+  }
+
+  // What `bit_generator.state` of numpy's twin would say.
+  sm_random_state state() const {
+    const auto high = [](Word word) { return static_cast<std::uint64_t>(word >> 64); };
+    const auto low = [](Word word) { return static_cast<std::uint64_t>(word); };
+    return {{high(state_), low(state_)}, {high(increment_), low(increment_)}, has_half_, half_};
   }
 
   std::uint64_t next_uint64() {

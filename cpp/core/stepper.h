@@ -49,6 +49,7 @@ class Stepper {
     envs_[index].emplace(std::forward<Arguments>(arguments)...);
   }
   E& env(std::int32_t index) { return *envs_[index]; }
+  const Rng& rng(std::int32_t index) const { return rngs_[index]; }
 
   // Advances every env of the job by its action. Returns whether an episode ended.
   bool advance(std::int32_t first_id, const sm_job& job) {
@@ -358,7 +359,7 @@ class Stepper {
   }
 
   static void report(Visit& v, int phase) {
-    if (v.state.failures < 255) v.state.failures += 1;
+    if (v.state.failures < SM_MOST_FAILURES) v.state.failures += 1;
     v.job.fault(v.job.context, v.id, phase, current_message().c_str());
   }
 

@@ -118,15 +118,21 @@ const sm_env_table* table_of(const char* name) {
       });
     };
     t.allocate = [](std::int32_t count) -> void* { return new Stepper<E>(count); };
-    t.build = [](void* envs, std::int32_t index, const sm_value* config, std::int32_t count,
-                 char* error) {
-      return guarded(error, [&] {
-        static_cast<Stepper<E>*>(envs)->emplace(index, from_c(config, count));
+    t.build = [](void* envs, std::int32_t first, std::int32_t last, const sm_value* config,
+                 std::int32_t count, char* error) {
+      std::int32_t index = first;
+      (void)guarded(error, [&] {
+        const Config read = from_c(config, count);
+        for (; index < last; ++index) static_cast<Stepper<E>*>(envs)->emplace(index, read);
       });
+      return index;
     };
     t.release = [](void* envs) { delete static_cast<Stepper<E>*>(envs); };
     t.advance = [](void* envs, std::int32_t first_id, const sm_job* job) {
       return static_cast<int>(static_cast<Stepper<E>*>(envs)->advance(first_id, *job));
+    };
+    t.random_state = [](const void* envs, std::int32_t index, sm_random_state* out) {
+      *out = static_cast<const Stepper<E>*>(envs)->rng(index).state();
     };
     return t;
   }();
@@ -189,23 +195,33 @@ class BuildError : public std::runtime_error {
   const std::int32_t env;
 };
 
+// So many envs of one configuration, side by side.
+struct ConfigRun {
+  Config config;
+  std::int32_t count = 1;
+};
+
 // The envs of one pool (or of one worker process), built and owned here.
 class EnvSet {
  public:
-  // Builds envs first_id .. first_id + configs.size() - 1.
-  EnvSet(const sm_env_table& table, const std::vector<Config>& configs, std::int32_t first_id = 0)
-      : table_(table), envs_(table.allocate(static_cast<std::int32_t>(configs.size()))),
-        first_id_(first_id) {
-    for (std::size_t i = 0; i < configs.size(); ++i) {
+  // Builds as many envs as the runs hold, the first of them first_id.
+  EnvSet(const sm_env_table& table, const std::vector<ConfigRun>& runs, std::int32_t first_id = 0)
+      : table_(table), envs_(table.allocate(count_of(runs))), first_id_(first_id) {
+    std::int32_t index = 0;
+    for (const ConfigRun& run : runs) {
       char error[SM_ERROR_CAPACITY] = "";
-      const auto values = to_c(configs[i]);
-      if (table.build(envs_, static_cast<std::int32_t>(i), values.data(),
-                      static_cast<std::int32_t>(values.size()), error) != 0) {
+      const auto values = to_c(run.config);
+      const std::int32_t last = index + run.count;
+      index = table.build(envs_, index, last, values.data(), static_cast<std::int32_t>(values.size()), error);
+      if (index != last) {
         table.release(envs_);
-        throw BuildError(first_id + static_cast<std::int32_t>(i), error);
+        throw BuildError(first_id + index, error);
       }
     }
   }
+  // One configuration per env.
+  EnvSet(const sm_env_table& table, const std::vector<Config>& configs, std::int32_t first_id = 0)
+      : EnvSet(table, runs_of(configs), first_id) {}
   // Takes over envs that were built another way, in storage of that table.
   EnvSet(const sm_env_table& table, void* built, std::int32_t first_id)
       : table_(table), envs_(built), first_id_(first_id) {}
@@ -215,8 +231,25 @@ class EnvSet {
 
   bool never_blocks() const { return table_.never_blocks != 0; }
   bool advance(const sm_job& job) { return table_.advance(envs_, first_id_, &job) != 0; }
+  // Where the generator of an env stands, which nobody steps meanwhile.
+  sm_random_state random_state(std::int32_t id) const {
+    sm_random_state out{};
+    table_.random_state(envs_, id - first_id_, &out);
+    return out;
+  }
 
  private:
+  static std::int32_t count_of(const std::vector<ConfigRun>& runs) {
+    std::int32_t count = 0;
+    for (const ConfigRun& run : runs) count += run.count;
+    return count;
+  }
+  static std::vector<ConfigRun> runs_of(const std::vector<Config>& configs) {
+    std::vector<ConfigRun> runs;
+    for (const Config& config : configs) runs.push_back({config});
+    return runs;
+  }
+
   const sm_env_table& table_;
   void* envs_;
   std::int32_t first_id_;

@@ -8,11 +8,12 @@
     │   ├── UnknownConfigError  (KeyError)           the env has no such configuration key
     │   ├── MissingConfigError  (KeyError)           a configuration lacks a key that the env needs
     │   └── SpaceError          (TypeError)          a wrapper or an adapter cannot serve that space
-    ├── InputError              (ValueError)         what was passed to send, step or reset
+    ├── InputError              (ValueError)         what was passed to send, step, reset or call
     │   ├── ActionError                              wrong shape, count or value
     │   │   └── ActionTypeError (TypeError)          not numbers, or numbers of the wrong type
     │   ├── EnvIdError          (IndexError)         out of range, repeated, none
-    │   └── ResetOptionError                         an option that the env does not take
+    │   ├── ResetOptionError                         an option that the env does not take
+    │   └── UnknownAttributeError (AttributeError)   a native env has no such attribute
     ├── UsageError              (RuntimeError)       the right call at the wrong time
     │   ├── InFlightError                            that env has an action under way
     │   ├── NothingInFlightError                     recv() would wait forever
@@ -23,6 +24,8 @@
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
     │       └── CopyError       (TypeError)          a pool or a manager cannot be copied or pickled
     ├── MissingPackageError     (ImportError)        an optional package is not installed
+    ├── ResourceError           (OSError)            the system refuses descriptors, processes or threads
+    │   └── OutOfMemoryError    (MemoryError)        or memory
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     ├── RemoteEnvError                               a cause: what an env raised in a worker, and cannot be pickled
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
@@ -30,13 +33,19 @@
         ├── EnvTimeoutError     (TimeoutError)       an env, or its construction, took longer than allowed
         └── WorkerDiedError                          the process that ran the env is gone
 
-The standard type in brackets is a base as well, so ``except ValueError`` works.
+The standard type in brackets is a base as well, so ``except ValueError`` works. So is Gymnasium's own error where it
+has one: ``UnregisteredEnv`` of UnknownEnvError, ``InvalidAction`` of ActionError, ``AlreadyPendingCallError`` of
+InFlightError, ``NoAsyncCallError`` of NothingInFlightError, ``ResetNeeded`` of NeedsResetError,
+``ClosedEnvironmentError`` of ClosedError, ``DependencyNotInstalled`` of MissingPackageError.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
+
+from gymnasium import error as gymnasium_error
 
 __all__ = [
     "ActionError",
@@ -56,11 +65,14 @@ __all__ = [
     "NeedsResetError",
     "NothingInFlightError",
     "ObservationError",
+    "OutOfMemoryError",
     "RecvTimeoutError",
     "RemoteEnvError",
     "ResetOptionError",
+    "ResourceError",
     "SpaceError",
     "StepmillError",
+    "UnknownAttributeError",
     "UnknownConfigError",
     "UnknownEnvError",
     "UnsupportedError",
@@ -95,7 +107,7 @@ class ConfigError(StepmillError, ValueError):
     """An argument of ``make`` or a seed that cannot be."""
 
 
-class UnknownEnvError(ConfigError, KeyError):
+class UnknownEnvError(ConfigError, KeyError, gymnasium_error.UnregisteredEnv):
     """No env of that id; the message names the nearest ones."""
 
 
@@ -112,10 +124,10 @@ class SpaceError(ConfigError, TypeError):
 
 
 class InputError(StepmillError, ValueError):
-    """What was passed to ``send``, ``step`` or ``reset`` is wrong. Nothing was queued."""
+    """What was passed to ``send``, ``step``, ``reset``, ``call`` or their kin is wrong. Nothing was queued."""
 
 
-class ActionError(InputError):
+class ActionError(InputError, gymnasium_error.InvalidAction):
     """An action of the wrong shape, count or value."""
 
 
@@ -131,23 +143,37 @@ class ResetOptionError(InputError):
     """A reset option that the env does not take."""
 
 
+class UnknownAttributeError(InputError, AttributeError):
+    """A native env has no such attribute; the message lists those it has."""
+
+
 class UsageError(StepmillError, RuntimeError):
     """The right call at the wrong time. Nothing was changed."""
 
 
-class InFlightError(UsageError):
+class InFlightError(UsageError, gymnasium_error.AlreadyPendingCallError):
     """The env has an action under way."""
 
+    name = "send"  # of the call, as Gymnasium's error has it
 
-class NothingInFlightError(UsageError):
+    def __init__(self, message: str) -> None:
+        RuntimeError.__init__(self, message)
+
+
+class NothingInFlightError(UsageError, gymnasium_error.NoAsyncCallError):
     """``recv`` with nothing in flight would wait forever."""
 
+    name = "recv"
 
-class NeedsResetError(UsageError):
+    def __init__(self, message: str) -> None:
+        RuntimeError.__init__(self, message)
+
+
+class NeedsResetError(UsageError, gymnasium_error.ResetNeeded):
     """The episode is over and autoreset is disabled."""
 
 
-class ClosedError(UsageError):
+class ClosedError(UsageError, gymnasium_error.ClosedEnvironmentError):
     """The pool is closed."""
 
 
@@ -167,8 +193,24 @@ class CopyError(UnsupportedError, TypeError):
     """A pool or a manager cannot be copied or pickled: what it runs on exists once."""
 
 
-class MissingPackageError(StepmillError, ImportError):
+class MissingPackageError(StepmillError, ImportError, gymnasium_error.DependencyNotInstalled):
     """An optional package is not installed; the message says how to get it."""
+
+
+class ResourceError(StepmillError, OSError):
+    """The operating system refuses what a pool needs; ``errno`` says why, and the message what to do."""
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = number
+        self.strerror = None if number is None else os.strerror(number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.errno)
+
+
+class OutOfMemoryError(ResourceError, MemoryError):
+    """The operating system refuses memory, or addresses for it."""
 
 
 class RecvTimeoutError(StepmillError, TimeoutError):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import one_of
 from stepmill.pool.at_exit import close_at_exit
@@ -43,7 +44,7 @@ def make(
     num_workers: int | None = None,
     seed: int | Sequence[int] = 42,
     backend: str = "auto",
-    autoreset: str = "next_step",
+    autoreset: str | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     max_num_players: int = 1,
     thread_affinity_offset: int = -1,
@@ -51,7 +52,7 @@ def make(
     reset_timeout: float | None = None,
     start_timeout: float = 60,
     on_error: str = "raise",
-    max_restarts: int = 3,
+    max_restarts: float | None = 3,
     action_bounds: str = "pass",
     output: str = "numpy",
     env_config: Sequence[Mapping[str, Any]] | None = None,
@@ -72,7 +73,8 @@ def make(
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
             or in the calling thread where a short trial, of one env more, shows that to be faster.
-        autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``.
+        autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
+            ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
         max_num_players: Rows that an env of many players may fill.
         thread_affinity_offset: The core that the first thread is bound to; -1 binds none.
@@ -81,7 +83,8 @@ def make(
         start_timeout: Seconds that building the envs may take, where they are built in workers.
         on_error: ``"raise"`` an error that carries the batch when an env fails, or ``"restart"`` the env
             and only mark its row.
-        max_restarts: With ``"restart"``: failures in a row of one env at which to raise after all.
+        max_restarts: With ``"restart"``: failures in a row of one env at which to raise after all, at most 65535;
+            ``None`` or ``math.inf``: never.
         action_bounds: What happens to Box actions outside their bounds: ``"pass"``, ``"clip"``, ``"error"``.
         output: ``"numpy"``.
         env_config: Configurations of single envs, a dict each, over ``config``.

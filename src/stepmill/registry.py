@@ -57,19 +57,26 @@ def register(
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
     if max_episode_steps is not None:
         max_episode_steps = whole_number(f"register({id!r}): max_episode_steps", max_episode_steps, 1)
-    _records[id] = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
-    _tell_gymnasium(id)
+    record = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
+    _records[id] = record
+    _tell_gymnasium(record)
 
 
-def _tell_gymnasium(id: str) -> None:
+def _tell_gymnasium(record: EnvRecord) -> None:
     """Makes ``gymnasium.make_vec("stepmill/<id>")`` know the env too."""
     import gymnasium
 
-    name = f"stepmill/{id}"
+    name = f"stepmill/{record.id}"
     gymnasium.registry.pop(name, None)  # registering anew is not worth a warning
     # An id that Gymnasium's syntax does not allow, such as one with a namespace of its own, works only here.
     with contextlib.suppress(gymnasium.error.Error):
-        gymnasium.register(name, vector_entry_point="stepmill.gymnasium_entry:make_pool", kwargs={"task_id": id})
+        gymnasium.register(
+            name,
+            vector_entry_point="stepmill.gymnasium_entry:make_pool",
+            reward_threshold=record.reward_threshold,
+            max_episode_steps=record.max_episode_steps,
+            kwargs={"task_id": record.id},
+        )
 
 
 def list_all_envs() -> list[str]:

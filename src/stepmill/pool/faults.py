@@ -72,7 +72,7 @@ class FaultPolicy:
     """``on_error`` and ``max_restarts`` of a pool."""
 
     on_error: str
-    max_restarts: int
+    max_restarts: int | None  # None: never give up
 
     def settle_native(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
         """Called by the engine with a batch of native envs that has failed rows."""
@@ -80,6 +80,9 @@ class FaultPolicy:
 
     def error_of(self, faults: Sequence[Fault]) -> EnvError | None:
         """What the engine raises, with the batch; None where there are no failures, or they are borne."""
-        if not faults or (self.on_error == "restart" and all(f.failures < max(self.max_restarts, 1) for f in faults)):
+        if not faults or (self.on_error == "restart" and all(self._is_borne(fault) for fault in faults)):
             return None
         return EnvError.gather([fault.error() for fault in faults])
+
+    def _is_borne(self, fault: Fault) -> bool:
+        return self.max_restarts is None or fault.failures < max(self.max_restarts, 1)

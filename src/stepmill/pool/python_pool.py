@@ -182,6 +182,10 @@ class PythonPool(Uncopyable):
         """Raises where the pool cannot be used: it is closed, the parent's, or busy."""
         self._core.check_usable()
 
+    def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]:
+        """Of each env, the last seed it was given, and whether that still waits for its next reset."""
+        return self._core.seeds(env_ids)
+
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from gymnasium.vector import AutoresetMode
 
 from stepmill import _native
 from stepmill.arguments import one_of, seconds, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
 
-__all__ = ["AUTORESET_MODES", "Settings", "check_seeds", "check_settings", "refuse_same_step"]
+__all__ = ["AUTORESET_MODES", "GYMNASIUM_MODES", "Settings", "check_seeds", "check_settings", "refuse_same_step"]
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
 # In the order of sm_autoreset in cpp/core/env_table.h.
 AUTORESET_MODES = ("next_step", "same_step", "disabled")
+GYMNASIUM_MODES: dict[str, AutoresetMode] = dict(
+    zip(AUTORESET_MODES, (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED), strict=True)
+)
 # In the order of Bounds in cpp/bindings/array_input.h.
 ACTION_BOUNDS = ("pass", "clip", "error")
 BACKENDS = ("auto", "thread", "process", "inline")
 SEED_LIMIT = 2**63
 # Beyond this the lists that describe the envs would fill the memory before an error could.
 MOST_ENVS = 2**24
+MOST_RESTARTS = 2**16 - 1  # SM_MOST_FAILURES in cpp/core/env_table.h
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Settings:
     batch_size: int
     num_threads: int
     num_workers: int
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]  # one per env
     backend: str
     autoreset: Autoreset
     max_episode_steps: int | None
@@ -43,7 +50,7 @@ class Settings:
     start_timeout: float
     only_processes: str | None  # what was asked for that only worker processes have
     on_error: str
-    max_restarts: int
+    max_restarts: int | None  # None: never give up
     action_bounds: str
     reward_dtype: str
     # Results come as they are ready, also where a batch holds all envs: what the env managers use.
@@ -97,7 +104,6 @@ def check_settings(
     only_processes = next((name for name, value in asked.items() if value is not None), None)
     if backend in ("thread", "inline"):
         refuse_processes(only_processes)
-    one_of("autoreset", autoreset, AUTORESET_MODES)
     one_of("on_error", on_error, ("raise", "restart"))
     one_of("action_bounds", action_bounds, ACTION_BOUNDS)
     one_of("output", output, ("numpy",))
@@ -108,9 +114,9 @@ def check_settings(
         num_workers=min(envs, _native.available_cores())
         if num_workers is None
         else min(whole_number("num_workers", num_workers, 1, 4096), envs),
-        seeds=tuple(s for s in check_seeds(seed, range(envs)) if s is not None),
+        seeds=_all_seeds(seed, envs),
         backend=backend,
-        autoreset=autoreset,
+        autoreset=_autoreset(autoreset),
         max_episode_steps=None
         if max_episode_steps is None
         else whole_number("max_episode_steps", max_episode_steps, 1, 2**31 - 1),
@@ -121,10 +127,28 @@ def check_settings(
         start_timeout=seconds("start_timeout", start_timeout),
         only_processes=only_processes,
         on_error=on_error,
-        max_restarts=whole_number("max_restarts", max_restarts, 0, 255),
+        max_restarts=_restarts(max_restarts),
         action_bounds=action_bounds,
         reward_dtype=reward_dtype,
     )
+
+
+def _autoreset(given: Any) -> Autoreset:
+    """A mode by our name for it, by Gymnasium's, or as Gymnasium's enum."""
+    for name, mode in GYMNASIUM_MODES.items():
+        if given is mode or (isinstance(given, str) and given in (name, mode.value)):
+            return name  # type: ignore[return-value]
+    known = ", ".join(map(repr, AUTORESET_MODES))
+    raise ConfigError(f"autoreset: expected one of {known}, or gymnasium.vector.AutoresetMode, got {given!r}")
+
+
+def _restarts(given: Any) -> int | None:
+    if given is None or (isinstance(given, float) and given == math.inf):
+        return None
+    try:
+        return whole_number("max_restarts", given, 0, MOST_RESTARTS)
+    except ConfigError as error:
+        raise ConfigError(f"{error}. None means to never give up") from None
 
 
 def refuse_processes(name: str | None) -> None:
@@ -145,10 +169,20 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
             raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one an env, got {len(seed)}")
         return [None if allow_none and one is None else _seed(one) for one in seed]
     first = _seed(seed)
-    seeds = [first + env_id for env_id in env_ids]
-    if seeds and max(seeds) >= SEED_LIMIT:
-        raise ConfigError(f"seed: expected seed + env id below 2**63, got {max(seeds)}")
-    return list(seeds)
+    last = first + max(env_ids, default=0)
+    if last >= SEED_LIMIT:
+        raise ConfigError(f"seed: expected seed + env id below 2**63, got {last}")
+    return [first + env_id for env_id in env_ids]
+
+
+def _all_seeds(seed: Any, num_envs: int) -> Sequence[int]:
+    """The same for all envs of a pool; from one number a range, since there may be a million."""
+    if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
+        return tuple(one for one in check_seeds(seed, range(num_envs)) if one is not None)
+    first, *_ = check_seeds(seed, (0,))
+    check_seeds(seed, (num_envs - 1,))
+    assert first is not None
+    return range(first, first + num_envs)
 
 
 def _seed(value: Any) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 from gymnasium import spaces
@@ -18,10 +20,13 @@ from stepmill.spaces import Tree, native_tree, space_of
 
 __all__ = ["NativeSource", "PythonSource", "find_source"]
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 @dataclass(frozen=True)
 class NativeSource:
-    """Envs compiled into the engine, a configuration for each."""
+    """Envs compiled into the engine, a configuration for each; envs that were given the same share one dict."""
 
     id: str
     env_class: str
@@ -43,7 +48,7 @@ class NativeSource:
     def env_configs(self) -> list[dict[str, Any]]:
         """The configuration of every env, every key present."""
         defaults = _native.default_config(self.env_class)
-        return [{**defaults, **one} for one in self.configs]
+        return _for_each(self.configs, lambda one: {**defaults, **one})
 
 
 @dataclass(frozen=True)
@@ -127,8 +132,8 @@ def find_source(
         raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
     configs = _configs(num_envs, config, env_config)
     # Native envs draw no pictures; where one is asked for, Gymnasium's twin runs instead.
-    renders = any(one.get("render_mode") is not None for one in configs)
-    if isinstance(tasks[0], str) and all(task == tasks[0] for task in tasks):
+    renders = any(one.get("render_mode") is not None for one in _once(configs))
+    if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
         record = find(tasks[0])
         if record.native is not None and (backend == "thread" or not renders):
             return _native_source(record, configs, max_episode_steps, max_num_players)
@@ -139,7 +144,9 @@ def find_source(
         )
     if max_num_players != 1:
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
-    envs = [_python_env(task, one, max_episode_steps) for task, one in zip(tasks, configs, strict=True)]
+    recipes = list(zip(tasks, configs, strict=True))
+    made = {(id(task), id(one)): _python_env(task, one, max_episode_steps) for task, one in _once(recipes, _ids)}
+    envs = [made[_ids(one)] for one in recipes]
     known = find(tasks[0]) if isinstance(tasks[0], str) else None
     return PythonSource(
         _name(tasks[0]),
@@ -153,7 +160,7 @@ def _configs(
     num_envs: int, config: Mapping[str, Any], env_config: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, Any]]:
     if env_config is None:
-        return [dict(config) for _ in range(num_envs)]
+        return [dict(config)] * num_envs
     if isinstance(env_config, Mapping) or not isinstance(env_config, Sequence):
         raise ConfigError(f"env_config: expected a list of dicts, one an env, got a {type(env_config).__name__}")
     if len(env_config) != num_envs:
@@ -170,23 +177,8 @@ def _native_source(
     env_class = record.native
     assert env_class is not None
     known = _native.default_config(env_class)
-    whole = []
-    for one in configs:
-        given = {**record.config, **one}
-        if given.get("render_mode", 0) is None:
-            del given["render_mode"]
-        if "render_mode" in given:
-            raise UnsupportedError(
-                f"render_mode: {record.id} is native and draws no pictures. "
-                f"make('gymnasium:{record.id}', backend='inline', render_mode=...) runs Gymnasium's own env"
-            )
-        if "max_num_players" in known:
-            given["max_num_players"] = max_num_players
-        elif max_num_players != 1:
-            raise ConfigError(f"max_num_players: {record.id} has one player an env, got {max_num_players}")
-        check_keys(record.id, given, known)
-        whole.append(given)
-    described = [_native.describe(env_class, one) for one in _distinct(whole)]
+    whole = _for_each(configs, lambda one: _native_config(record, one, known, max_num_players))
+    described = [_native.describe(env_class, one) for one in _distinct(_once(whole))]
     for other in described[1:]:
         if other != described[0]:
             raise ConfigError(f"env_config: the envs of one pool share their spaces, but these {record.id} differ")
@@ -207,8 +199,47 @@ def _native_source(
     )
 
 
+def _native_config(
+    record: EnvRecord, config: dict[str, Any], known: Mapping[str, Any], max_num_players: int
+) -> dict[str, Any]:
+    given = {**record.config, **config}
+    if given.get("render_mode", 0) is None:
+        del given["render_mode"]
+    if "render_mode" in given:
+        raise UnsupportedError(
+            f"render_mode: {record.id} is native and draws no pictures. "
+            f"make('gymnasium:{record.id}', backend='inline', render_mode=...) runs Gymnasium's own env"
+        )
+    if "max_num_players" in known:
+        given["max_num_players"] = max_num_players
+    elif max_num_players != 1:
+        raise ConfigError(f"max_num_players: {record.id} has one player an env, got {max_num_players}")
+    check_keys(record.id, given, known)
+    return given
+
+
+def _once(objects: Sequence[T], key: Callable[[T], Any] = id) -> list[T]:
+    """Each object once, in order: a million envs usually share one task and one configuration."""
+    if all(map(operator.is_, objects, itertools.repeat(objects[0]))):
+        return [objects[0]]
+    return list({key(one): one for one in objects}.values())
+
+
+def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:
+    return id(pair[0]), id(pair[1])
+
+
+def _for_each(configs: Sequence[T], function: Callable[[T], R]) -> list[R]:
+    """``function(one)`` for each, called once for those that are the same object."""
+    once = _once(configs)
+    if len(once) == 1:
+        return [function(once[0])] * len(configs)
+    done = {id(one): function(one) for one in once}
+    return [done[id(one)] for one in configs]
+
+
 def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each different configuration once: thousands of envs usually share one."""
+    """Each different configuration once."""
     return list({tuple(sorted((key, repr(value)) for key, value in one.items())): one for one in configs}.values())
 
 

@@ -7,9 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
-from stepmill.errors import ConfigError, EnvIdError, ResetOptionError, UnsupportedError
-from stepmill.pool.settings import Settings, check_seeds
+from stepmill.errors import (
+    ConfigError,
+    EnvIdError,
+    InputError,
+    ResetOptionError,
+    UnknownAttributeError,
+    UnsupportedError,
+)
+from stepmill.pool.generators import generators_of, seeds_of
+from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
 
@@ -32,6 +41,7 @@ class Core(Protocol):
     def send_reset(self, env_id: Any, seeds: Any, options: Any) -> None: ...
     def show_as(self, step: Callable[[Any], Any] | None, reset: Callable[[Any], Any] | None) -> None: ...
     def check_usable(self) -> None: ...
+    def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]: ...
     def stats(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
@@ -71,6 +81,11 @@ class PoolView(Uncopyable):
         return self._settings.is_async
 
     @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """When envs whose episode is over are reset, as Gymnasium names it."""
+        return GYMNASIUM_MODES[self._settings.autoreset]
+
+    @property
     def is_native(self) -> bool:
         """Whether compiled envs run, rather than Python ones."""
         return self._core.is_native
@@ -84,6 +99,20 @@ class PoolView(Uncopyable):
     def config(self) -> dict[str, Any]:
         """Everything ``make`` settled: the pool's settings and the env's configuration."""
         return dict(self._pool_spec.config)
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:
+        """The seed that every env was given last, -1 where an env does not know."""
+        return tuple(seeds_of(self._core, self._reachable(None)))
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:
+        """The random generator of every env.
+
+        Of native envs and of those in worker processes it is a copy, which draws what the env would draw next; to draw
+        from it changes nothing. An env that waits for a seed is shown with the generator that this seed gives it.
+        """
+        return tuple(generators_of(self._core, self._reachable(None)))
 
     @property
     def closed(self) -> bool:
@@ -163,17 +192,20 @@ class PoolView(Uncopyable):
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every env, or of those named; an attribute is returned as it is."""
+        _check_name("call", name)
         return tuple(self._python_envs("call").call(name, self._reachable(env_ids), args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """An attribute of every env, or of those named. Of a native env: its configuration."""
+        """An attribute of every env, or of those named. Of a native env: its configuration, spaces and generator."""
+        _check_name("get_attr", name)
         ids = self._reachable(env_ids)
         if self._core.is_native:
-            return tuple(self._native_attribute(name, env_id) for env_id in ids)
+            return self._native_attribute(name, ids)
         return tuple(self._python_envs("get_attr").get_attr(name, ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         """Sets an attribute of every env, or of those named: one value for all, or a list, one an env."""
+        _check_name("set_attr", name)
         ids = self._reachable(env_ids)
         if not isinstance(values, list | tuple):
             values = [values] * len(ids)
@@ -190,11 +222,26 @@ class PoolView(Uncopyable):
         self._core.check_usable()
         return {"backend": self.backend, "num_envs": self.num_envs, **self._core.stats()}
 
-    def _native_attribute(self, name: str, env_id: int) -> Any:
-        config = {**self._pool_spec.env_configs[env_id], "max_episode_steps": self._pool_spec.max_episode_steps}
-        if name not in config:
-            raise UnsupportedError(f"{self._pool_spec.id} is native: get_attr knows {', '.join(config)}, not {name!r}")
-        return config[name]
+    def _native_attribute(self, name: str, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        spec = self._pool_spec
+        if name == "np_random":
+            return tuple(generators_of(self._core, env_ids))
+        if name == "np_random_seed":
+            return tuple(seeds_of(self._core, env_ids))
+        shared: dict[str, Any] = {
+            "max_episode_steps": spec.max_episode_steps,
+            "observation_space": spec.observation_space,
+            "action_space": spec.action_space,
+            "spec": spec,
+            "metadata": {},
+            "render_mode": None,
+        }
+        if name in shared:
+            return (shared[name],) * len(env_ids)
+        if name in spec.env_configs[0]:
+            return tuple(spec.env_configs[env_id][name] for env_id in env_ids)
+        known = ", ".join([*spec.env_configs[0], *shared, "np_random", "np_random_seed"])
+        raise UnknownAttributeError(f"{spec.id} is native and has no attribute {name!r}: get_attr knows {known}")
 
     def _python_envs(self, what: str) -> Any:
         self._core.check_usable()
@@ -233,3 +280,8 @@ class PoolView(Uncopyable):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise InputError(f"{what}: expected the name of an attribute or a method, got {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from stepmill.pool.direct import Call, direct
@@ -15,19 +15,14 @@ from stepmill.views.base import Core, PoolView
 
 __all__ = ["GymnasiumPool"]
 
-_MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
 
-
-class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[override]  # `closed` asks the engine
+# `closed` asks the engine; `np_random` and its seed are those of the envs, as in Gymnasium's own vector envs.
+class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, override]
     """Results are ``(obs, reward, terminated, truncated, info)``, rewards float64."""
 
     def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
         super().__init__(core, spec, settings, backend)
-        self.metadata = {**getattr(core, "metadata", {}), "autoreset_mode": _MODES[settings.autoreset]}
+        self.metadata = {**getattr(core, "metadata", {}), "autoreset_mode": self.autoreset_mode}
         self.render_mode = getattr(core, "render_mode", None)
         self.single_observation_space = spec.observation_space
         self.single_action_space = spec.action_space

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from stepmill.pool.process.patience import Patience, wait_for_any
 from stepmill.pool.process.payload import one_thread_each
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.stack import read_stack
-from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.refusals import explained_refusals
 
 __all__ = ["LoadError", "TemplateHandle", "is_over", "kill", "lease_server", "return_server"]
 
@@ -32,6 +33,7 @@ _BOOT = (
     "from stepmill.pool.process.server import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 _serials = itertools.count(1)
+_GLANCE_S = 0.1
 _END_S = 5.0  # our own processes end in milliseconds; on a machine that is out of memory, later
 
 
@@ -46,18 +48,49 @@ def kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def _ask(wire: Wire, kind: str, about: tuple[int, ...], fds: Sequence[int], patience: Patience) -> tuple[int, int]:
+def resume(pid: int, pidfd: int) -> None:
+    """Has a process of ours go on where somebody stopped it (SIGSTOP): what it was asked for would never come."""
+    with contextlib.suppress(OSError):  # it is gone; or there is no descriptor left to look
+        # The name of the program, in brackets, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        if fields[:1] == [b"T"]:
+            signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+
+
+def _ends(pid: int, pidfd: int) -> bool:
+    """Whether a process that was told to end does so."""
+    patience = Patience(_END_S)
+    with contextlib.suppress(TimeoutError):
+        while not patience.wait([pidfd], _GLANCE_S):
+            resume(pid, pidfd)
+        return True
+    return False
+
+
+def _ask(
+    wire: Wire,
+    kind: str,
+    about: tuple[int, ...],
+    fds: Sequence[int],
+    patience: Patience,
+    meanwhile: Callable[[], None],
+) -> tuple[int, int]:
     """Asks for a process: its pid and pidfd."""
     serial = next(_serials)
     wire.send((kind, serial, *about), fds, patience.left)
     while True:
-        (kind, answered, answer), received = patience.receive(wire)
+        try:
+            (kind, answered, answer), received = patience.receive(wire, meanwhile)
+        except DescriptorsLost as lost:  # where it is ours, the process ends as soon as its wire is closed
+            if lost.message[1] == serial:
+                raise
+            continue
         if answered == serial:
             break
         close_all(received)  # for somebody who gave up waiting
     if kind == "refused":
-        error = rebuild(answer)
-        raise StepmillError(f"a worker process could not be started: {error}") from error
+        with explained_refusals("a worker process could not be started"):
+            raise rebuild(answer)
     return answer, received[0]
 
 
@@ -80,7 +113,7 @@ class _Server:
             self._pidfd = os.pidfd_open(self._process.pid)
             undo.callback(os.close, self._pidfd)
             try:
-                patience.receive(self._wire)  # that it is up
+                patience.receive(self._wire, self._resume)  # that it is up
             except WireClosed:
                 raise StepmillError(
                     f"the process that starts the workers ended with code {self._process.wait()} while it started; "
@@ -109,12 +142,15 @@ class _Server:
     def fork_template(self, fds: Sequence[int], patience: Patience) -> tuple[int, int]:
         """A new template: its pid and pidfd. ``fds`` are its wire, stdout, stderr and where obituaries go."""
         with self._lock:
-            return _ask(self._wire, "template", (), fds, patience)
+            return _ask(self._wire, "template", (), fds, patience, self._resume)
+
+    def _resume(self) -> None:
+        resume(self._process.pid, self._pidfd)
 
     def end(self) -> None:
         """Ends it, with everything that came from it."""
         self._wire.hang_up()
-        if not is_over(self._pidfd, _END_S):
+        if not _ends(self._process.pid, self._pidfd):
             kill(self._pidfd)
         self._process.wait()
         self._wire.close()
@@ -215,7 +251,7 @@ class TemplateHandle:
     def load(self, packed: bytes, here: bool, patience: Patience) -> int:
         """Hands over the payload, to be read ``here`` or by each worker. Returns how many threads there are then."""
         self._wire.send(("payload", packed, here), [self._dump_write], patience.left)
-        (kind, answer), _ = patience.receive(self._wire)
+        (kind, answer), _ = patience.receive(self._wire, self._resume)
         if kind == "failed":
             raise LoadError(answer)
         self._is_loaded = True
@@ -236,7 +272,10 @@ class TemplateHandle:
         self, kind: str, worker_id: int, incarnation: int, envs: tuple[int, int], fds: Sequence[int], patience: Patience
     ) -> tuple[int, int]:
         """A new "worker", or one for a "trial": its pid and pidfd. ``fds`` are its wire and the pipe for its stack."""
-        return _ask(self._wire, kind, (worker_id, incarnation, *envs), fds, patience)
+        return _ask(self._wire, kind, (worker_id, incarnation, *envs), fds, patience, self._resume)
+
+    def _resume(self) -> None:
+        resume(self.pid, self.pidfd)
 
     def stack(self) -> str:
         """Where it is, while it loads."""
@@ -246,7 +285,7 @@ class TemplateHandle:
         """Kills it with all of its workers and what these spawned, and waits for that."""
         self._wire.hang_up()
         # Told so, it sees to the others itself; not while it runs code of the user.
-        if not (self._is_loaded and is_over(self.pidfd, _END_S)):
+        if not (self._is_loaded and _ends(self.pid, self.pidfd)):
             kill(self.pidfd)
             is_over(self.pidfd, _END_S)
         self.forget()

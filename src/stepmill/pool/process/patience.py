@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import queue
@@ -9,6 +10,7 @@ import select
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +19,8 @@ from stepmill.pool.process.wire import Wire
 __all__ = ["Cancelled", "Patience", "uninterrupted", "wait_for_any"]
 
 R = TypeVar("R")
+_GLANCE_S = 0.1
+_MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 
 
 class Cancelled(Exception):
@@ -52,10 +56,11 @@ class Patience:
             raise Cancelled
         return ready
 
-    def receive(self, wire: Wire) -> tuple[Any, list[int]]:
-        """The next message of a wire. Those we wait for send theirs whole."""
-        while not self.wait([wire.fileno()]):
-            pass
+    def receive(self, wire: Wire, meanwhile: Callable[[], None] | None = None) -> tuple[Any, list[int]]:
+        """The next message of a wire. Those we wait for send theirs whole. ``meanwhile`` is called now and then."""
+        while not self.wait([wire.fileno()], None if meanwhile is None else _GLANCE_S):
+            if meanwhile is not None:
+                meanwhile()
         return wire.recv(self.left)
 
     @property
@@ -64,11 +69,11 @@ class Patience:
 
 
 def wait_for_any(fds: Iterable[int], seconds: float | None) -> set[int]:
-    """Waits until one can be read, or is at its end, and returns all that are."""
+    """Waits until one can be read, or is at its end, and returns all that are; at most some days."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
-    return {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000)}
+    return {fd for fd, _ in poll.poll(None if seconds is None else min(seconds, _MOST_S) * 1000)}
 
 
 def uninterrupted(work: Callable[[int | None], R]) -> R:
@@ -85,7 +90,7 @@ def uninterrupted(work: Callable[[int | None], R]) -> R:
         return task.outcome()
     try:
         task.start()
-    except RuntimeError:  # there is no thread to be had: the interpreter is shutting down
+    except RuntimeError:  # there is no thread to be had: no more are allowed, or the interpreter is shutting down
         task.run()
         return task.outcome()
     except BaseException as error:
@@ -97,56 +102,74 @@ def uninterrupted(work: Callable[[int | None], R]) -> R:
         try:
             # Neither join() nor an Event: the first believes, once interrupted, that the thread is over (Python
             # 3.11), the second can be left locked.
-            task.news.get()
+            task.wait()
         except BaseException as error:
             task.cancel()
             raised = raised or error
-    task.join()
     if raised is not None:
         raise raised
+    task.run()  # does nothing, unless the thread found no memory to begin: what is to be closed must be closed
     return task.outcome()
 
 
-class _Task(threading.Thread, Generic[R]):
+class _Token:
+    """Lives as long as the thread that was given it."""
+
+
+class _Task(Generic[R]):
     is_over = False
-    _result: R
-    _error: BaseException | None = None
 
     def __init__(self, work: Callable[[int | None], R]) -> None:
-        super().__init__(name="stepmill-launch", daemon=True)
-        self.news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._work = work
+        self._results: list[R] = []
+        self._error: BaseException | None = None
         self._decision: dict[str, object] = {}
         self._lock = threading.Lock()
         self._cancel_fd: int | None = None
         self._is_cancelled = False
+        self._ended: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._watch: weakref.ref[_Token] | None = None
+
+    def start(self) -> None:
+        """Runs it in a thread. Not in a ``threading.Thread``: ``start`` of one that finds no memory never returns."""
+        token = _Token()
+        self._watch = weakref.ref(token, self._ended.put)
+        _thread.start_new_thread(self._run_with, (token,))
+
+    def wait(self) -> None:
+        """Waits for the end of the thread, however it comes."""
+        self._ended.get()
+        self.is_over = True
 
     def decide(self) -> bool:
         """Whether this call, of all, decides what becomes of the work."""
         mine = object()
         return self._decision.setdefault("made", mine) is mine  # looks and takes in one step
 
+    def _run_with(self, token: _Token) -> None:
+        del token  # the interpreter holds it until the thread ends; this frame, in a traceback, might for longer
+        self.run()
+
     def run(self) -> None:
+        """Does the work, unless that was done or decided against."""
         if not self.decide():
             return
         try:
             with self._lock, contextlib.suppress(OSError):  # no descriptor left: closing must work without
                 self._cancel_fd = os.eventfd(int(self._is_cancelled), os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._result = self._work(self._cancel_fd)
+            self._results.append(self._work(self._cancel_fd))
         except BaseException as error:  # raised again in the thread that waits
             self._error = error
         with self._lock:
             fd, self._cancel_fd = self._cancel_fd, None
             if fd is not None:
                 os.close(fd)
-        self.is_over = True
-        self.news.put(None)
 
     def outcome(self) -> R:
         if self._error is not None:
             error, self._error = self._error, None  # it holds the frames that hold us
             raise error
-        return self._result
+        return self._results.pop()
 
     def cancel(self) -> None:
         with self._lock:

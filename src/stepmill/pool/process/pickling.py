@@ -15,7 +15,9 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["dumps"]
+from stepmill.errors import InputError, summary
+
+__all__ = ["dumps", "dumps_given", "is_picklable"]
 
 
 def dumps(value: Any) -> bytes:
@@ -24,6 +26,28 @@ def dumps(value: Any) -> bytes:
     with contextlib.ExitStack() as by_value:
         _Pickler(buffer, by_value).dump(value)
     return buffer.getvalue()
+
+
+def dumps_given(what: str, value: Any, kind: type[InputError] = InputError) -> bytes:
+    """Pickles what the user passed to a call named ``what``, or raises an error of that kind."""
+    try:
+        return dumps(value)
+    except Exception as error:
+        if is_picklable(value):  # then it was not the value: a signal handler raised
+            raise
+        raise kind(
+            f"{what}: expected what can be sent to a worker process: {summary(error)}. Pass what can be pickled, or "
+            "use backend='inline'"
+        ) from error
+
+
+def is_picklable(value: Any) -> bool:
+    """Whether ``dumps`` takes it."""
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

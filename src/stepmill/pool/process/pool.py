@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, summary
 from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
@@ -27,7 +27,7 @@ from stepmill.pool.infos import plain_info
 from stepmill.pool.process.handles import kill
 from stepmill.pool.process.launcher import Launcher, Started, build_error
 from stepmill.pool.process.patience import uninterrupted
-from stepmill.pool.process.pickling import dumps
+from stepmill.pool.process.pickling import dumps_given
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.process.telling import tell
@@ -36,6 +36,7 @@ from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments,
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.refusals import explained_refusals
 from stepmill.spaces import FlatSpace, flatten
 
 __all__ = ["ProcessPool"]
@@ -64,6 +65,10 @@ class ProcessPool(PythonPool):
         self.is_native = isinstance(source, NativeSource)
         self._source = source
         self._launcher = Launcher(source, settings) if launcher is None else launcher
+        with explained_refusals("the worker processes of the pool could not be started"):
+            self._start(source, settings, finisher)
+
+    def _start(self, source: PythonSource | NativeSource, settings: Settings, finisher: type[RowFinisher]) -> None:
         self._workers: dict[int, Started] = {}
         self._build_failures: dict[int, StepmillError] = {}  # of the lives that are current
         try:
@@ -81,7 +86,7 @@ class ProcessPool(PythonPool):
                 on_attention=functools.partial(_attend, weakref.ref(self)),
                 on_rows=functools.partial(_finish, weakref.ref(self)),
             )
-            super().__init__(core, observation, action, settings)
+            PythonPool.__init__(self, core, observation, action, settings)
             policy = FaultPolicy(settings.on_error, settings.max_restarts)
             self._finisher = finisher(observation, policy, settings.autoreset)
             self._attachment = {
@@ -165,8 +170,9 @@ class ProcessPool(PythonPool):
     def _start_again(self, worker_id: int, incarnation: int, _: int | None) -> None:
         worker: Started | None = None
         try:
-            worker = self._launcher.fork_worker(worker_id, incarnation)
-            self._attach(worker)
+            with explained_refusals("the system refuses it"):
+                worker = self._launcher.fork_worker(worker_id, incarnation)
+                self._attach(worker)
         except Exception as error:  # no more processes, descriptors or memory are to be had
             if worker is not None:
                 kill(worker.pidfd)
@@ -211,12 +217,12 @@ class ProcessPool(PythonPool):
         return failure.__cause__ if failure is not None and own else failure
 
     def _pack_objects(self, objects: list[Any]) -> bytes:
-        return dumps((None, objects, None))
+        return dumps_given("action", (None, objects, None), ActionError)
 
     def _pack_options(self, options: dict[str, Any] | None, prepare: Preparation | None) -> Any:
         if self.is_native or (options is None and prepare is None):
             return options
-        return dumps((options, None, prepare))
+        return dumps_given("reset options", (options, None, prepare), ResetOptionError)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -230,7 +236,8 @@ class ProcessPool(PythonPool):
 
     @guarded
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
-        questions = [dumps(("set", name, (value,), {})) for value in values]
+        what = f"set_attr({name!r})"
+        questions = [dumps_given(what, ("set", name, (value,), {})) for value in values]
         _raise_first(self._answers(env_ids, questions))
 
     @guarded
@@ -239,8 +246,13 @@ class ProcessPool(PythonPool):
         return self._ask("apply", env_ids, "", (function,))
 
     @guarded
+    def random_states(self, env_ids: Sequence[int]) -> list[Any]:
+        """Where the generators of native envs stand, see ``pool.generators``."""
+        return self._ask("random", env_ids)
+
+    @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
-        frames = self._answers(env_ids, [dumps(("render", "", (), {}))] * len(env_ids))
+        frames = self._answers(env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
         for env_id, frame in zip(env_ids, frames, strict=True):
             if isinstance(frame, _Failed):
                 raise Fault(env_id, "render", 0, 0, 1, "").caused_by(frame.error).error() from frame.error
@@ -254,7 +266,7 @@ class ProcessPool(PythonPool):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
-        question = dumps((kind, name, args, kwargs or {}))
+        question = dumps_given(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
         return _raise_first(self._answers(env_ids, [question] * len(env_ids)))
 
     def _answers(self, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:

@@ -44,7 +44,7 @@ def serve(
     arena, outbox = fds
 
     def answer(env_id: int, question: bytes) -> bytes:
-        return _answer(envs[env_id - first_env] if envs else None, env_id, question)
+        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
 
     def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
         """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
@@ -166,11 +166,12 @@ def _travelling(env_id: int, info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(env: Any, env_id: int, question: bytes) -> bytes:
+def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
-        value = _do(env, kind, name, args, kwargs)
+        # Of a native env there is no object to ask.
+        value = worker.random_state(env_id) if kind == "random" else _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:

@@ -21,7 +21,7 @@ from stepmill.pool.process import template
 from stepmill.pool.process.guardian import OBITUARY, Guardian, Task, become_subreaper
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import DUMP_SIGNAL
-from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
 
 __all__ = ["main"]
 
@@ -76,6 +76,10 @@ class _Server:
             (_, serial), fds = self._wire.recv()
         except WireClosed:
             return self._end()
+        except DescriptorsLost as lost:
+            with contextlib.suppress(WireClosed):
+                self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
+            return None
         wire_fd, stdout, stderr, obituary = fds
         server, pidfds = os.getpid(), []
         try:

@@ -22,7 +22,7 @@ from stepmill.pool.process.guardian import (
 from stepmill.pool.process.payload import unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack, stop_answering
-from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
 
 __all__ = ["main"]
 
@@ -98,6 +98,10 @@ class _Template:
             (kind, *order), fds = self._wire.recv()
         except WireClosed:
             return self._end()
+        except DescriptorsLost as lost:
+            with contextlib.suppress(WireClosed):
+                self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
+            return None
         if kind == "speak":
             _print_to(*fds)
             return None

@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["Wire", "WireClosed", "WireTimeout", "close_all"]
+__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireTimeout", "close_all"]
 
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
 _CHUNK = 1 << 20
+_MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 
 
 class WireClosed(Exception):
@@ -27,6 +28,14 @@ class WireClosed(Exception):
 
 class WireTimeout(TimeoutError):
     """A wait was too long. A kind of its own: a signal handler may raise a TimeoutError, too, and means the caller."""
+
+
+class DescriptorsLost(OSError):
+    """A message came without descriptors that were sent with it: this process has no room for them."""
+
+    def __init__(self, message: Any) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.message = message
 
 
 class Wire:
@@ -42,6 +51,7 @@ class Wire:
         self._socket.set_inheritable(False)
         self._begun = bytearray()  # of a message that has not come whole
         self._fds: list[int] = []
+        self._lost_fds = False  # of the same message
 
     @classmethod
     def pair(cls) -> tuple[Wire, Wire]:
@@ -86,7 +96,10 @@ class Wire:
             raise _as_closed(error) from None
 
     def recv(self, timeout: float | None = None) -> tuple[Any, list[int]]:
-        """The next message and its descriptors, which are the caller's from then on."""
+        """The next message and its descriptors, which are the caller's from then on.
+
+        ``DescriptorsLost`` has the message: the wire can be used further.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         while (missing := self._missing()) > 0:
             try:
@@ -97,11 +110,15 @@ class Wire:
                 raise _as_closed(error) from None
         body, self._begun = self._begun, bytearray()
         fds, self._fds = self._fds, []
+        lost, self._lost_fds = self._lost_fds, False
         try:
-            return pickle.loads(memoryview(body)[_HEADER.size :]), fds
+            message = pickle.loads(memoryview(body)[_HEADER.size :])
+            if lost:
+                raise DescriptorsLost(message)
         except BaseException:
             close_all(fds)
             raise
+        return message, fds
 
     def _missing(self) -> int:
         """How many bytes the message still lacks; of a header first. Never more: the next message is not ours yet."""
@@ -119,9 +136,7 @@ class Wire:
                 got = array.array("i")
                 got.frombytes(content[: len(content) - len(content) % got.itemsize])
                 self._fds.extend(got)
-        if flags & socket.MSG_CTRUNC:
-            self.close()
-            raise OSError(errno.EMFILE, "a descriptor was sent, and this process has no room for it: raise ulimit -n")
+        self._lost_fds |= bool(flags & socket.MSG_CTRUNC)
         if not data:
             raise WireClosed("the other end of the wire is closed")
         self._begun += data
@@ -129,9 +144,12 @@ class Wire:
     def _wait(self, event: int, end: float | None) -> None:
         poll = select.poll()
         poll.register(self._socket, event)
-        left = None if end is None else max(end - time.monotonic(), 0.0) * 1000
-        if not poll.poll(left):
-            raise WireTimeout("nothing came over the wire in time")
+        while True:
+            left = None if end is None else max(end - time.monotonic(), 0.0)
+            if poll.poll(None if left is None else min(left, _MOST_S) * 1000):
+                return
+            if left is not None and left <= _MOST_S:
+                raise WireTimeout("nothing came over the wire in time")
 
 
 def close_all(fds: Iterable[int]) -> None:

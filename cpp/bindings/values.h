@@ -1,0 +1,25 @@
+// Small values on their way between Python and the core.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/env_table.h"
+
+namespace stepmill {
+
+// Seconds that a user gave; more than anyone waits is cut, so that sums with the time of day stay in range.
+inline std::uint64_t nanoseconds_of(double seconds) {
+  constexpr double kForever = 1e9;
+  return static_cast<std::uint64_t>(std::min(seconds, kForever) * 1e9);
+}
+
+// (state, increment, has_uint32, uinteger), the first two each as (high word, low word): see pool/generators.py.
+inline nanobind::object random_state(const sm_random_state& s) {
+  return nanobind::make_tuple(nanobind::make_tuple(s.state[0], s.state[1]),
+                              nanobind::make_tuple(s.increment[0], s.increment[1]), s.has_uint32, s.uinteger);
+}
+
+}  // namespace stepmill

@@ -1,0 +1,68 @@
+"""The random generators of a pool's envs: their seeds, and copies of generators that live elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["generators_of", "seeds_of"]
+
+UNKNOWN = -1  # as Gymnasium has it
+
+# Of numpy's PCG64: state and increment as (high word, low word), has_uint32, uinteger.
+RandomState = tuple[tuple[int, int], tuple[int, int], int, int]
+
+
+def seeds_of(core: Any, env_ids: Sequence[int]) -> list[int]:
+    """The seed of each env: what it was given last, or says itself. A seed that waits for the next reset counts."""
+    given = core.seeds(env_ids)
+    if core.is_native:
+        return [seed for seed, _ in given]
+    own = _ask_seeded(core, _own_seed, env_ids, given)
+    return [own.get(i, seed) for i, (seed, _) in zip(env_ids, given, strict=True)]
+
+
+def generators_of(core: Any, env_ids: Sequence[int]) -> list[Any]:
+    """The generator of each env: itself where it lives in this process and is a Python object, else a copy."""
+    given = core.seeds(env_ids)
+    if core.is_native:
+        own = dict.fromkeys(i for i, (_, waits) in zip(env_ids, given, strict=True) if not waits)
+        own = {i: _at(state) for i, state in zip(own, core.random_states(list(own)), strict=True)}
+    else:
+        own = _ask_seeded(core, _own_generator, env_ids, given)
+    return [own[i] if i in own else _seeded(seed) for i, (seed, _) in zip(env_ids, given, strict=True)]
+
+
+def _ask_seeded(core: Any, question: Any, env_ids: Sequence[int], given: Sequence[tuple[int, bool]]) -> dict[int, Any]:
+    """The answers of the envs that have had their seed: the others are about to forget what they would say."""
+    asked = list(dict.fromkeys(i for i, (_, waits) in zip(env_ids, given, strict=True) if not waits))
+    return dict(zip(asked, core.apply(question, asked), strict=True)) if asked else {}
+
+
+def _own_seed(env: Any) -> int:
+    seed = getattr(env, "np_random_seed", None)
+    return UNKNOWN if seed is None else seed
+
+
+def _own_generator(env: Any) -> Any:
+    return getattr(env, "np_random", None)
+
+
+def _seeded(seed: int) -> np.random.Generator:
+    """What a reset with that seed gives an env."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+
+
+def _at(state: RandomState) -> np.random.Generator:
+    """A generator that stands where that of a native env does."""
+    (high, low), (increment_high, increment_low), has_uint32, uinteger = state
+    bits = np.random.PCG64(0)
+    bits.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": high << 64 | low, "inc": increment_high << 64 | increment_low},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
+    }
+    return np.random.Generator(bits)
