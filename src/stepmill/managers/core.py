@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import (
+    ActionError,
     ClosedError,
     EnvError,
     EnvIdError,
@@ -28,14 +29,13 @@ from stepmill.errors import (
     WorkerDiedError,
 )
 from stepmill.factories import close_quietly
-from stepmill.managers.actions import stack_actions
+from stepmill.managers.actions import stack_actions, stack_open_actions
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.envs import EnvSpaces, open_pool, spaces_of
 from stepmill.managers.records import EnvRecord
-from stepmill.managers.rows import Place, RowReader, with_tensors
+from stepmill.managers.rows import Place, RowReader, tells_abnormal, with_tensors
 from stepmill.managers.states import EnvState
 from stepmill.pool.python_pool import Preparation
-from stepmill.pool.rows import is_abnormal
 
 __all__ = ["ManagerCore"]
 
@@ -87,6 +87,7 @@ class ManagerCore:
         self._backend = backend
         self._resets_abnormal = resets_abnormal
         self._read_rows: RowReader | None = None
+        self._is_open = False  # the envs take actions that their space does not describe
         self.pool: Any = None
         self.records = [EnvRecord() for _ in recipes]
         self._forget()
@@ -124,8 +125,9 @@ class ManagerCore:
         try:
             self._move(self.states, EnvState.INIT)
             spaces: EnvSpaces = self.pool.apply(spaces_of, [0])[0]
-            reader = RowReader(self.pool.observation, self.pool.num_players, spaces.reward.shape or (), self.env_num)
-            self._read_rows = reader
+            reward_shape = getattr(spaces.reward, "shape", None) or ()
+            self._read_rows = RowReader(self.pool.observation, self.pool.num_players, reward_shape, self.env_num)
+            self._is_open = spaces.are_open
         except BaseException:
             close_quietly(self)
             raise
@@ -203,7 +205,7 @@ class ManagerCore:
         self.require_open()
         ids = self._check_actions(actions)
         if ids:
-            self.pool.send(stack_actions(self.pool.action, list(actions.values()), self.pool.num_players), ids)
+            self._send(ids, list(actions.values()))
             self._stepping.update(ids)
             self.ready.difference_update(ids)
         self._wait_for_steps()
@@ -218,6 +220,18 @@ class ManagerCore:
             failed, self._failed = self._failed, {}
             raise EnvError.gather([failed[one] for one in sorted(failed)], self._output(timesteps))
         return self._output(timesteps)
+
+    def _send(self, ids: list[int], actions: list[Any]) -> None:
+        if not self._is_open:
+            self.pool.send(stack_actions(self.pool.action, actions, self.pool.num_players), ids)
+            return
+        batch, objects = stack_open_actions(self.pool.action, actions)
+        try:
+            self.pool.send_with_objects(batch, ids, {ids[row]: parts for row, parts in objects.items()})
+        except StepmillError:
+            raise
+        except Exception as error:  # of pickling
+            raise ActionError(f"step: expected actions that can be pickled, got {actions}: {error}") from error
 
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
@@ -273,7 +287,7 @@ class ManagerCore:
             self._gather(1, 1, None)
         for one, given in params.items():
             void = self._arrived.pop(one, None)
-            if void is not None and void.done and not is_abnormal(void.info):
+            if void is not None and void.done and not tells_abnormal(void.info):
                 self.records[one].episodes -= 1  # nobody saw it
             self._failed.pop(one, None)
             if given is not None:
@@ -379,7 +393,7 @@ class ManagerCore:
 
     def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
         """Notes what a step that is not like the others means for its env; whether it is to be reset."""
-        if is_abnormal(timestep.info):
+        if tells_abnormal(timestep.info):
             self._move([env_id], EnvState.ERROR)
             return self._resets_abnormal
         if not timestep.done:

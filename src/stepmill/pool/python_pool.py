@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -65,6 +65,10 @@ class PythonPool:
 
     def send(self, action: Any, env_id: Any = None) -> None:
         self._core.send(action, env_id, self._read_objects(action, env_id))
+
+    def send_with_objects(self, action: Any, env_id: Any, objects: Mapping[int, list[Any]]) -> None:
+        """Like ``send``, with the object parts of each action by env id: an env that is not in there gets None."""
+        self._core.send(action, env_id, {one: self._pack_objects(parts) for one, parts in objects.items()})
 
     def recv(self, timeout: float | None = None) -> Any:
         return self._core.recv(timeout)
