@@ -225,13 +225,15 @@ class ManagerCore:
         if not self._is_open:
             self.pool.send(stack_actions(self.pool.action, actions, self.pool.num_players), ids)
             return
-        batch, objects = stack_open_actions(self.pool.action, actions)
         try:
+            batch, objects = stack_open_actions(self.pool.action, actions)
             self.pool.send_with_objects(batch, ids, {ids[row]: parts for row, parts in objects.items()})
         except StepmillError:
             raise
-        except Exception as error:  # of pickling
-            raise ActionError(f"step: expected actions that can be pickled, got {actions}: {error}") from error
+        except Exception as error:  # of copying what the space does not describe
+            raise ActionError(
+                f"step: expected actions that can be copied and pickled, got {actions}: {error}"
+            ) from error
 
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
