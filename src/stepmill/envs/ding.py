@@ -59,7 +59,7 @@ class DingAsBaseEnv(BaseEnv):
     def pass_on(self, action: Any) -> BaseEnvTimestep:
         """``step`` with an action that the action space does not describe: the env gets it as it is."""
         timestep = self.env.step(action)
-        if not hasattr(timestep, "info"):  # a wrapper made a plain tuple of it
+        if type(timestep) is tuple:  # a wrapper made it of the env's
             timestep = BaseEnvTimestep(*timestep)
         if "abnormal" in timestep.info:
             timestep = timestep._replace(

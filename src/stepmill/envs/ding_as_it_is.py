@@ -46,14 +46,14 @@ class DingAsItIs(AsGymnasium):
         self.action_space = spaces.Tuple(
             [declared if isinstance(declared, spaces.Space) else spaces.Tuple([]), AnyValue()]
         )
-        self._shown = flatten(self.observation_space)
-        self._nothing = _zeros(self._shown.tree, self._shown)
+        self._form = _Form(self.observation_space)
+        self._plain_kind: type | None = None  # of timesteps that have four fields
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = super().reset(seed=seed, options=options)
-        if _describes(self._shown.tree, self._shown, observation):
+        if self._form.holds(observation):
             return observation, info
-        return self._nothing, {**info, LEFTOVER: Leftover({"obs": copy.deepcopy(observation)})}
+        return self._form.zeros, {**info, LEFTOVER: Leftover({"obs": copy.deepcopy(observation)})}
 
     def _is_pair_of_gymnasium(self, observation: Any) -> bool:
         """What two players see may look like one."""
@@ -63,46 +63,66 @@ class DingAsItIs(AsGymnasium):
         described, sent = action
         timestep = self.base_env.step(described) if sent is None else self.base_env.pass_on(sent[0])
         obs, reward, done, info = timestep.obs, timestep.reward, timestep.done, timestep.info
-        left = more_fields(timestep)
-        if not _describes(self._shown.tree, self._shown, obs):
-            left["obs"], obs = copy.deepcopy(obs), self._nothing
-        if type(reward) is not np.ndarray or reward.dtype is not _FLOAT32 or reward.shape != (1,):
-            numbers = as_numbers(reward)
-            if numbers is None or numbers.size != 1:
-                left["reward"] = copy.deepcopy(reward)
-            reward = 0.0 if numbers is None else float(numbers.sum())  # a dict by agent counts nothing
-        else:
+        if (
+            type(timestep) is self._plain_kind
+            and type(info) is dict
+            and type(reward) is np.ndarray
+            and reward.dtype is _FLOAT32
+            and reward.shape == (1,)
+            and self._form.holds(obs)
+        ):  # nearly all of them
             reward = reward.item()
-        if not isinstance(info, Mapping):
-            left["info"], info = info, {}
+        else:
+            obs, reward, info = self._take_apart(timestep)
         if type(done) is not bool:
             done = truth(type(self.base_env.env).__name__, "done", done)
-        is_cut_off = bool(info.get("TimeLimit.truncated", False))
-        if left:
-            info = {**info, LEFTOVER: Leftover.of(timestep, left)}
+        is_cut_off = bool(info.get("TimeLimit.truncated", False)) if info else False
         return obs, reward, done and not is_cut_off, done and is_cut_off, info
 
+    def _take_apart(self, timestep: Any) -> tuple[Any, float, Any]:
+        """What the pool has a place for; all else is left over in the info."""
+        obs, reward, info = timestep.obs, timestep.reward, timestep.info
+        left = more_fields(timestep)
+        if not left:
+            self._plain_kind = type(timestep)
+        if not self._form.holds(obs):
+            left["obs"], obs = copy.deepcopy(obs), self._form.zeros
+        numbers = as_numbers(reward)
+        if numbers is None or numbers.size != 1:
+            left["reward"] = copy.deepcopy(reward)
+        if not isinstance(info, Mapping):
+            left["info"], info = info, {}
+        if left:
+            info = {**info, LEFTOVER: Leftover.of(timestep, left)}
+        return obs, 0.0 if numbers is None else float(numbers.sum()), info  # a dict by agent counts nothing
 
-def _describes(tree: Tree, space: FlatSpace, value: Any) -> bool:
+
+class _Form:
     """Whether a space has a place for an observation. Bounds are not looked at."""
-    if isinstance(tree, int):
-        if tree < 0:
-            return True
-        leaf = space.leaves[tree]
-        if type(value) is not np.ndarray:
-            value = as_numbers(value)
-        return value is not None and value.shape == leaf.shape and np.can_cast(value.dtype, leaf.dtype, "same_kind")
-    if isinstance(tree, dict):
-        return (
-            isinstance(value, dict)
-            and value.keys() == tree.keys()
-            and all(_describes(child, space, value[key]) for key, child in tree.items())
-        )
-    return (
-        isinstance(value, tuple | list)
-        and len(value) == len(tree)
-        and all(_describes(child, space, part) for child, part in zip(tree, value, strict=True))
-    )
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        flat = flatten(space)
+        self._tree = flat.tree
+        self._leaves = [(np.dtype(leaf.dtype), leaf.shape) for leaf in flat.leaves]
+        self.zeros = _zeros(flat.tree, flat)
+
+    def holds(self, value: Any) -> bool:
+        return self._holds(self._tree, value)
+
+    def _holds(self, tree: Tree, value: Any) -> bool:
+        if type(tree) is int:
+            if tree < 0:
+                return True
+            dtype, shape = self._leaves[tree]
+            if type(value) is np.ndarray and value.dtype is dtype:  # nearly always
+                return bool(value.shape == shape)
+            numbers = as_numbers(value)
+            return numbers is not None and numbers.shape == shape and np.can_cast(numbers.dtype, dtype, "same_kind")
+        if type(tree) is dict:
+            same = isinstance(value, dict) and value.keys() == tree.keys()
+            return same and all(self._holds(child, value[key]) for key, child in tree.items())
+        same = isinstance(value, tuple | list) and len(value) == len(tree)
+        return same and all(self._holds(child, part) for child, part in zip(tree, value, strict=True))
 
 
 def _zeros(tree: Tree, space: FlatSpace) -> Any:

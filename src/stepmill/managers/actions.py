@@ -29,8 +29,10 @@ def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[
     tree = space.tree[0]
     batch, sent = None, {}
     if isinstance(tree, int) and tree >= 0:  # nearly all of them, and nearly always described
-        with contextlib.suppress(ActionError):
+        try:
             batch = _stack(tree, space, actions, 1, "action")
+        except ActionError:
+            batch = None
     if batch is None or batch.dtype.kind not in "biuf":
         sent = {row: one for row, one in enumerate(actions) if not _describes(tree, space, one)}
         stand_in = _any_action(tree, space)

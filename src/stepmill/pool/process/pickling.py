@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import pickle
 import sys
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
+import numpy as np
 from gymnasium.utils import EzPickle
 
 from stepmill.errors import UnsupportedError
 
-__all__ = ["dumps", "dumps_as_it_stands"]
+__all__ = ["dumps", "dumps_as_it_stands", "dumps_data"]
 
 
 def dumps(value: Any) -> bytes:
@@ -27,6 +29,25 @@ def dumps(value: Any) -> bytes:
     with contextlib.ExitStack() as by_value:
         _Pickler(buffer, by_value).dump(value)
     return buffer.getvalue()
+
+
+def dumps_data(value: Any) -> bytes:
+    """As ``dumps``, and much faster for what every process knows: numbers, text, arrays, and what they are put in."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL) if _is_known_anywhere(value) else dumps(value)
+
+
+def _is_known_anywhere(value: Any) -> bool:
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is np.ndarray:
+        return not value.dtype.hasobject
+    if kind is dict:
+        return all(map(_is_known_anywhere, value)) and all(map(_is_known_anywhere, value.values()))
+    return kind in (tuple, list) and all(map(_is_known_anywhere, value))
+
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, np.bool_, np.int64, np.int32, np.float32, np.float64})
 
 
 def dumps_as_it_stands(value: Any) -> bytes:

@@ -24,7 +24,7 @@ from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.process.handles import kill
 from stepmill.pool.process.launcher import Launcher, Started, build_error
 from stepmill.pool.process.patience import uninterrupted
-from stepmill.pool.process.pickling import dumps
+from stepmill.pool.process.pickling import dumps, dumps_data
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import WireClosed
@@ -204,7 +204,7 @@ class ProcessPool(PythonPool):
         return failure.__cause__ if failure is not None and own else failure
 
     def _pack_objects(self, objects: list[Any]) -> bytes:
-        return dumps((None, objects, None))
+        return dumps_data((None, objects, None))
 
     def _pack_options(self, options: dict[str, Any] | None, prepare: Preparation | None) -> Any:
         if self.is_native or (options is None and prepare is None):
