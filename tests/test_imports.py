@@ -30,6 +30,7 @@ LAYERS = [
     "errors",
     "arguments",
     "numbers",
+    "uncopyable",
     "optional",
     "spaces",
     "numerics",

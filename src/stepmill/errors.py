@@ -21,6 +21,7 @@
     │   ├── ForkedError                              the pool belongs to the parent process
     │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
+    │       └── CopyError       (TypeError)          a pool or a manager cannot be copied or pickled
     ├── MissingPackageError     (ImportError)        an optional package is not installed
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     ├── RemoteEnvError                               a cause: what an env raised in a worker, and cannot be pickled
@@ -43,6 +44,7 @@ __all__ = [
     "ClosedError",
     "ConcurrentUseError",
     "ConfigError",
+    "CopyError",
     "EnvError",
     "EnvIdError",
     "EnvTimeoutError",
@@ -72,7 +74,9 @@ def summary(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as broken:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:
         text = f"<its __str__ raised {type(broken).__name__}>"
     if isinstance(error, RemoteEnvError):  # has the name of what it stands for
         return text
@@ -157,6 +161,10 @@ class ConcurrentUseError(UsageError):
 
 class UnsupportedError(UsageError, NotImplementedError):
     """The backend, the env or the view cannot do that."""
+
+
+class CopyError(UnsupportedError, TypeError):
+    """A pool or a manager cannot be copied or pickled: what it runs on exists once."""
 
 
 class MissingPackageError(StepmillError, ImportError):

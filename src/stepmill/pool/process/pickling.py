@@ -16,11 +16,8 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-from gymnasium.utils import EzPickle
 
-from stepmill.errors import UnsupportedError
-
-__all__ = ["dumps", "dumps_as_it_stands", "dumps_data"]
+__all__ = ["dumps", "dumps_data"]
 
 
 def dumps(value: Any) -> bytes:
@@ -48,21 +45,6 @@ def _is_known_anywhere(value: Any) -> bool:
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, np.bool_, np.int64, np.int32, np.float32, np.float64})
-
-
-def dumps_as_it_stands(value: Any) -> bytes:
-    """Pickles an env in the middle of its episode, or raises where a copy would not go on from there."""
-    buffer = io.BytesIO()
-    _StatePickler(buffer).dump(value)
-    return buffer.getvalue()
-
-
-class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, value: Any) -> Any:
-        # Atari, MuJoCo, Box2D: it pickles how an env was built, not where it stands.
-        if isinstance(value, EzPickle) and type(value).__getstate__ is EzPickle.__getstate__:
-            raise UnsupportedError(f"{type(value).__name__} is an EzPickle: a copy of it would begin anew")
-        return super().reducer_override(value)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["Wire", "WireClosed", "close_all"]
+__all__ = ["Wire", "WireClosed", "WireTimeout", "close_all"]
 
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
@@ -23,6 +23,10 @@ _CHUNK = 1 << 20
 
 class WireClosed(Exception):
     """The other end is closed, or the process that held it is gone."""
+
+
+class WireTimeout(TimeoutError):
+    """A wait was too long. A kind of its own: a signal handler may raise a TimeoutError, too, and means the caller."""
 
 
 class Wire:
@@ -127,7 +131,7 @@ class Wire:
         poll.register(self._socket, event)
         left = None if end is None else max(end - time.monotonic(), 0.0) * 1000
         if not poll.poll(left):
-            raise TimeoutError("nothing came over the wire in time")
+            raise WireTimeout("nothing came over the wire in time")
 
 
 def close_all(fds: Iterable[int]) -> None:
