@@ -16,3 +16,5 @@ install \
   matplotlib==3.11.2 mpire==2.10.2 pynng==0.9.0 pyyaml==6.0.3 redis==8.1.0 requests==2.34.2 rich==15.0.0 \
   tabulate==0.10.0 tensorboardX==2.6.5 trueskill==0.4.5 urlobject==3.0.0 wandb==0.19.0 werkzeug==2.0.3 yapf==0.29.0
 install --no-deps gym==0.25.1 gym-notices==0.1.0 DI-toolkit==0.3.0 DI-engine==0.5.3
+# Its envs of many agents import PettingZoo's of old, which ask for an older Gymnasium, and run with this one.
+install --no-deps PettingZoo==1.22.3 pygame==2.6.1

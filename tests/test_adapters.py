@@ -742,6 +742,44 @@ def test_the_cfg_builds_the_env_with_its_wrappers() -> None:
     assert env._env.unwrapped.last_u == 0.0
 
 
+@pytest.mark.parametrize("name", ["default", "mujoco_default"])
+def test_the_name_of_a_list_of_wrappers_stands_for_it(name: str) -> None:
+    env = DingEnvWrapper(cfg={"env_id": "Pendulum-v1", "env_wrapper": name, "max_episode_steps": 3})
+    assert env.info().use_wrappers == "EvalEpisodeReturn"
+    env.reset()
+    steps = [env.step(np.array([1.0])) for _ in range(3)]
+    assert steps[2].info["eval_episode_return"] == pytest.approx(sum(one.reward.item() for one in steps))
+
+
+def test_hybrid_actions_by_the_name_of_a_list() -> None:
+    env = DingEnvWrapper(cfg={"env_id": "Moving-v0", "env_wrapper": "gym_hybrid_default"})
+    assert env.info().use_wrappers == "GymHybridDictAction\nEvalEpisodeReturn"
+    assert isinstance(env.action_space, spaces.Dict)
+    env.reset()
+    assert env.step(env.random_action()).obs.shape == env.observation_space.shape
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+@pytest.mark.parametrize("game", ["Pong", "Breakout"])
+def test_the_list_of_atari_is_the_one_of_di_engine(game: str, is_train: bool) -> None:
+    pytest.importorskip("ale_py")
+    cfg = {"env_id": f"{game}NoFrameskip-v4", "env_wrapper": "atari_default", "is_train": is_train}
+    env = DingEnvWrapper(cfg=cfg)
+    expected = ["NoopResetEnv", "MaxAndSkipEnv", "EpisodicLifeEnv", "WarpFrame", "ScaledFloatFrame", "FrameStack"]
+    if game == "Pong":
+        expected.insert(3, "FireResetEnv")
+    if is_train:
+        expected.insert(-1, "ClipRewardEnv")
+    assert env.info().use_wrappers == "\n".join([*expected, "EvalEpisodeReturn"])
+    assert env.observation_space.shape == (4, 84, 84)
+    env.close()
+
+
+def test_an_unknown_name_of_wrappers_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="mujoco_defaults"):
+        DingEnvWrapper(cfg={"env_id": "Pendulum-v1", "env_wrapper": "mujoco_defaults"}).reset()
+
+
 def test_an_id_or_a_function_is_built_when_needed_and_again_after_close() -> None:
     made: list[Versatile] = []
 

@@ -112,6 +112,42 @@ def test_a_limit_without_one_inside_makes_the_spec_s_own() -> None:
     assert again.step(1)[3:] == (True, {"TimeLimit.truncated": True})
 
 
+def layers(env: Any) -> list[type]:
+    """The classes of the wrappers, the outermost first."""
+    out = []
+    while isinstance(env, gymnasium.Wrapper):
+        out.append(type(env))
+        env = env.env
+    return out
+
+
+@pytest.mark.parametrize("own_limit", [-1, 500])
+def test_gymnasium_makes_no_second_limit_of_a_spec(own_limit: int) -> None:
+    env = TimeLimit(gymnasium.make("CartPole-v1", max_episode_steps=own_limit), 7)
+    assert env.spec is not None
+    again = gymnasium.make(env.spec)
+    assert [one for one in layers(again) if issubclass(one, gymnasium.wrappers.TimeLimit)] == [TimeLimit]
+    assert gymnasium.make(again.spec).spec == env.spec
+
+
+@pytest.mark.parametrize("own_limit", [-1, 500])
+def test_a_limit_above_other_wrappers_stays_there(own_limit: int) -> None:
+    """Below one that repeats actions it would be another one."""
+    inner = gymnasium.make("CartPole-v1", max_episode_steps=own_limit)
+    env = TimeLimit(ActionRepeat(inner, 2), 3)
+    assert env.spec is not None
+    again = gymnasium.make(env.spec)
+    assert layers(again) == layers(env)
+    assert ends(again, 4) == ends(env, 4)
+    assert [truncated for _, truncated in ends(again, 4)][2]
+
+
+def test_only_the_same_limit_is_taken_off() -> None:
+    inner = gymnasium.make("CartPole-v1")
+    assert TimeLimit(inner, 7).env is inner
+    assert TimeLimit(inner, 500).env is inner.env  # type: ignore[attr-defined]
+
+
 # ---- EvalEpisodeReturn ----------------------------------------------------------------------------
 
 

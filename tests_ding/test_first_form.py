@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from ding.envs import BaseEnvManager, create_env_manager
+from ding.envs import BaseEnvManager, DingEnvWrapper, create_env_manager
 from ding.torch_utils import to_tensor
 from ding_envs import Count, LateSpaces, Nested
 from easydict import EasyDict
@@ -37,9 +37,13 @@ def assert_same(one, other):
     """Types, shapes and values."""
     assert type(one) is type(other), (one, other)
     if isinstance(one, dict):
-        assert list(one) == list(other)
+        assert one.keys() == other.keys()  # ours have the order of the space
         for key in one:
             assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for mine, its in zip(one, other, strict=True):
+            assert_same(mine, its)
     elif isinstance(one, np.ndarray):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         np.testing.assert_array_equal(one, other)
@@ -165,6 +169,33 @@ def test_a_failing_env_says_why(name):
             manager.step({0: np.array([0])})
         manager.reset({0: None})
         assert manager.step({0: np.array([0])})[0].obs[1] == 2  # the second episode
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_random_actions_and_whether_an_env_is_done(name):
+    with launched(name, [lambda: Count({"length": 1}), Count], episode_num=1) as manager:
+        actions = manager.random_action()
+        assert sorted(actions) == [0, 1]
+        timesteps = manager.step(actions)
+        while 0 not in timesteps:
+            timesteps |= manager.step({})
+        assert manager.env_state_done(0)
+        assert not manager.env_state_done(1)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("env_wrapper", ["default", "mujoco_default"])
+def test_dings_own_wrapper_of_envs(name, env_wrapper):
+    """By an id it knows its spaces after a reset only, and it cannot be reset once it was closed."""
+    by_id = EasyDict(env_id="Pendulum-v1", env_wrapper=env_wrapper)
+    by_env = EasyDict(env_wrapper=env_wrapper)
+    fns = [lambda: DingEnvWrapper(cfg=by_id), lambda: DingEnvWrapper(gym.make("Pendulum-v1"), cfg=by_env)]
+    for fn in fns:
+        with launched(name, [fn]) as manager:
+            assert manager.ready_obs[0].shape == (3,)
+            timestep = manager.step({0: np.array([0.5], np.float32)})[0]
+            assert timestep.obs.dtype == np.float32
+            assert timestep.reward.shape == (1,)
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -97,6 +97,16 @@ def test_a_key_that_no_manager_has_is_warned_of():
         create_env_manager(EasyDict(type="stepmill_base", max_retries=5), [Count])
 
 
+@pytest.mark.parametrize("name", ["stepmill_base", "stepmill_base_v2"])
+@pytest.mark.parametrize("key", ["step_timeout", "reset_timeout"])
+def test_a_deadline_that_nobody_can_keep_is_warned_of(name, key):
+    with pytest.warns(UserWarning, match=f"{key} is without effect.*stepmill_subprocess"):
+        manager = create_env_manager(EasyDict(type=name, **{key: 5}), [Count])
+    manager.launch()
+    assert manager.closed is False
+    manager.close()
+
+
 def test_what_is_wrong_with_a_configuration_is_shown():
     with pytest.raises(ConfigError, match=r"retry_type.*reset.*renew.*again"):
         create_env_manager(EasyDict(type="stepmill_base", retry_type="again"), [Count])

@@ -173,6 +173,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
 Outcome PythonEnv::step(const ActionRow& action, Rng&) {
   return attempt("step", [&] {
     nb::object given = build_action(action);
+    action_objects_ = nb::object();  // they belong to this action alone: the next one may come without any
     nb::object result = owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5)
       raise("EnvError", "step: expected (observation, reward, terminated, truncated, info), got " +

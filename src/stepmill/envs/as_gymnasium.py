@@ -10,7 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.returned import truth
+from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UnsupportedError
 
 __all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
@@ -26,8 +28,12 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
       or True; ``options`` are the keyword arguments of the env's ``reset``.
     - ``done`` is truncated where ``info["TimeLimit.truncated"]`` says so, else terminated.
     - Of several rewards (many agents, many objectives) the reward is the sum, and ``info["rewards"]`` has them all.
+    - Fields that a timestep has beyond the four are in the info by their names, but for those that the info has itself.
     - Attributes that Gymnasium does not know are the env's: ``get_wrapper_attr`` finds them.
     """
+
+    # For managers, which put fields beyond the four back into the timestep.
+    keeps_timesteps = False
 
     def __init__(self, base_env: BaseEnv) -> None:
         self.base_env = base_env
@@ -76,6 +82,8 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
             reward = given.item()
         else:
             reward, info = self._reward(given, info)
+        if type(timestep) is not BaseEnvTimestep and (more := more_fields(timestep)):
+            info = {**info, LEFTOVER: Leftover.of(timestep, more)} if self.keeps_timesteps else {**more, **info}
         return obs, reward, done and not is_cut_off, done and is_cut_off, info
 
     def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

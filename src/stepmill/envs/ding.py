@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from gymnasium import spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.gym_spaces import gymnasium_space
 from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.errors import UnsupportedError
 
 __all__ = ["DingAsBaseEnv", "build_env", "is_ding_env"]
 
@@ -19,14 +21,16 @@ _SPACES = ("observation_space", "action_space")
 
 
 def is_ding_env(env: Any) -> bool:
-    """Whether it has DI-engine's interface, and is not one of ours."""
-    return not isinstance(env, BaseEnv) and hasattr(type(env), "create_collector_env_cfg")
+    """Whether it has DI-engine's interface, and is not one of ours. One inside of a ``gym.Wrapper`` has it as well."""
+    return not isinstance(env, BaseEnv) and hasattr(env, "create_collector_env_cfg")
 
 
 class DingAsBaseEnv(BaseEnv):
     """DI-engine's ``BaseEnv`` with what ours promises.
 
-    - Spaces are Gymnasium's, and known from the start: an env that knows them only after a reset is reset, and closed.
+    - Spaces are Gymnasium's, and known from the start: of an env that knows them only after a reset a copy is reset
+      and closed. One that has none even then, as some of several players, keeps what it has: managers take it, pools
+      do not.
     - A ``Discrete`` action has shape ``(1,)``, as DI-engine's policies give it.
     - ``seed`` is called with what it takes: some do not know ``dynamic_seed``.
     - An abnormal timestep has an observation and a reward: the last one and 0 where the env gave none.
@@ -36,12 +40,7 @@ class DingAsBaseEnv(BaseEnv):
     def __init__(self, env: Any) -> None:
         super().__init__(getattr(env, "_cfg", None))
         self.env = env
-        known = _knows_spaces(env)
-        if not known:
-            env.reset()
         self.observation_space, self.action_space, self.reward_space = _spaces_of(env)
-        if not known:
-            env.close()  # so that the next reset builds it with its seed, and with videos where they are asked for
         self.num_agents = int(getattr(env, "num_agents", getattr(env, "num_agent", 1)))
         self._takes_dynamic_seed = _takes_two(env.seed)
         self._is_discrete = isinstance(self.action_space, spaces.Discrete)
@@ -55,7 +54,13 @@ class DingAsBaseEnv(BaseEnv):
         if self._is_discrete:
             action = np.asarray(action)
             action = action[None] if action.ndim == 0 else action.reshape(1)  # the first is the faster one
+        return self.pass_on(action)
+
+    def pass_on(self, action: Any) -> BaseEnvTimestep:
+        """``step`` with an action that the action space does not describe: the env gets it as it is."""
         timestep = self.env.step(action)
+        if type(timestep) is tuple:  # a wrapper made it of the env's
+            timestep = BaseEnvTimestep(*timestep)
         if "abnormal" in timestep.info:
             timestep = timestep._replace(
                 obs=self._last if timestep.obs is None else timestep.obs,
@@ -78,6 +83,8 @@ class DingAsBaseEnv(BaseEnv):
     def random_action(self) -> Any:
         """The env's own, or one of the action space where it has none."""
         action = self.env.random_action()
+        if action is None and not isinstance(self.action_space, spaces.Space):
+            raise UnsupportedError(f"{self!r}: random_action: it has no action space, nor a random_action of its own")
         return super().random_action() if action is None else action
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
@@ -97,13 +104,28 @@ class DingAsBaseEnv(BaseEnv):
         return getattr(self.env, name)
 
 
-def _knows_spaces(env: Any) -> bool:
-    return all(getattr(env, name, None) is not None for name in _SPACES)
-
-
 def _spaces_of(env: Any) -> list[Any]:
+    if all(getattr(env, name, None) is not None for name in _SPACES):
+        return _present_spaces(env)
+    probe = _copy_of(env)
+    try:
+        probe.reset()
+        return _present_spaces(probe)
+    finally:
+        probe.close()  # were it the env itself: its next reset builds it with its seed, and with videos
+
+
+def _copy_of(env: Any) -> Any:
+    """Another one, since not all that were closed can be reset; the env itself where it cannot be copied."""
+    try:
+        return copy.deepcopy(env)
+    except Exception:  # whatever its parts raise
+        return env
+
+
+def _present_spaces(env: Any) -> list[Any]:
+    found = [gymnasium_space(getattr(env, name, None)) for name in _SPACES]
     reward = getattr(env, "reward_space", None)
-    found = [gymnasium_space(getattr(env, name)) for name in _SPACES]
     return [*found, BaseEnv.reward_space if reward is None else gymnasium_space(reward)]
 
 

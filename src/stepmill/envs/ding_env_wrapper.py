@@ -45,7 +45,9 @@ class DingEnvWrapper(BaseEnv):
             - ``env_id``: the id, where ``env`` is not given;
             - ``env_kwargs``: a dict, passed on where the env is built;
             - ``env_wrapper``: a list of wrappers: names or classes of ``stepmill.wrappers``, ``(name, kwargs)``,
-              ``{"type": name, "kwargs": {...}}``, or functions from env to env; the first is the innermost;
+              ``{"type": name, "kwargs": {...}}``, or functions from env to env; the first is the innermost. Or one of
+              DI-engine's names for such a list: ``"default"``, ``"mujoco_default"``, ``"gym_hybrid_default"``,
+              ``"atari_default"``, whose rewards are signs unless the cfg says ``is_train: False``;
             - ``max_episode_steps``: a time limit, in place of the one that an id is registered with;
             - ``act_scale``: actions are in [-1, 1], and spread to the bounds of the env's Box;
             - ``replay_path``: a folder for a video of every episode;
@@ -143,8 +145,18 @@ class DingEnvWrapper(BaseEnv):
         if given["env_wrapper"]:
             from stepmill.wrappers.catalogue import wrap
 
-            env = wrap(env, given["env_wrapper"])
+            env = wrap(env, self._wrappers(env))
         return env
+
+    def _wrappers(self, env: Any) -> Any:
+        """Those of the cfg; where it has the name of a list, that list."""
+        from stepmill.wrappers.defaults import DEFAULT_WRAPPERS, default_wrappers
+
+        asked = self._given["env_wrapper"]
+        if not isinstance(asked, str) or asked not in DEFAULT_WRAPPERS:
+            return asked
+        spec_id = None if env.spec is None else env.spec.id
+        return default_wrappers(asked, spec_id, bool(self._given.get("is_train", True)))
 
     _bare: Any  # what the wrappers of the cfg are put on
 

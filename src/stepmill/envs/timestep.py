@@ -16,6 +16,7 @@ class BaseEnvTimestep(NamedTuple):
     """One step of a ``BaseEnv``.
 
     A tuple with more parts has these four and its own: ``namedtuple("MyTimestep", [*BaseEnvTimestep._fields, "act"])``.
+    In a pool these are keys of the info; a manager hands out timesteps that have them.
     """
 
     obs: Any
@@ -67,4 +68,4 @@ def _shape_and_value(space: spaces.Space[Any]) -> tuple[Any, Any]:
         return space.shape, {"min": space.start, "max": space.start + space.nvec, "dtype": space.dtype.type}
     if isinstance(space, spaces.MultiBinary):
         return space.shape, {"min": 0, "max": 1, "dtype": np.dtype(space.dtype).type}
-    return space.shape, None  # text, graphs, sequences: no bounds to speak of
+    return getattr(space, "shape", None), None  # text, graphs, sequences, no space at all: no bounds to speak of

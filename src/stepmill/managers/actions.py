@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import Any
 
 import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ActionError
+from stepmill.numbers import as_numbers
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["stack_actions"]
+__all__ = ["stack_actions", "stack_open_actions"]
 
 
 def stack_actions(space: FlatSpace, actions: list[Any], players: int) -> Any:
     """Actions of single envs, arrays or tensors or numbers, as a batch: a row an env, in every part."""
     return _stack(space.tree, space, actions, players, "action")
+
+
+def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[int, list[Any]]]:
+    """Actions of single envs whose space does not say all that they take: see ``DingAsItIs``.
+
+    Returns a batch, and by its rows the actions that have no place in it: in the batch something else stands for these.
+    """
+    tree = space.tree[0]
+    batch, sent = None, {}
+    if isinstance(tree, int) and tree >= 0:  # nearly all of them, and nearly always described
+        try:
+            batch = _stack(tree, space, actions, 1, "action")
+        except ActionError:
+            batch = None
+    if batch is None or batch.dtype.kind not in "biuf":
+        sent = {row: one for row, one in enumerate(actions) if not _describes(tree, space, one)}
+        stand_in = _any_action(tree, space)
+        known = [stand_in if row in sent else one for row, one in enumerate(actions)]
+        batch = _stack(tree, space, known, 1, "action")
+    nothing = [None] * len(actions)
+    return (batch, nothing), {row: [(copy.deepcopy(_as_array(one)),)] for row, one in sent.items()}
+
+
+def _describes(tree: Tree, space: FlatSpace, action: Any) -> bool:
+    """Whether an action has the form of the space; its values are the engine's to check."""
+    if isinstance(tree, dict):
+        same = isinstance(action, dict) and action.keys() == tree.keys()
+        return same and all(_describes(child, space, action[key]) for key, child in tree.items())
+    if isinstance(tree, tuple):  # without parts: the env has no action space
+        same = isinstance(action, tuple | list) and len(action) == len(tree) > 0
+        return same and all(_describes(child, space, part) for child, part in zip(tree, action, strict=True))
+    numbers = None if tree < 0 else as_numbers(_as_array(action))
+    return numbers is not None and _fits(numbers.shape, space.leaves[tree].shape)
+
+
+def _any_action(tree: Tree, space: FlatSpace) -> Any:
+    if isinstance(tree, dict):
+        return {key: _any_action(child, space) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_any_action(child, space) for child in tree)
+    if tree < 0:
+        return None
+    leaf = space.leaves[tree]
+    low = np.where(np.isfinite(leaf.low), leaf.low, 0.0).astype(leaf.dtype)
+    return np.full(leaf.shape, low[0]) if low.size == 1 else low.reshape(leaf.shape)  # one stands for all
 
 
 def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from stepmill.errors import ConfigError, EnvError, InputError, UsageError, summa
 from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
 from stepmill.managers.core import ManagerCore, Params
-from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, read_value, spaces_of
+from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, random_action_of, read_value, spaces_of
 from stepmill.managers.states import EnvState
 from stepmill.uncopyable import Uncopyable
 
@@ -56,6 +57,7 @@ class BaseEnvManager(Uncopyable):
         self._recipes = read_recipes(env_fn, env_cfg, env_num)
         self._ref: Any = None
         self._spaces: EnvSpaces | None = None
+        self._samplers: dict[int, Any] = {}  # of random actions, where envs have none of their own
         self._core = ManagerCore(self, self._recipes, self._settings, self._backend, self._resets_abnormal)
 
     @classmethod
@@ -208,10 +210,33 @@ class BaseEnvManager(Uncopyable):
         """The state of every env."""
         return dict(self._core.states)
 
+    def env_state_done(self, env_id: int) -> bool:
+        """Whether an env has played its ``episode_num``."""
+        (one,) = self._core.check_ids([env_id])
+        return self._core.states[one] is EnvState.DONE
+
     @property
     def episode_count(self) -> dict[int, int]:
         """The episodes that every env has ended since the launch."""
         return {one: record.episodes for one, record in enumerate(self._core.records)}
+
+    def random_action(self) -> dict[int, Any]:
+        """An action for each env of ``ready_obs``, by env id: the env's own ``random_action``, or one of its space.
+
+        The same seeds give the same actions.
+        """
+        ids = self._core.await_ready()
+        if not ids:
+            return {}
+        if self._env_spaces.draws_actions:
+            return dict(zip(ids, self._core.pool.apply(random_action_of, ids), strict=True))
+        return {one: self._sampler(one).sample() for one in ids}
+
+    def _sampler(self, env_id: int) -> Any:
+        if env_id not in self._samplers:
+            self._samplers[env_id] = sampler = copy.deepcopy(self._env_spaces.action)
+            sampler.seed(self._core.records[env_id].seed)
+        return self._samplers[env_id]
 
     # ---- seeds, videos -----------------------------------------------------------------------
 
@@ -240,6 +265,7 @@ class BaseEnvManager(Uncopyable):
             true_or_false("dynamic_seed", dynamic_seed)
         for one, value in read.items():
             self._core.records[one].seed_anew(value, dynamic_seed)
+            self._samplers.pop(one, None)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
         """Every episode from the next reset on becomes a video: see ``BaseEnv.enable_save_replay``.

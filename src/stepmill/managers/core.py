@@ -13,11 +13,12 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from stepmill import _native
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import (
+    ActionError,
     ClosedError,
     ConcurrentUseError,
     EnvError,
@@ -30,17 +31,16 @@ from stepmill.errors import (
     WorkerDiedError,
 )
 from stepmill.factories import close_quietly
-from stepmill.managers.actions import stack_actions
+from stepmill.managers.actions import stack_actions, stack_open_actions
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.envs import EnvSpaces, open_pool, spaces_of
 from stepmill.managers.journal import Handed, News, Sending
 from stepmill.managers.records import EnvRecord
-from stepmill.managers.rows import Place, RowReader, with_tensors
+from stepmill.managers.rows import Place, RowReader, tells_abnormal, with_tensors
 from stepmill.managers.states import EnvState
-from stepmill.pool.foreign import own_failure
+from stepmill.pool.foreign import bearing, own_failure
 from stepmill.pool.process.pickling import dumps
 from stepmill.pool.python_pool import Preparation
-from stepmill.pool.rows import is_abnormal
 from stepmill.uncopyable import Uncopyable
 
 __all__ = ["ManagerCore"]
@@ -108,6 +108,7 @@ class ManagerCore(Uncopyable):
         self._backend = backend
         self._resets_abnormal = resets_abnormal
         self._read_rows: RowReader | None = None
+        self._is_open = False  # the envs take actions that their space does not describe
         self._callers: dict[object, None] = {}  # the first is inside, others are being refused
         self._gives_up = False  # it closes itself
         self.pool: Any = None
@@ -153,8 +154,9 @@ class ManagerCore(Uncopyable):
         try:
             self._move(self.states, EnvState.INIT)
             spaces: EnvSpaces = self.pool.apply(spaces_of, [0])[0]
-            reader = RowReader(self.pool.observation, self.pool.num_players, spaces.reward.shape or (), self.env_num)
-            self._read_rows = reader
+            reward_shape = getattr(spaces.reward, "shape", None) or ()
+            self._read_rows = RowReader(self.pool.observation, self.pool.num_players, reward_shape, self.env_num)
+            self._is_open = spaces.are_open
         except BaseException:
             close_quietly(self)
             raise
@@ -268,8 +270,9 @@ class ManagerCore(Uncopyable):
         self.require_open()
         ids = self._check_actions(actions)
         if ids:
+            batch, objects = self._read_actions(ids, list(actions.values()))
             self._sending = Sending(ids)
-            self.pool.send(stack_actions(self.pool.action, list(actions.values()), self.pool.num_players), ids)
+            self.pool.send(batch, ids, objects)
             self._note_sent()
         self._wait_for_steps()
         if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
@@ -309,6 +312,23 @@ class ManagerCore(Uncopyable):
                 self._due.pop(one, None)
             self._owed.difference_update(sent.ids)
         self._sending = None
+
+    def _read_actions(self, ids: list[int], actions: list[Any]) -> tuple[Any, dict[int, Any] | None]:
+        """A batch, and by env id what it has no place for; None: the pool looks for that itself."""
+        if not self._is_open:
+            return stack_actions(self.pool.action, actions, self.pool.num_players), None
+
+        def read() -> tuple[Any, dict[int, Any]]:
+            batch, objects = stack_open_actions(self.pool.action, actions)
+            return batch, {ids[row]: self.pool.pack_objects(parts) for row, parts in objects.items()}
+
+        def refuse(failure: BaseException) -> NoReturn:
+            if isinstance(failure, StepmillError):
+                raise failure
+            text = f"step: expected actions that can be copied and pickled, got {actions}: {failure}"
+            raise ActionError(text) from failure
+
+        return bearing(read, refuse)
 
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
@@ -364,7 +384,7 @@ class ManagerCore(Uncopyable):
             self._gather(1, 1, None)
         for one, given in params.items():
             void = self._arrived.pop(one, None)
-            if void is not None and void.done and not is_abnormal(void.info):
+            if void is not None and void.done and not tells_abnormal(void.info):
                 self.records[one].episodes -= 1  # nobody saw it
             self._failed.pop(one, None)
             if given is not None:
@@ -506,7 +526,7 @@ class ManagerCore(Uncopyable):
 
     def _read_end(self, env_id: int, timestep: BaseEnvTimestep, news: News) -> None:
         """What a step that is not like the others means for its env."""
-        if is_abnormal(timestep.info):
+        if tells_abnormal(timestep.info):
             news.states[env_id] = EnvState.ERROR
             if self._resets_abnormal:
                 news.owed.append(env_id)

@@ -10,25 +10,38 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from stepmill.envs.adapters import as_gymnasium, as_pool_env
+from stepmill.envs.adapters import as_base_env, as_pool_env
+from stepmill.envs.any_value import AnyValue
+from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium
 from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.ding import DingAsBaseEnv, is_ding_env
+from stepmill.envs.ding_as_it_is import DingAsItIs
 from stepmill.envs.timestep import BaseEnvInfo, element_info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.rows import RowsAsTheyCome
 from stepmill.pool.at_exit import close_at_exit
+from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.pool.settings import check_settings
 from stepmill.pool.source import PythonEnv, PythonSource
 
-__all__ = ["EnvSpaces", "Instructions", "check_recorder", "env_info_of", "open_pool", "read_value", "spaces_of"]
+__all__ = [
+    "EnvSpaces",
+    "Instructions",
+    "check_recorder",
+    "env_info_of",
+    "open_pool",
+    "random_action_of",
+    "read_value",
+    "spaces_of",
+]
 
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> Any:
     """A pool whose results come as they are ready, and that resets nothing by itself."""
-    by_value = not settings.shared_memory
     source = PythonSource(
         _name_of(recipes[0].env_fn),
-        [PythonEnv(_ByValue(one) if by_value else one, {}, None) for one in recipes],
+        [PythonEnv(_InManager(one, not settings.shared_memory), {}, None) for one in recipes],
         None,
         None,
     )
@@ -70,37 +83,77 @@ def _name_of(env_fn: Any) -> str:
     return getattr(env_fn, "__name__", type(env_fn).__name__)
 
 
-# ---- observations by value -----------------------------------------------------------------------
-
-
-class _AnyObservation(spaces.Space[Any]):
-    """A space that no array holds: its values travel pickled, whatever they are."""
-
-    def contains(self, x: Any) -> bool:
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _AnyObservation)
-
-
-class _ObservationsByValue(gymnasium.Wrapper[Any, Any, Any, Any]):
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.observation_space = _AnyObservation()
+# ---- envs as a manager has them in its pool -------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _ByValue:
-    """Makes an env whose observations are not held to its space."""
+class _InManager:
+    """Makes an env of which nothing is lost: the manager puts together again what the pool has in several places."""
 
     recipe: EnvRecipe
+    by_value: bool  # observations are not held to the space
 
     def __call__(self, env_id: int) -> Any:
         env = self.recipe()
-        pool_env = as_pool_env(env, env_id) if not isinstance(env, gymnasium.Env) else env
-        if getattr(pool_env, "num_players", 1) > 1:  # rows of one env stay together
-            pool_env = as_gymnasium(env)
-        return _ObservationsByValue(pool_env)
+        if is_ding_env(env):
+            env = as_base_env(env)
+        if isinstance(env, DingAsBaseEnv):
+            env.env_id = env_id
+            return DingAsItIs(env, self.by_value)
+        pool_env = env if isinstance(env, gymnasium.Env) else as_pool_env(env, env_id)
+        if isinstance(pool_env, TeamAsGymnasium) and self.by_value:  # rows of one env stay together
+            pool_env = AsGymnasium(pool_env.base_env)
+        if isinstance(pool_env, AsGymnasium):
+            pool_env.keeps_timesteps = True
+        return _ObservationsByValue(pool_env) if self.by_value and _can_be_stepped(pool_env) else pool_env
+
+
+def _can_be_stepped(env: Any) -> bool:
+    """Whether it looks like an env. The pool says what is wrong with one that does not."""
+    return all(hasattr(env, name) for name in _OF_EVERY_ENV) and not hasattr(env, "agent_iter")
+
+
+_OF_EVERY_ENV = ("reset", "step", "observation_space", "action_space")
+
+
+class _ObservationsByValue(gymnasium.Env[Any, Any]):
+    """Not a ``gymnasium.Wrapper``, which takes Gymnasium's own envs only: pools step whatever has its methods."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space = AnyValue()
+        self.action_space = env.action_space
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.env.step(action)  # type: ignore[no-any-return]
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+    def __repr__(self) -> str:
+        """The env that is inside."""
+        return repr(self.env)
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return has_attribute(self.env, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return get_attribute(self.env, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        if not force and not has_attribute(self.env, name):
+            return False
+        set_attribute(self.env, name, value)
+        return True
 
 
 # ---- what is asked of an env, where it runs ------------------------------------------------------
@@ -108,11 +161,16 @@ class _ByValue:
 
 @dataclass(frozen=True)
 class EnvSpaces:
-    """The spaces of an env, as its author has them."""
+    """The spaces of an env, as its author has them.
+
+    ``are_open``: it takes and shows what they do not describe as well. ``draws_actions``: it has a ``random_action``.
+    """
 
     observation: spaces.Space[Any]
     action: spaces.Space[Any]
     reward: spaces.Space[Any]
+    are_open: bool
+    draws_actions: bool
 
 
 def _own(env: Any) -> Any:
@@ -125,8 +183,21 @@ def _own(env: Any) -> Any:
 def spaces_of(env: Any) -> EnvSpaces:
     """The author's spaces."""
     own = _own(env)
+    if is_ding_env(own):  # one to look at, that nobody adapted
+        own = as_base_env(own)
     reward = getattr(own, "reward_space", None)
-    return EnvSpaces(own.observation_space, own.action_space, BaseEnv.reward_space if reward is None else reward)
+    return EnvSpaces(
+        own.observation_space,
+        own.action_space,
+        BaseEnv.reward_space if reward is None else reward,
+        are_open=isinstance(env, DingAsItIs),
+        draws_actions=hasattr(own, "random_action"),
+    )
+
+
+def random_action_of(env: Any) -> Any:
+    """What its author gives as one."""
+    return _own(env).random_action()
 
 
 def env_info_of(env: Any) -> BaseEnvInfo:
@@ -172,10 +243,9 @@ class read_value:
     name: str
 
     def __call__(self, env: Any) -> Any:
-        has = env.has_wrapper_attr(self.name) if hasattr(env, "has_wrapper_attr") else hasattr(env, self.name)
-        if not has:
+        if not has_attribute(env, self.name):
             raise AttributeError(f"neither the manager nor its envs have {self.name!r}")
-        value = env.get_wrapper_attr(self.name) if hasattr(env, "get_wrapper_attr") else getattr(env, self.name)
+        value = get_attribute(env, self.name)
         if callable(value) and not isinstance(value, spaces.Space):
             raise AttributeError(
                 f"{self.name!r} is a method of the envs, and not listed: add it to method_name_list of the manager"

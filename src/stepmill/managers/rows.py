@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,15 +12,17 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.envs.common import to_tensor
+from stepmill.envs.leftover import LEFTOVER
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.optional import require
 from stepmill.pool.faults import Fault
-from stepmill.pool.rows import Note, RowFinisher, raised_by
+from stepmill.pool.rows import Note, RowFinisher, is_abnormal, raised_by
 from stepmill.spaces import FlatSpace, Tree
 
-__all__ = ["EnvRows", "Place", "RowReader", "RowsAsTheyCome", "with_tensors"]
+__all__ = ["EnvRows", "Place", "RowReader", "RowsAsTheyCome", "tells_abnormal", "with_tensors"]
 
-Place = tuple[Any, int]  # a batch of observations, and a row of it
+Place = tuple[Any, int]  # a batch of observations, and a row of it; or an observation that no batch holds, and _APART
+_APART = -1
 
 
 class _Rows(NamedTuple):
@@ -72,16 +74,18 @@ class RowReader:
         ids = info["env_id"].tolist()
         places = self._places(observation, len(ids))
         timesteps, ended = _native.make_timesteps(
-            BaseEnvTimestep, self.pick(places), self._rewards(reward), terminated, truncated
+            BaseEnvTimestep, _pick(self.observation.tree, places), self._rewards(reward), terminated, truncated
         )
         faults: dict[int, Fault] = {}
         special: set[int] = set()
         if rows.notes or rows.faults:
-            faults = self._read_notes(rows, timesteps)
+            faults = self._read_notes(rows, timesteps, places)
             special.update(note.row for note in rows.notes)
             special.update(row for row, env_id in enumerate(ids) if env_id in faults)
         special.update(ended)
         for row in ended:
+            if not isinstance(timesteps[row].info, dict):  # of several players one each
+                continue
             _complete_end(timesteps[row].info, row, bool(truncated[row] and not terminated[row]), info)
         return EnvRows(ids, timesteps, places, special, faults)
 
@@ -94,7 +98,11 @@ class RowReader:
 
     def pick(self, places: list[Place]) -> list[Any]:
         """The observations at these places, copies all of them."""
-        return _pick(self.observation.tree, places)
+        apart = [place for place in places if place[1] == _APART]
+        if not apart:
+            return _pick(self.observation.tree, places)
+        picked = iter(_pick(self.observation.tree, [place for place in places if place[1] != _APART]))
+        return [copy.deepcopy(batch) if row == _APART else next(picked) for batch, row in places]
 
     def _rewards(self, reward: np.ndarray) -> np.ndarray:
         """A row an env."""
@@ -105,11 +113,20 @@ class RowReader:
         shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
         return by_env[:, :1].copy() if shared else by_env
 
-    def _read_notes(self, rows: _Rows, timesteps: list[BaseEnvTimestep]) -> dict[int, Fault]:
+    def _read_notes(self, rows: _Rows, timesteps: list[BaseEnvTimestep], places: list[Place]) -> dict[int, Fault]:
         for note in rows.notes:
-            if note.info:
-                timesteps[note.row].info.update(note.info)
-                timesteps[note.row] = self._with_all_rewards(timesteps[note.row])
+            if not note.info:
+                continue
+            timestep = timesteps[note.row]
+            timestep.info.update(note.info)
+            left = timestep.info.pop(LEFTOVER, None)
+            timestep = self._with_all_rewards(timestep)
+            if left is not None:
+                timestep = left.put_back(timestep)
+                if "obs" in left.fields:
+                    places[note.row] = (left.fields["obs"], _APART)
+                    timestep = timestep._replace(obs=copy.deepcopy(timestep.obs))
+            timesteps[note.row] = timestep
         raised = raised_by(rows.notes)
         return {fault.env_id: fault.with_cause(raised.get(fault.env_id)) for fault in rows.faults}
 
@@ -122,6 +139,13 @@ class RowReader:
             return timestep
         del timestep.info["rewards"]
         return timestep._replace(reward=np.asarray(rewards, np.float32))
+
+
+def tells_abnormal(info: Any) -> bool:
+    """Whether an env says of a step that something went wrong in it; of several players one may."""
+    if isinstance(info, Mapping):
+        return is_abnormal(info)
+    return any(isinstance(one, Mapping) and is_abnormal(one) for one in info)
 
 
 def _complete_end(own: dict[str, Any], row: int, cut_off: bool, batch_info: dict[str, Any]) -> None:
@@ -168,6 +192,6 @@ def _copied(value: Any) -> Any:
 def with_tensors(value: Any) -> Any:
     """An observation as float32 tensors; of a timestep the reward too, and the info stays as it is."""
     torch = require("torch", "torch", "torch", "output='torch'")
-    if isinstance(value, BaseEnvTimestep):
+    if BaseEnvTimestep._fields == getattr(value, "_fields", ())[:4]:
         return value._replace(obs=to_tensor(value.obs, torch.float32), reward=to_tensor(value.reward, torch.float32))
     return to_tensor(value, torch.float32)

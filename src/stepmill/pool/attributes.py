@@ -8,7 +8,12 @@ from typing import Any
 
 from stepmill.pool.faults import Fault
 
-__all__ = ["call_env", "contained", "get_attribute", "set_attribute"]
+__all__ = ["call_env", "contained", "get_attribute", "has_attribute", "set_attribute"]
+
+
+def has_attribute(env: Any, name: str) -> bool:
+    """Whether the env or one of its wrappers has it."""
+    return env.has_wrapper_attr(name) if hasattr(env, "has_wrapper_attr") else hasattr(env, name)
 
 
 def get_attribute(env: Any, name: str) -> Any:

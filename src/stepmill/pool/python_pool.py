@@ -66,8 +66,9 @@ class PythonPool(Uncopyable):
 
     # ---- send and recv -----------------------------------------------------------------------
 
-    def send(self, action: Any, env_id: Any = None) -> None:
-        self._core.send(action, env_id, self._read_objects(action, env_id))
+    def send(self, action: Any, env_id: Any = None, objects: dict[int, Any] | None = None) -> None:
+        """``objects``: what ``pack_objects`` made of the object parts, by env id, where the caller has read these."""
+        self._core.send(action, env_id, self._read_objects(action, env_id) if objects is None else objects)
 
     @direct
     def recv(self, timeout: float | None = None) -> Call[Any]:
@@ -107,7 +108,7 @@ class PythonPool(Uncopyable):
             for one, value in zip(ids, column, strict=True):
                 if not space.contains(value):
                     raise ActionError(f"action of env {one}: expected a value of {space}, got {value!r}")
-        return {one: self._pack_objects([column[i] for column in columns]) for i, one in enumerate(ids)}
+        return {one: self.pack_objects([column[i] for column in columns]) for i, one in enumerate(ids)}
 
     def _sent_ids(self, action: Any, env_id: Any) -> list[int]:
         if env_id is None and isinstance(action, dict):
@@ -147,7 +148,7 @@ class PythonPool(Uncopyable):
 
     # ---- for subclasses ----------------------------------------------------------------------
 
-    def _pack_objects(self, objects: list[Any]) -> Any:
+    def pack_objects(self, objects: list[Any]) -> Any:
         """Object parts of an action, as the engine hands them to the env."""
         return objects
 

@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.ding import is_ding_env
 from stepmill.testing.belongings import Belongings
 
 __all__ = ["ConstructorWatch"]
@@ -67,8 +66,8 @@ def _owner(frame: FrameType) -> Any:
 
 
 def _is_base_env(thing: Any) -> bool:
-    """Ours, or DI-engine's."""
-    return isinstance(thing, BaseEnv) or is_ding_env(thing)
+    """Ours, or DI-engine's. The class is asked: the instance is half built, and a wrapper has nothing inside yet."""
+    return isinstance(thing, BaseEnv) or hasattr(type(thing), "create_collector_env_cfg")
 
 
 def _is_simulator(thing: Any) -> bool:

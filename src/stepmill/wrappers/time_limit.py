@@ -20,19 +20,28 @@ class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit[Any, Any]):
     ``TimeLimit.truncated``, the word of a ``BaseEnv``, which has one flag for both ends: True if the limit alone ended
     the episode, False if the env did too. Whatever else the env's info says stays.
 
-    Observations may be anything, Dicts too.
+    Observations may be anything, Dicts too. A limit of Gymnasium's that is the same, and the outermost wrapper of the
+    env, is taken off: this one does what it did, and ``gymnasium.make(env.spec)``, which puts one there, makes the env
+    that ``env`` is.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], max_episode_steps: int) -> None:
-        super().__init__(env, whole_number("TimeLimit: max_episode_steps", max_episode_steps, 1))
+        limit = whole_number("TimeLimit: max_episode_steps", max_episode_steps, 1)
+        if type(env) is gymnasium.wrappers.TimeLimit and env._max_episode_steps == limit:
+            env = env.env
+        super().__init__(env, limit)
         # Gymnasium begins with None, on which a step before the first reset would fail.
         self._elapsed_steps: Any = 0
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]  # a property in every wrapper of Gymnasium's
-        """How to make this env again: with this wrapper (Gymnasium's spec would bring its own) and the lower limit."""
+        """How to make this env again: with this wrapper, not with Gymnasium's beside it.
+
+        Gymnasium's limit stands below all wrappers of a spec. Where this one stands there too, the spec has the lower
+        limit of both; above others, which may repeat actions, it is among the spec's wrappers alone.
+        """
         spec: EnvSpec | None = gymnasium.Wrapper.spec.__get__(self)
-        if spec is not None:
+        if spec is not None and len(spec.additional_wrappers) == 1:
             inner = spec.max_episode_steps
             spec.max_episode_steps = self._max_episode_steps if inner is None else min(inner, self._max_episode_steps)
         return spec

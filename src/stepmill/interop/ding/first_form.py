@@ -42,6 +42,14 @@ class FirstForm(BaseEnvManager):
                 stacklevel=2,
             )
         known = {key: value for key, value in given.items() if key in self._defaults}
+        for key in ("step_timeout", "reset_timeout"):
+            if self._backend == "inline" and known.get(key) is not None:
+                del known[key]
+                warnings.warn(
+                    f"{type(self).__name__}: {key} is without effect: an env in this process cannot be interrupted. "
+                    "stepmill_subprocess keeps deadlines",
+                    stacklevel=2,
+                )
         try:
             # Not a generator nor a single function: DI-engine gives a list.
             functions = [functools.partial(build_env, one) if callable(one) else one for one in env_fn]
@@ -62,7 +70,7 @@ class FirstForm(BaseEnvManager):
         several = list(seed.values()) if isinstance(seed, Mapping) else seed
         self._first_seed = int(several[0]) if hasattr(several, "__len__") else int(seed)
         if self._action_space is not None:
-            self._action_space.seed(self._first_seed)
+            _seed(self._action_space, self._first_seed)
 
     @property
     def action_space(self) -> Any:
@@ -70,7 +78,7 @@ class FirstForm(BaseEnvManager):
         if self._action_space is None:
             self._action_space = _gym_space(super().action_space)
             if self._first_seed is not None:
-                self._action_space.seed(self._first_seed)
+                _seed(self._action_space, self._first_seed)
         return self._action_space
 
     @property
@@ -87,6 +95,11 @@ class FirstForm(BaseEnvManager):
         """Calls the method of that name of an env."""
         self._core.require_open()
         self._core.pool.call("enable_save_figure", self._core.check_ids([env_id]), (figure_path,), {})
+
+
+def _seed(space: Any, seed: int) -> None:
+    if hasattr(space, "seed"):  # an env may have None, or something of its own
+        space.seed(seed)
 
 
 def _gym_space(space: Any) -> Any:

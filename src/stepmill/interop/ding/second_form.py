@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from gymnasium.spaces import Space
+
 from stepmill.errors import ActionError, ConfigError
 from stepmill.interop.ding.first_form import FirstForm
 from stepmill.interop.ding.trees import action_rows, stacked, timestep_tree
@@ -36,14 +39,15 @@ class SecondForm(FirstForm):
         """The observations of the envs that can take an action, as rows, by ascending id; none when all are DONE."""
         self._handed_out = ids = self._core.await_ready()
         if not ids:
-            return stacked([self.observation_space.sample()])[:0]
+            space = self.observation_space
+            return stacked([space.sample()])[:0] if isinstance(space, Space) else np.zeros(0, np.float32)
         return stacked(self._core.latest(ids))
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
         """Takes an action a row of the last ``ready_obs`` (fewer: for its first rows), and returns a tree an action.
 
-        The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Of ``info`` they have what can be made an
-        array of numbers.
+        The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Of ``info``, and of fields that an env's
+        timesteps have beyond these, they have what can be made an array of numbers.
         """
         self._core.require_open()
         ids, self._handed_out = self._handed_out, None

@@ -14,18 +14,22 @@ import treetensor.numpy as tnp  # type: ignore[import-not-found]
 from treevalue import TreeValue  # type: ignore[import-not-found]
 from treevalue.tree.common import create_storage  # type: ignore[import-not-found]
 
+from stepmill.envs.leftover import more_fields
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError
+from stepmill.managers.rows import tells_abnormal
 
 __all__ = ["action_rows", "numbers_of", "stacked", "timestep_tree"]
 
 
 def timestep_tree(env_id: int, timestep: BaseEnvTimestep) -> Any:
     """A timestep as a tree, its env's id in it."""
-    info = numbers_of(timestep.info) if timestep.info else {}
-    abnormal = bool(timestep.info.get("abnormal", False))
+    told = _as_dicts(tuple(timestep.info)) if isinstance(timestep.info, list | tuple) else timestep.info
+    info = numbers_of(told) if told else {}
+    abnormal = tells_abnormal(timestep.info)
     return _tree(
         {
+            **numbers_of(more_fields(timestep)),
             "obs": _as_dicts(timestep.obs),
             "reward": timestep.reward,
             "done": np.array(timestep.done and not abnormal),

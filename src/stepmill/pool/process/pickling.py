@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import pickle
 import sys
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from stepmill.errors import InputError, summary
 
@@ -22,6 +24,8 @@ __all__ = ["dumps", "dumps_given", "is_picklable"]
 
 def dumps(value: Any) -> bytes:
     """Pickles ``value`` for a process that shares our ``sys.path`` and nothing else."""
+    if _is_known_anywhere(value):
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)  # much faster
     buffer = io.BytesIO()
     with contextlib.ExitStack() as by_value:
         _Pickler(buffer, by_value).dump(value)
@@ -48,6 +52,23 @@ def is_picklable(value: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, np.bool_, np.int64, np.int32, np.float32, np.float64})
+
+
+def _is_known_anywhere(value: Any, depth: int = 8) -> bool:
+    """Whether it is of numbers, text, arrays, and what they are put in, as far down as such data usually goes."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is np.ndarray:
+        return not value.dtype.hasobject
+    if depth == 0:
+        return False
+    if kind is dict:
+        return all(_is_known_anywhere(one, depth - 1) for pair in value.items() for one in pair)
+    return kind in (tuple, list) and all(_is_known_anywhere(one, depth - 1) for one in value)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

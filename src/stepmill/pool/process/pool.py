@@ -216,7 +216,7 @@ class ProcessPool(PythonPool):
         own = isinstance(failure, EnvError) and failure.env_id == env_id
         return failure.__cause__ if failure is not None and own else failure
 
-    def _pack_objects(self, objects: list[Any]) -> bytes:
+    def pack_objects(self, objects: list[Any]) -> bytes:
         return dumps_given("action", (None, objects, None), ActionError)
 
     def _pack_options(self, options: dict[str, Any] | None, prepare: Preparation | None) -> Any:

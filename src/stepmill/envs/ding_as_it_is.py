@@ -1,0 +1,133 @@
+"""An env of DI-engine as managers step it: what its spaces do not describe goes through as well.
+
+DI-engine's own managers look at no space, so many of its envs have spaces that say something else than what they take
+and show: a ``Dict`` with a part for each agent where policies send one array with a row for each; the space of one
+player where there are two; none at all. What a space describes travels in arrays, and actions are checked. The rest
+travels pickled, as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.envs.any_value import AnyValue
+from stepmill.envs.as_gymnasium import AsGymnasium
+from stepmill.envs.ding import DingAsBaseEnv
+from stepmill.envs.leftover import LEFTOVER, Leftover, more_fields
+from stepmill.envs.returned import truth
+from stepmill.numbers import as_numbers
+from stepmill.spaces import FlatSpace, Tree, flatten
+
+__all__ = ["DingAsItIs"]
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class DingAsItIs(AsGymnasium):
+    """Takes a pair: the action as its space describes it, and ``(action,)`` where it does not, else None.
+
+    Args:
+        base_env: The env.
+        by_value: Whether no observation is held to the space.
+    """
+
+    base_env: DingAsBaseEnv
+
+    def __init__(self, base_env: DingAsBaseEnv, by_value: bool = False) -> None:
+        super().__init__(base_env)
+        if by_value or not isinstance(base_env.observation_space, spaces.Space):
+            self.observation_space = AnyValue()
+        declared = base_env.action_space
+        self.action_space = spaces.Tuple(
+            [declared if isinstance(declared, spaces.Space) else spaces.Tuple([]), AnyValue()]
+        )
+        self._form = _Form(self.observation_space)
+        self._plain_kind: type | None = None  # of timesteps that have four fields
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
+        if self._form.holds(observation):
+            return observation, info
+        return self._form.zeros, {**info, LEFTOVER: Leftover({"obs": copy.deepcopy(observation)})}
+
+    def _is_pair_of_gymnasium(self, observation: Any) -> bool:
+        """What two players see may look like one."""
+        return not isinstance(self.observation_space, AnyValue) and super()._is_pair_of_gymnasium(observation)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        described, sent = action
+        timestep = self.base_env.step(described) if sent is None else self.base_env.pass_on(sent[0])
+        obs, reward, done, info = timestep.obs, timestep.reward, timestep.done, timestep.info
+        if (
+            type(timestep) is self._plain_kind
+            and type(info) is dict
+            and type(reward) is np.ndarray
+            and reward.dtype is _FLOAT32
+            and reward.shape == (1,)
+            and self._form.holds(obs)
+        ):  # nearly all of them
+            reward = reward.item()
+        else:
+            obs, reward, info = self._take_apart(timestep)
+        if type(done) is not bool:
+            done = truth(type(self.base_env.env).__name__, "done", done)
+        is_cut_off = bool(info.get("TimeLimit.truncated", False)) if info else False
+        return obs, reward, done and not is_cut_off, done and is_cut_off, info
+
+    def _take_apart(self, timestep: Any) -> tuple[Any, float, Any]:
+        """What the pool has a place for; all else is left over in the info."""
+        obs, reward, info = timestep.obs, timestep.reward, timestep.info
+        left = more_fields(timestep)
+        if not left:
+            self._plain_kind = type(timestep)
+        if not self._form.holds(obs):
+            left["obs"], obs = copy.deepcopy(obs), self._form.zeros
+        numbers = as_numbers(reward)
+        if numbers is None or numbers.size != 1:
+            left["reward"] = copy.deepcopy(reward)
+        if not isinstance(info, Mapping):
+            left["info"], info = info, {}
+        if left:
+            info = {**info, LEFTOVER: Leftover.of(timestep, left)}
+        return obs, 0.0 if numbers is None else float(numbers.sum()), info  # a dict by agent counts nothing
+
+
+class _Form:
+    """Whether a space has a place for an observation. Bounds are not looked at."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        flat = flatten(space)
+        self._tree = flat.tree
+        self._leaves = [(np.dtype(leaf.dtype), leaf.shape) for leaf in flat.leaves]
+        self.zeros = _zeros(flat.tree, flat)
+
+    def holds(self, value: Any) -> bool:
+        return self._holds(self._tree, value)
+
+    def _holds(self, tree: Tree, value: Any) -> bool:
+        if type(tree) is int:
+            if tree < 0:
+                return True
+            dtype, shape = self._leaves[tree]
+            if type(value) is np.ndarray and value.dtype is dtype:  # nearly always
+                return bool(value.shape == shape)
+            numbers = as_numbers(value)
+            return numbers is not None and numbers.shape == shape and np.can_cast(numbers.dtype, dtype, "same_kind")
+        if type(tree) is dict:
+            same = isinstance(value, dict) and value.keys() == tree.keys()
+            return same and all(self._holds(child, value[key]) for key, child in tree.items())
+        same = isinstance(value, tuple | list) and len(value) == len(tree)
+        return same and all(self._holds(child, part) for child, part in zip(tree, value, strict=True))
+
+
+def _zeros(tree: Tree, space: FlatSpace) -> Any:
+    if isinstance(tree, dict):
+        return {key: _zeros(child, space) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_zeros(child, space) for child in tree)
+    return None if tree < 0 else np.zeros(space.leaves[tree].shape, space.leaves[tree].dtype)
