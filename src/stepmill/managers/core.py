@@ -23,7 +23,6 @@ from stepmill.errors import (
     EnvTimeoutError,
     InFlightError,
     InputError,
-    StepmillError,
     UsageError,
     WorkerDiedError,
 )
@@ -296,12 +295,7 @@ class ManagerCore:
         for prepare, group in groups.items():
             seeds = [self.records[one].seed_for_reset(renew) for one in group]
             params = [self.records[one].params or None for one in group]
-            try:
-                self.pool.send_reset(group, seeds, params, prepare=prepare)
-            except StepmillError:
-                raise
-            except Exception as error:  # of pickling
-                raise InputError(f"reset: expected parameters that can be pickled, got {params}: {error}") from error
+            self.pool.send_reset(group, seeds, params, prepare=prepare)
             # Nothing is changed before it is sent.
             self._resetting.update(group)
             self.ready.difference_update(group)
