@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-cpp soak bench lint sanitize wheel clean install ding bench-ding
+.PHONY: run test test-torch test-random test-cpp soak bench lint sanitize wheel clean install ding bench-ding
 
 # A virtual environment with what builds: the same tools for every target.
 $(BIN)/python:
@@ -25,6 +25,15 @@ run: install
 
 test: install test-cpp
 	$(BIN)/python -m pytest tests
+
+# The tests that need torch, which `make test` skips where it is not installed.
+test-torch: install
+	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
+	$(BIN)/python -m pytest tests -m torch
+
+# All tests in an order drawn by a seed, which is printed: no test may lean on another.
+test-random: install
+	$(BIN)/python -m pytest tests -p randomly
 
 # The core alone, without Python in it.
 build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)

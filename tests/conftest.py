@@ -17,6 +17,12 @@ import stepmill
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked ``torch`` need it. `make test` does without; `make test-torch` installs it and runs just these."""
+    if item.get_closest_marker("torch") is not None:
+        pytest.importorskip("torch")
+
+
 @pytest.fixture
 def deadline() -> Iterator[None]:
     """A test that would wait forever fails."""

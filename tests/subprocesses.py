@@ -33,9 +33,9 @@ class Finished:
     err: str
 
 
-def run(code: str, *, flags: Sequence[str] = (), deadline: float = DEADLINE) -> Finished:
-    """Runs ``code`` to its end."""
-    process = _popen(code, flags)
+def run(code: str, *, flags: Sequence[str] = (), deadline: float = DEADLINE, leak_warnings: bool = True) -> Finished:
+    """Runs ``code`` to its end. ``leak_warnings``: objects of the native module that are left are told on stderr."""
+    process = _popen(code, flags, leak_warnings)
     try:
         out, err = process.communicate(timeout=deadline)
     except subprocess.TimeoutExpired:
@@ -66,7 +66,7 @@ def start(code: str, *, deadline: float = DEADLINE) -> Iterator[subprocess.Popen
         process.communicate()
 
 
-def _popen(code: str, flags: Sequence[str]) -> subprocess.Popen[str]:
+def _popen(code: str, flags: Sequence[str], leak_warnings: bool = True) -> subprocess.Popen[str]:
     here = [str(Path(__file__).parent), str(Path(stepmill.__file__).parents[1])]
     path = os.pathsep.join([*here, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
@@ -75,7 +75,7 @@ def _popen(code: str, flags: Sequence[str]) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **({"STEPMILL_LEAK_WARNINGS": "1"} if leak_warnings else {})},
         start_new_session=True,  # so that its forked children can be killed with it
     )
 

@@ -919,13 +919,6 @@ def test_static_seeds_can_be_asked_for_by_the_cfg() -> None:
         assert np.array_equal(first, pool.step([0, 0])[0])
 
 
-def test_an_env_that_writes_videos_is_not_moved() -> None:
-    env = as_gymnasium(Walk({}))
-    assert env.may_move
-    env.base_env._replay_path = "somewhere"
-    assert not env.may_move
-
-
 class Announced(Walk):
     """Says by a class attribute how it is seeded."""
 

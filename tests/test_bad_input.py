@@ -297,9 +297,11 @@ def test_ids_of_any_integer_type_are_taken_in_their_order(kind: str, view: str, 
         assert reset_obs(view, pool.reset(GOOD_IDS[name]))[:, 1].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_tensors_are_taken_and_checked(kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with make_probe(kind, num_envs=N) as pool:
         pool.reset()
         action = torch.tensor([[0.25, 9], [-0.5, 9], [1.0, 9]])[:, 0]

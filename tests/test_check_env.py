@@ -587,7 +587,7 @@ AUTHORS_FILE = """
 
 def test_pytest_names_the_rule_that_broke(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_mine=AUTHORS_FILE)
-    result = pytester.runpytest_inprocess("-rfs", "-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess("-rfs", "-p", "no:cacheprovider", "-p", "no:randomly")
     # cfg_unchanged, episode_return and its alias cannot be checked of the first two, and nothing of the last.
     skipped = 3 + 3 + len(RULES) - 1
     result.assert_outcomes(failed=2, skipped=skipped, passed=3 * len(RULES) - 2 - skipped)

@@ -19,7 +19,7 @@ try:
     import torch
 except ModuleNotFoundError:  # optional: what needs it is skipped
     torch = None
-needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
+needs_torch = pytest.mark.torch
 
 
 def hot(*places: int, num: int) -> list[list[float]]:
@@ -61,7 +61,13 @@ def test_one_hot_of_nothing_has_no_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[True, False], [1.0, 0.0], np.array([1, 0], np.uint8), *([torch.tensor([1, 0])] if torch else [])]
+    "values",
+    [
+        [True, False],
+        [1.0, 0.0],
+        np.array([1, 0], np.uint8),
+        *([pytest.param(torch.tensor([1, 0]), marks=needs_torch)] if torch else []),
+    ],
 )
 def test_one_hot_takes_whole_numbers_of_any_type(values: Any) -> None:
     check(common.one_hot(values, 2), [[0, 1], [1, 0]])
@@ -385,9 +391,9 @@ both = pytest.mark.parametrize(
 )
 TENSORS = (
     [
-        (torch.tensor([1.5, 2.5], dtype=torch.float64), "float32", [1.5, 2.5]),
-        (torch.tensor(1.5, requires_grad=True), "float32", 1.5),
-        (torch.tensor([1, 2], dtype=torch.uint8), "uint8", [1, 2]),
+        pytest.param(torch.tensor([1.5, 2.5], dtype=torch.float64), "float32", [1.5, 2.5], marks=needs_torch),
+        pytest.param(torch.tensor(1.5, requires_grad=True), "float32", 1.5, marks=needs_torch),
+        pytest.param(torch.tensor([1, 2], dtype=torch.uint8), "uint8", [1, 2], marks=needs_torch),
     ]
     if torch
     else []

@@ -31,6 +31,7 @@ LAYERS = [
     "refusals",
     "arguments",
     "numbers",
+    "uncopyable",
     "optional",
     "spaces",
     "numerics",

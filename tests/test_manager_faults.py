@@ -769,7 +769,7 @@ def test_a_seed_that_was_given_with_a_step_in_flight_is_the_one_of_the_reset(cls
         assert all(np.array_equal(first[one], again[one]) for one in first)
 
 
-def test_an_interrupted_call_leaves_envs_that_a_reset_brings_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_an_interrupted_call_took_are_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
         monkeypatch.setattr(manager._core, "_take", interrupt)
@@ -777,8 +777,9 @@ def test_an_interrupted_call_leaves_envs_that_a_reset_brings_back(monkeypatch: p
             manager.step({0: 0, 1: 0})
         monkeypatch.undo()
         assert manager.ready_obs == {}
-        assert set(manager.env_state.values()) == {EnvState.ERROR}
-        manager.reset()
+        assert set(manager.env_state.values()) == {EnvState.RUN}
+        assert list(manager.step({})) == [0, 1]
+        assert manager.elapsed == [1, 1]
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
 
 
@@ -968,7 +969,7 @@ class NoRoom(dict[int, Any]):
         raise KeyboardInterrupt
 
 
-def test_results_that_an_interrupt_loses_leave_no_env_in_between() -> None:
+def test_results_that_an_interrupt_kept_from_being_noted_are_noted() -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
         core = manager._core
@@ -977,8 +978,7 @@ def test_results_that_an_interrupt_loses_leave_no_env_in_between() -> None:
             manager.step({0: 0, 1: 0})
         core._arrived = {}
         assert manager.ready_obs == {}
-        assert set(manager.env_state.values()) == {EnvState.ERROR}
-        manager.reset()
+        assert list(manager.step({})) == [0, 1]
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
 
 

@@ -521,9 +521,11 @@ def test_actions_may_be_numbers_arrays_and_lists(kind: str) -> None:
             assert {i: one.info["action"] for i, one in timesteps.items()} == {0: np.sum(action), 1: np.sum(other)}
 
 
+@pytest.mark.torch
 @BOTH
 def test_actions_may_be_tensors(kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with launched(kind, 1) as manager:
         for action in (torch.tensor(1), torch.tensor([1.0], requires_grad=True)):
             assert manager.step({0: action})[0].info["action"] == 1
@@ -534,9 +536,11 @@ STRUCTURED = spaces.Dict(
 )
 
 
+@pytest.mark.torch
 @BOTH
 def test_actions_of_dict_and_tuple_spaces(kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     functions = [lambda: SpaceEnv(spaces.Box(0, 1, (1,)), STRUCTURED) for _ in range(2)]
     with KINDS[kind](functions) as manager:
         manager.launch()
@@ -1242,9 +1246,11 @@ def test_observations_are_the_caller_s_own(kind: str, shared_memory: bool) -> No
         assert all((seen != 99).all() for seen in manager.ready_obs.values())
 
 
+@pytest.mark.torch
 @BOTH
 def test_output_of_torch_is_float32_tensors(kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with make(kind, [{"length": 2}] * 2) as plain, make(kind, [{"length": 2}] * 2, output="torch") as manager:
         for one in (plain, manager):
             one.seed(3)

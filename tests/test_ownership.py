@@ -97,9 +97,11 @@ def test_a_part_keeps_the_batch_alive(kind: str, name: str) -> None:
             np.testing.assert_array_equal(np.array(part), before)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_tensors_keep_the_batch_alive(kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with make_probe(kind, num_envs=N, length=5) as pool:
         tensors, copies = [], []
         for turn in range(100):

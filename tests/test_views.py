@@ -699,8 +699,8 @@ def test_action_wrappers_work_as_on_gymnasiums_vector_env(wrap: Any, autoreset: 
     compare("Pendulum-v1", autoreset, wrap)
 
 
+@pytest.mark.torch
 def test_numpy_to_torch() -> None:
-    pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
     compare("CartPole-v1", "next_step", wrappers.NumpyToTorch)
 

@@ -6,8 +6,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <cstdlib>
+
 #include "bindings/config_input.h"
+#include "bindings/direct_calls.h"
 #include "bindings/errors.h"
+#include "bindings/exit.h"
 #include "bindings/pool_object.h"
 #include "bindings/single_rows.h"
 #include "bindings/values.h"
@@ -202,8 +206,11 @@ PyType_Slot pool_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_po
 
 NB_MODULE(_native, m) {
   if (!import_numpy()) throw nb::python_error();
+  // A daemon thread that still refers to a pool when the program ends is no concern of the user's. Our tests look.
+  nb::set_leak_warnings(std::getenv("STEPMILL_LEAK_WARNINGS") != nullptr);
   translate_refusals();
   register_owner_type(m);
+  register_direct_calls(m);
   // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
   SpinBudget::instance();
 
@@ -219,6 +226,7 @@ NB_MODULE(_native, m) {
           select_float32_trig(static_cast<Float32Trig>(trig));
           select_scalar_promotion(keep_float32 ? ScalarPromotion::kKeepFloat32 : ScalarPromotion::kToFloat64);
         }, "float32_trig"_a, "keep_float32"_a, "Makes native envs compute as the installed numpy does.");
+  m.def("begin_exit", &begin_exit, "From now on a call of another thread than this one ends that thread.");
   m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
 
   m.def("own_rows", &own_rows, "places"_a, "An array for each pair of a batch and a row, with memory of its own.");
@@ -237,25 +245,28 @@ NB_MODULE(_native, m) {
       .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
-      .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none())
+      .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
+           "prepare"_a = nb::none())
+      .def("show_as", &PoolObject::show_as, "step"_a.none(), "reset"_a.none())
       .def("close", &PoolObject::close)
+      .def("__reduce_ex__", [](nb::handle, nb::handle) {
+        raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");
+      })
       .def("check_usable", &PoolObject::check_usable)
       .def("enter", &PoolObject::enter, "token"_a)
       .def("leave", &PoolObject::leave, "token"_a)
+      .def("wait_until_left", &PoolObject::wait_until_left, "most"_a)
       .def("stats", &PoolObject::stats)
       .def_prop_ro("closed", &PoolObject::closed)
       .def_prop_ro("forked", &PoolObject::forked)
       .def_prop_ro("is_native", &PoolObject::is_native)
       .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
-      .def_prop_ro("busy_seconds", [](const PoolObject& pool) { return pool.busy_seconds(); })
       .def_prop_ro("in_flight_ids", &PoolObject::in_flight_ids)
       .def_prop_ro("last_ids", &PoolObject::last_ids)
       .def("seeds", &PoolObject::seeds, "env_ids"_a)
       .def("random_states", &PoolObject::random_states, "env_ids"_a)
       .def("replace", &PoolObject::replace, "env"_a, "by"_a)
       .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)
-      .def("export_states", &PoolObject::export_states)
-      .def("import_states", &PoolObject::import_states, "states"_a, "observations"_a)
       .def_prop_ro("arena", &PoolObject::arena_descriptor)
       .def("plan", &PoolObject::plan)
       .def("admit", &PoolObject::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
@@ -272,7 +283,6 @@ NB_MODULE(_native, m) {
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
-      .def("last_observation", &WorkerObject::last_observation, "env"_a)
       .def("random_state", &WorkerObject::random_state, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
 }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "bindings/bytes.h"
 #include "bindings/errors.h"
+#include "bindings/exit.h"
 #include "bindings/forked.h"
 #include "bindings/values.h"
 
@@ -64,6 +66,7 @@ class PoolObject::Use {
   explicit Use(PoolObject& pool) : entry_(may_be_used(pool)) {}
 
   static PoolObject& may_be_used(PoolObject& pool) {
+    end_thread_at_exit();
     if (pool.closed_) raise("ClosedError", "the pool is closed: make a new one");
     if (pool.forked())
       raise("ForkedError",
@@ -109,10 +112,20 @@ void PoolObject::enter(nb::handle token) {
   token_ = token.ptr();
 }
 
-void PoolObject::leave(nb::handle token) {
-  if (token_ != token.ptr()) return;
+bool PoolObject::leave(nb::handle token) {
+  if (token_ != token.ptr()) return false;
   token_ = nullptr;
   inside_.store(0, std::memory_order_release);
+  return true;
+}
+
+bool PoolObject::wait_until_left(double most) const {
+  const nb::gil_scoped_release release;
+  const auto end = Clock::now() + nanoseconds(static_cast<std::int64_t>(most * 1e9));
+  // Looked at rather than waited for: nobody who leaves in ordinary life should have to wake anyone.
+  while (inside_.load(std::memory_order_acquire) != 0 && Clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return inside_.load(std::memory_order_acquire) == 0;
 }
 
 bool PoolObject::forked() const { return generation_ != process_generation(); }
@@ -177,7 +190,7 @@ void PoolObject::send(nb::handle action, nb::handle env_id, nb::handle objects) 
 nb::object PoolObject::recv(nb::handle timeout) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
-  if (pending_) return complete();
+  if (pending_) return complete(false);
   require_something_in_flight();
   wait(seconds);
   return finish(false);
@@ -186,7 +199,7 @@ nb::object PoolObject::recv(nb::handle timeout) {
 nb::object PoolObject::recv_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
   const Use use(*this);
   const std::optional<double> seconds = read_timeout(timeout);
-  if (pending_) return complete();
+  if (pending_) return complete(false);
   if (pool_->in_flight_count() == 0) return nb::none();
   if (!pool_->gathering()) {
     std::optional<Clock::time_point> end;
@@ -218,6 +231,7 @@ nb::object PoolObject::step(nb::handle action, nb::handle env_id, nb::handle obj
   settle_calls(envs);
   give_objects(objects);
   start(envs, false, true);
+  if (pending_) return complete(false);  // of other envs, in async mode: first come, first served
   wait(std::nullopt);
   return finish(false);
 }
@@ -282,6 +296,7 @@ bool PoolObject::wait_until(std::optional<Clock::time_point> end) {
       while (!pool_->ready() && Clock::now() < slice && !(processes_ && processes_->wants_attention()));
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    end_thread_at_exit();
   }
   return true;
 }
@@ -298,27 +313,41 @@ nb::object PoolObject::finish(bool is_reset) {
   const auto to_result = [&] {
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
   };
-  if (!python_ && !processes_ && faults_.empty()) return to_result();
+  const bool as_it_is = (is_reset ? show_reset_ : show_step_).is_none();
+  if (as_it_is && !python_ && !processes_ && faults_.empty()) return to_result();
   nb::list notes = collect_notes(batch);
-  if (faults_.empty() && nb::len(notes) == 0) return to_result();
+  if (as_it_is && faults_.empty() && nb::len(notes) == 0) return to_result();
   std::vector<std::int32_t> ids(c.env_id, c.env_id + batch.rows);
-  nb::object result = to_result();
+  nb::object result = output_->step_result(std::move(batch), faults_);
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
   pending_.emplace(Pending{result, notes, faults, std::move(ids)});
-  return complete();
+  return complete(is_reset);
 }
 
-// Has Python put what no array holds into the batch. Ctrl-C may come in between: then nothing is lost.
-nb::object PoolObject::complete() {
-  try {
-    nb::object result = on_rows_(pending_->result, pending_->notes, pending_->faults);
-    pending_.reset();
-    return result;
-  } catch (nb::python_error& error) {
-    if (error.matches(PyExc_Exception)) pending_.reset();  // an EnvError carries the batch
-    throw;
+// Has Python put what no array holds into the batch, and the view give it its form. Whatever is raised in there, by a
+// signal handler or Ctrl-C, loses nothing: the batch is given away here, by what is returned or by an error with it.
+// `as_reset`: in the form that `reset` returns; `recv` gives the rows of a reset, too, in that of steps.
+nb::object PoolObject::complete(bool as_reset) {
+  nb::object result = pending_->result, error = nb::none();
+  if (nb::len(pending_->notes) != 0 || nb::len(pending_->faults) != 0) {
+    nb::object finished = on_rows_(result, pending_->notes, pending_->faults);
+    result = finished[0];
+    error = finished[1];
   }
+  if (as_reset) result = nb::make_tuple(result[0], result[4]);
+  const nb::object& show = as_reset ? show_reset_ : show_step_;
+  if (!show.is_none()) result = show(result);
+  if (!error.is_none()) error.attr("batch") = result;
+  const std::optional<Pending> done = std::exchange(pending_, std::nullopt);
+  if (error.is_none()) return result;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+void PoolObject::show_as(nb::object step, nb::object reset) {
+  show_step_ = std::move(step);
+  show_reset_ = std::move(reset);
 }
 
 void PoolObject::refuse_pending(std::span<const std::int32_t> envs) const {
@@ -417,9 +446,9 @@ PoolObject::ResetOrder PoolObject::read_reset(nb::handle env_id, nb::handle seed
   return order;
 }
 
-void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask) {
+void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask, nb::handle prepare) {
   const auto envs = order.envs;
-  refuse_pending(envs);
+  refuse_pending(gather ? std::span<const std::int32_t>(all_envs_) : envs);
   for (const std::int32_t env : envs)
     if (pool_->in_flight(env))
       raise("InFlightError", "env " + std::to_string(env) +
@@ -428,6 +457,11 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
   settle_calls(envs);
   pool_->make_room(static_cast<std::int32_t>(envs.size()), gather);
+  if (!prepare.is_none()) {
+    nb::list ids;
+    for (const std::int32_t env : envs) ids.append(env);
+    prepare(ids);
+  }
   if (!table_ && processes_) {
     try {
       for (std::size_t i = 0; i < envs.size(); ++i)
@@ -458,9 +492,9 @@ void PoolObject::queue_reset(const ResetOrder& order, bool gather, const std::ui
   start(envs, gather, gather);
 }
 
-void PoolObject::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
+void PoolObject::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle prepare) {
   const Use use(*this);
-  queue_reset(read_reset(env_id, seeds, options), false, nullptr);
+  queue_reset(read_reset(env_id, seeds, options), false, nullptr, prepare);
 }
 
 nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle mask) {
@@ -471,7 +505,7 @@ nb::object PoolObject::reset(nb::handle env_id, nb::handle seeds, nb::handle opt
                      : static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
   const ResetOrder order = read_reset(env_id, seeds, options);  // first: a bad reset drops nothing
   if (env_id.is_none() && !chosen) drain();
-  queue_reset(order, true, chosen);
+  queue_reset(order, true, chosen, nb::none());
   wait(std::nullopt);
   return finish(true);
 }
@@ -533,7 +567,12 @@ void PoolObject::stop(bool interruptible) {
 int PoolObject::traverse(visitproc visit, void* arg) const {
   Py_VISIT(on_rows_.ptr());
   Py_VISIT(on_attention_.ptr());
-  if (pending_) Py_VISIT(pending_->result.ptr());
+  Py_VISIT(show_step_.ptr());
+  Py_VISIT(show_reset_.ptr());
+  if (pending_) {
+    Py_VISIT(pending_->result.ptr());
+    Py_VISIT(pending_->notes.ptr());
+  }
   return python_ && pool_ ? python_->traverse(visit, arg) : 0;
 }
 

@@ -29,7 +29,8 @@ class PoolObject {
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
     Bounds bounds = Bounds::kPass;
     std::vector<std::uint64_t> seeds;
-    // Called with (result, notes, faults) when a batch has more than arrays: see `finish`.
+    // Called with (result, notes, faults) when a batch has more than arrays; returns (result, error), the error None
+    // where none is to be raised. Changes nothing of what it is given: what was interrupted is done again.
     nanobind::object on_rows;
     // Called with nothing when worker processes should be started.
     nanobind::object on_attention;
@@ -49,13 +50,16 @@ class PoolObject {
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   // Queues a reset of the envs named, of all where none are. `options` are native ones by name, or for
-  // Python envs one object (a pickled one, for worker processes); or a list of these, one an env.
-  void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
+  // Python envs one object (a pickled one, for worker processes); or a list of these, one an env. `prepare` is called
+  // with the ids once nothing can refuse the reset any more, before it is queued.
+  void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options, nanobind::handle prepare);
   // Resets and waits. With a mask, which is for all envs, the others show where they stand.
   nanobind::object reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                          nanobind::handle mask);
   void close();
   bool closed() const { return closed_; }
+  // Functions that turn the results of steps, and of resets, into what the caller's view shows; None: as they are.
+  void show_as(nanobind::object step, nanobind::object reset);
   bool is_native() const { return table_ != nullptr; }
   bool forked() const;
 
@@ -63,7 +67,10 @@ class PoolObject {
   void check_usable();
   // The same, and refuses other calls until `leave` with the same token: for what is written in Python.
   void enter(nanobind::handle token);
-  void leave(nanobind::handle token);
+  // Whether that token was inside; nothing happens where it was not.
+  bool leave(nanobind::handle token);
+  // Whether nobody is inside, or nobody is any more after so many seconds.
+  bool wait_until_left(double most) const;
   nanobind::object stats() const;
   std::int32_t in_flight_count() const {
     return (pool_ ? pool_->in_flight_count() : 0) + (pending_ ? static_cast<std::int32_t>(pending_->ids.size()) : 0);
@@ -73,7 +80,6 @@ class PoolObject {
   int traverse(visitproc visit, void* arg) const;
   void clear_references();
 
-  double busy_seconds() const { return processes_ ? processes_->busy_seconds() : 0.0; }
   // Whose results are still to be received.
   nanobind::list in_flight_ids() const;
   // Of the last batch: whom an async send without ids means.
@@ -89,12 +95,6 @@ class PoolObject {
   void replace(int env, nanobind::object by);
   void fail_next(int env, nanobind::object error);
 
-  // Where every env stands in its episodes, for another pool of the same envs to go on from. Nothing may
-  // be in flight.
-  nanobind::object export_states();
-  // `observations`: the last of each env, or None.
-  void import_states(nanobind::handle states, nanobind::handle observations);
-
   // ---- worker processes (pool_processes.cpp) ----
 
   nanobind::dict plan() const;
@@ -105,6 +105,7 @@ class PoolObject {
   // Asks envs something, all at once, and waits: a list of the answers (bytes), or of faults (tuples).
   // An env whose action is running finishes it first.
   nanobind::object ask(nanobind::handle env_ids, nanobind::handle questions);
+  // The beginning of `close`, which ends with it: from now on the pool is closed.
   void ask_to_stop();
   bool wait_stopped(double most);
   void kill();
@@ -134,18 +135,17 @@ class PoolObject {
     }
   };
   ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
-  void queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask);
+  void queue_reset(const ResetOrder& order, bool gather, const std::uint8_t* mask, nanobind::handle prepare);
   void give_objects(nanobind::handle objects);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
   bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
   void attend();
-  std::size_t state_bytes() const;
   void wait_for(std::int32_t env);
   void settle_calls(std::span<const std::int32_t> envs);
   nanobind::object finish(bool is_reset);
-  nanobind::object complete();
+  nanobind::object complete(bool as_reset);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::list collect_notes(const Batch& batch);
   void require_something_in_flight() const;
@@ -161,9 +161,11 @@ class PoolObject {
   std::optional<PythonEnvs> python_;
   ProcessPool* processes_;
   nanobind::object on_rows_, on_attention_;
+  nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
   std::vector<std::int32_t> all_envs_;
   std::vector<std::int32_t> last_ids_;  // of the last batch: who an async send without ids means
-  // A batch whose last touches, in Python, were interrupted: as good as in flight, `recv` goes on with it.
+  // A batch that Python puts the last touches to. It stays here until they are done: where an exception comes in
+  // between (Ctrl-C, or of a signal handler) it is as good as in flight, and `recv` begins with it anew.
   struct Pending {
     nanobind::object result;
     nanobind::list notes, faults;

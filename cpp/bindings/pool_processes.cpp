@@ -1,66 +1,18 @@
-// The parts of PoolObject that are about envs elsewhere: worker processes, and envs that move.
+// The parts of PoolObject that are about worker processes.
 #include "bindings/numpy_api.h"
 
 #include "bindings/pool_object.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bindings/bytes.h"
 #include "bindings/errors.h"
+#include "bindings/exit.h"
 #include "bindings/values.h"
 
 namespace nb = nanobind;
 
 namespace stepmill {
-
-// ---- moving envs ------------------------------------------------------------------------------
-
-nb::object PoolObject::export_states() {
-  const auto count = static_cast<std::size_t>(pool_->num_envs());
-  std::vector<std::byte> out(state_bytes());
-  std::byte* to = out.data();
-  const auto put = [&](const void* from, std::size_t bytes) { to = std::copy_n(static_cast<const std::byte*>(from), bytes, to); };
-  put(&counts_, sizeof counts_);
-  put(&pool_->table().state(0), count * sizeof(sm_env_state));
-  put(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
-  out.insert(out.end(), reinterpret_cast<const std::byte*>(last_ids_.data()),
-             reinterpret_cast<const std::byte*>(last_ids_.data() + last_ids_.size()));
-  return to_bytes(out);
-}
-
-std::size_t PoolObject::state_bytes() const {
-  return sizeof counts_ + static_cast<std::size_t>(pool_->num_envs()) * (sizeof(sm_env_state) + sizeof(sm_reset_request));
-}
-
-void PoolObject::import_states(nb::handle states, nb::handle observations) {
-  const auto count = static_cast<std::size_t>(pool_->num_envs());
-  const auto bytes = bytes_of(states);
-  if (bytes.size() < state_bytes())
-    throw std::invalid_argument("import_states: these are the states of another pool");
-  const std::byte* from = bytes.data();
-  const auto take = [&](void* to, std::size_t size) {
-    if (size != 0) std::memcpy(to, from, size);
-    from += size;
-  };
-  take(&counts_, sizeof counts_);
-  take(&pool_->table().state(0), count * sizeof(sm_env_state));
-  take(&pool_->table().reset_request(0), count * sizeof(sm_reset_request));
-  last_ids_.resize((bytes.size() - state_bytes()) / sizeof(std::int32_t));
-  take(last_ids_.data(), last_ids_.size() * sizeof(std::int32_t));
-  const sm_shared& shared = pool_->table().shared();
-  for (std::int32_t env = 0; env < pool_->num_envs(); ++env) {
-    nb::object observation = observations[env];
-    if (observation.is_none()) continue;
-    python_->env(env).go_on_from(observation, pool_->table().state(env).elapsed);
-    if (!shared.last_observation) continue;
-    python_->kind().observation.write(observation, env, [&](int leaf) {
-      return static_cast<std::byte*>(shared.last_observation[leaf]) + env * shared.observation_bytes[leaf];
-    });
-  }
-}
-
-// ---- worker processes --------------------------------------------------------------------------
 
 nb::dict PoolObject::plan() const {
   const ProcessPlan plan = processes_->plan();
@@ -130,6 +82,7 @@ void PoolObject::wait_for(std::int32_t env) {
       processes_->wait_at_rest(env, kSignalInterval);
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    end_thread_at_exit();
   }
 }
 
@@ -146,7 +99,9 @@ void PoolObject::settle_calls(std::span<const std::int32_t> envs) {
 }
 
 void PoolObject::ask_to_stop() {
-  if (processes_ && !forked()) processes_->ask_to_stop();
+  if (!processes_ || forked()) return;
+  closed_ = true;
+  processes_->ask_to_stop();
 }
 
 bool PoolObject::wait_stopped(double most) {

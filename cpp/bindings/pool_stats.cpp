@@ -22,7 +22,7 @@ nb::object PoolObject::stats() const {
   if (!pool_) return out;
   out["step_cost_ns"] = pool_->step_cost_ns();
   out["threads_started"] = pool_->threads_started();
-  out["in_flight"] = pool_->in_flight_count();
+  out["in_flight"] = in_flight_count();
   out["batches_held"] = pool_->batches_held();
   out["memory_bytes"] = pool_->memory();
   if (processes_) out.update(process_stats(age));

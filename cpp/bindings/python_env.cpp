@@ -2,11 +2,14 @@
 
 #include "bindings/python_env.h"
 
+#include <cxxabi.h>
+
 #include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "bindings/errors.h"
+#include "bindings/exit.h"
 
 namespace nb = nanobind;
 
@@ -40,16 +43,17 @@ nb::object take_exception() {
 #endif
 }
 
-// "ValueError: what it says", whatever its __str__ does.
+// "ValueError: what it says", whatever its __str__ does. As `summary` in stepmill/errors.py has it.
 std::string text_of_exception(nb::handle error) {
   std::string text = Py_TYPE(error.ptr())->tp_name;
   if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
   nb::object message = nb::steal(PyObject_Str(error.ptr()));
   if (!message.is_valid()) {
-    PyErr_Clear();
-    return text + ": (its __str__ failed)";
+    const nb::object broken = take_exception();
+    return text + ": <its __str__ raised " + Py_TYPE(broken.ptr())->tp_name + ">";
   }
-  return text + ": " + text_of(message);
+  const std::string said = text_of(message);
+  return said.empty() ? text : text + ": " + said;
 }
 
 bool is_nothing(nb::handle info) { return PyDict_CheckExact(info.ptr()) && PyDict_GET_SIZE(info.ptr()) == 0; }
@@ -113,6 +117,8 @@ auto PythonEnv::attempt(const char* phase, F body) {
   } catch (nb::python_error& error) {
     error.restore();
     keep_failure();
+  } catch (abi::__forced_unwind&) {
+    hang();
   }
 }
 
@@ -129,9 +135,8 @@ void PythonEnv::keep_failure() {
     if (last_objects_.is_valid()) note_.objects = last_objects_;
   }
   note_.phase = phase_;
-  const bool is_failure = PyErr_GivenExceptionMatches(error.ptr(), PyExc_Exception) ||
-                          PyErr_GivenExceptionMatches(error.ptr(), PyExc_SystemExit);
-  if (!is_failure) kind_->interrupt = error;
+  // Nobody can tell whether it is the user's Ctrl-C. All else (SystemExit, what no program should end by) is the env's.
+  if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_KeyboardInterrupt)) kind_->interrupt = error;
   note_.error = std::move(error);
   throw std::runtime_error(text);
 }
@@ -244,12 +249,6 @@ void PythonEnv::replace(nb::object env) {
   rewards_.clear();
   elapsed_ = 0;
   ending_ = inside_ = false;
-}
-
-void PythonEnv::go_on_from(nb::object observation, std::int32_t elapsed) {
-  if (kind_->keep_last && !kind_->objects_of.is_none()) last_objects_ = kind_->objects_of(observation);
-  observation_ = std::move(observation);
-  elapsed_ = elapsed;
 }
 
 Note PythonEnv::take_note() {

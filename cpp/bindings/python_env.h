@@ -34,7 +34,7 @@ struct PythonKind {
   nanobind::object objects_of = nanobind::none();
   bool same_step = false;
   bool keep_last = false;  // a failure shows the last good observation
-  // What an env raised that is no failure of it (Ctrl-C): raised on once its row is written.
+  // A KeyboardInterrupt that came out of an env, most likely Ctrl-C: raised on once the env's row is written.
   nanobind::object interrupt;
   // The env whose code runs, -1 when none does.
   int running = -1;
@@ -76,13 +76,10 @@ class PythonEnv {
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
   // Another env takes this one's place: nothing of the old one is left.
   void replace(nanobind::object env);
-  // It was stepped elsewhere before, and showed this last.
-  void go_on_from(nanobind::object observation, std::int32_t elapsed);
   // What belongs to the row that was written last.
   Note take_note();
   int traverse(visitproc visit, void* arg) const;
   void clear_references();
-  nanobind::object last_observation() const { return observation_.is_valid() ? observation_ : nanobind::none(); }
 
  private:
   template <class F>

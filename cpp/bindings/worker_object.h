@@ -40,8 +40,6 @@ class WorkerObject {
   int running() const { return python_ ? python_->kind().running : -1; }
   // Puts another env in the place of one that is about to be reset.
   void replace(int env, nanobind::object by);
-  // What an env showed last, None where nothing.
-  nanobind::object last_observation(int env) { return python_->env(env).last_observation(); }
   // Where the generator of a native env stands: see `random_state`.
   nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
 

@@ -462,13 +462,6 @@ double ProcessPool::step_cost_ns() const {
   return steps ? static_cast<double>(busy) / static_cast<double>(steps) : 0.0;
 }
 
-double ProcessPool::busy_seconds() const {
-  std::uint64_t busy = 0;
-  for (std::int32_t w = 0; w < process_.num_workers; ++w)
-    busy += tables_.worker(w).busy_ns.load(std::memory_order_relaxed);
-  return static_cast<double>(busy) * 1e-9;
-}
-
 std::vector<ProcessPool::WorkerStats> ProcessPool::worker_stats() const {
   std::vector<WorkerStats> out;
   const Lock lock(mutex_);

@@ -81,7 +81,6 @@ class ProcessPool final : public Pool {
 
   double step_cost_ns() const override;
   // How long envs ran, all workers together.
-  double busy_seconds() const;
 
   struct WorkerStats {
     int pid;

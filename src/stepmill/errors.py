@@ -22,6 +22,7 @@
     │   ├── ForkedError                              the pool belongs to the parent process
     │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
+    │       └── CopyError       (TypeError)          a pool or a manager cannot be copied or pickled
     ├── MissingPackageError     (ImportError)        an optional package is not installed
     ├── ResourceError           (OSError)            the system refuses descriptors, processes or threads
     │   └── OutOfMemoryError    (MemoryError)        or memory
@@ -52,6 +53,7 @@ __all__ = [
     "ClosedError",
     "ConcurrentUseError",
     "ConfigError",
+    "CopyError",
     "EnvError",
     "EnvIdError",
     "EnvTimeoutError",
@@ -84,7 +86,9 @@ def summary(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as broken:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:
         text = f"<its __str__ raised {type(broken).__name__}>"
     if isinstance(error, RemoteEnvError):  # has the name of what it stands for
         return text
@@ -183,6 +187,10 @@ class ConcurrentUseError(UsageError):
 
 class UnsupportedError(UsageError, NotImplementedError):
     """The backend, the env or the view cannot do that."""
+
+
+class CopyError(UnsupportedError, TypeError):
+    """A pool or a manager cannot be copied or pickled: what it runs on exists once."""
 
 
 class MissingPackageError(StepmillError, ImportError, gymnasium_error.DependencyNotInstalled):

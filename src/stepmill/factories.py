@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +26,10 @@ def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter
 
 
 def close_quietly(env: Any) -> None:
-    """Closes an env that nobody uses; its error would hide the one that led here."""
-    with contextlib.suppress(Exception):
+    """Closes an env that nobody uses; its error would hide the one that led here. Ctrl-C is no error of it."""
+    try:
         env.close()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        pass

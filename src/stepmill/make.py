@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -13,11 +10,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import one_of
+from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
 from stepmill.pool.python_pool import describe_source
 from stepmill.pool.settings import Settings, check_settings, refuse_processes
 from stepmill.pool.source import NativeSource, PythonSource, find_source
+from stepmill.refusals import explained_refusals
 from stepmill.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
 
 EnvType = Literal["gymnasium", "gym", "dm"]
-
-# Engines, not views: one may outlive its view, where somebody kept a method of it.
-_open_cores: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @overload
@@ -77,7 +73,7 @@ def make(
         seed: Env i is seeded with ``seed + i``; or a list, one an env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
-            or in the calling thread where the first batches show that to be faster.
+            or in the calling thread where a short trial, of one env more, shows that to be faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
@@ -118,10 +114,11 @@ def make(
         action_bounds=action_bounds,
         output=output,
     )
-    core = _core(source, settings)
+    with explained_refusals("the pool could not be made"):
+        core = _core(source, settings)
     if spec is None:
         spec = _spec(source, settings, core.observation.space, core.action.space, core.num_players)
-    _open_cores.add(core)
+    close_at_exit(core)
     threaded = isinstance(source, NativeSource) and settings.backend != "inline"
     return _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
 
@@ -137,9 +134,11 @@ def _core(source: NativeSource | PythonSource, settings: Settings) -> Any:
         return native_pool(source, settings)
     if settings.backend == "inline":
         return InlinePool(source, settings)
-    from stepmill.pool.auto import AutoPool
+    from stepmill.pool.auto import choose_backend
+    from stepmill.pool.process.pool import ProcessPool
 
-    return AutoPool(source, settings)
+    backend, launcher = choose_backend(source, settings)
+    return InlinePool(source, settings) if backend == "inline" else ProcessPool(source, settings, launcher=launcher)
 
 
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
@@ -250,11 +249,3 @@ def _view(env_type: EnvType) -> Any:
     from stepmill.views.dm import DmPool
 
     return DmPool
-
-
-@atexit.register
-def _close_open_pools() -> None:
-    """Ends threads while the interpreter is still whole: of every pool, whatever one of them raises."""
-    with ExitStack() as stack:
-        for core in list(_open_cores):
-            stack.callback(core.close)

@@ -93,11 +93,6 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         return rewards
 
     @property
-    def may_move(self) -> bool:
-        """Whether a pool may move it to another process: not while it writes videos."""
-        return getattr(self.base_env, "_replay_path", None) is None
-
-    @property
     def render_mode(self) -> str | None:  # type: ignore[override]
         """The env's own where it has one; else it draws if it can."""
         has_renderer = type(self.base_env).render is not BaseEnv.render

@@ -15,13 +15,14 @@ from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
 from stepmill.managers.core import ManagerCore, Params
 from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, read_value, spaces_of
 from stepmill.managers.states import EnvState
+from stepmill.uncopyable import Uncopyable
 
 __all__ = ["BaseEnvManager"]
 
 _SEED_LIMIT = 2**63
 
 
-class BaseEnvManager:
+class BaseEnvManager(Uncopyable):
     """Several envs, stepped in this process, one after another.
 
     Args:
@@ -80,10 +81,10 @@ class BaseEnvManager:
 
     def close(self) -> None:
         """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
+        self._core.close()  # first: where it refuses, nothing changes
         ref, self._ref = self._ref, None
         if ref is not None:
             close_quietly(ref)
-        self._core.close()
 
     @property
     def closed(self) -> bool:
@@ -262,7 +263,9 @@ class BaseEnvManager:
         if self._ref is None:
             try:
                 self._ref = self._recipes[0]()
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 text = f"env_ref: the constructor of env 0 failed: {summary(error)}"
                 raise EnvError(text, env_id=0, phase="constructor") from error
         return self._ref

@@ -15,9 +15,11 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from stepmill import _native
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import (
     ClosedError,
+    ConcurrentUseError,
     EnvError,
     EnvIdError,
     EnvTimeoutError,
@@ -30,11 +32,13 @@ from stepmill.factories import close_quietly
 from stepmill.managers.actions import stack_actions
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.envs import EnvSpaces, open_pool, spaces_of
+from stepmill.managers.journal import Handed, News, Sending
 from stepmill.managers.records import EnvRecord
 from stepmill.managers.rows import Place, RowReader, with_tensors
 from stepmill.managers.states import EnvState
 from stepmill.pool.python_pool import Preparation
 from stepmill.pool.rows import is_abnormal
+from stepmill.uncopyable import Uncopyable
 
 __all__ = ["ManagerCore"]
 
@@ -48,24 +52,39 @@ Params = Mapping[int, Mapping[str, Any] | None]  # of resets, by env id; None: a
 
 
 def _mends(method: Callable[Concatenate[ManagerCore, P], R]) -> Callable[Concatenate[ManagerCore, P], R]:
-    """Makes a method that Ctrl-C may have left half done set that right when one is called the next time."""
+    """Makes a method refuse a second call at once, and do first what an exception kept the last one from doing.
+
+    Ctrl-C and signal handlers may raise anywhere in there: see ``journal.py``.
+    """
 
     @functools.wraps(method)
     def call(self: ManagerCore, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._torn and self.pool is not None:
-            self._mend()
+        token = object()
+        is_inside = False
         try:
-            return method(self, *args, **kwargs)
-        except Exception:
-            raise
-        except BaseException:
-            self._torn = True
+            self._callers[token] = None
+            self._refuse_second(token)
+            is_inside = True
+            if self._torn and self.pool is not None:
+                self._mend()
+            result = method(self, *args, **kwargs)
+            self._callers.pop(token)  # not in a `finally`: what is raised there would lose the result
+            return result
+        except BaseException as error:
+            handed = self._handed if is_inside and self._handed is not None and self._handed.call is token else None
+            if is_inside:
+                self._torn = True
+            if handed is not None:
+                handed.is_lost = True  # a handler may raise here, too, in place of an error that carries it
+            self._callers.pop(token, None)
+            if handed is not None and handed.error is error:
+                handed.is_lost = False
             raise
 
     return call
 
 
-class ManagerCore:
+class ManagerCore(Uncopyable):
     """The state of the envs of a manager, and what moves it on. ``BaseEnvManager`` is what users see of it.
 
     Args:
@@ -86,6 +105,8 @@ class ManagerCore:
         self._backend = backend
         self._resets_abnormal = resets_abnormal
         self._read_rows: RowReader | None = None
+        self._callers: dict[object, None] = {}  # the first is inside, others are being refused
+        self._gives_up = False  # it closes itself
         self.pool: Any = None
         self.records = [EnvRecord() for _ in recipes]
         self._forget()
@@ -103,7 +124,13 @@ class ManagerCore:
         self._voided: set[int] = set()  # whose results in flight come to nothing
         self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
         self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
-        self._torn = False  # a call was interrupted
+        self._owed: set[int] = set()  # ended, and to be reset: not sent yet
+        # What is under way, so that a call that was interrupted can be finished by the next one.
+        self._torn = False  # a call raised something
+        self._sending: Sending | None = None
+        self._batch: Any = None  # that the pool gave away, as long as nobody has looked at it
+        self._news: News | None = None
+        self._handed: Handed | None = None
 
     def _move(self, ids: Iterable[int], state: EnvState) -> None:
         """Envs are in another state now."""
@@ -132,13 +159,39 @@ class ManagerCore:
 
     def close(self) -> None:
         """Ends all envs, whatever they are doing. Closing twice does nothing."""
-        pool, self.pool = self.pool, None
-        self._move(self.states, EnvState.VOID)
-        self.ready.clear()
-        self._places.clear()  # they keep the pool's memory
-        self._arrived.clear()
-        if pool is not None:
-            pool.close()
+        token = object()
+        try:
+            self._callers[token] = None
+            if not self._gives_up:
+                self._refuse_second(token)
+            self._close()
+        finally:
+            self._callers.pop(token, None)
+
+    def _close(self) -> None:
+        pool = self.pool
+        try:
+            if pool is not None:
+                pool.close()
+        finally:
+            if pool is None or pool.closed:  # else it refused, and nothing has changed
+                self.pool = self._batch = self._news = self._handed = None
+                self._move(self.states, EnvState.VOID)
+                self.ready.clear()
+                self._places.clear()  # they keep the pool's memory
+                self._arrived.clear()
+
+    @property
+    def _caller(self) -> object:
+        """The call that is inside."""
+        return list(self._callers)[0]  # noqa: RUF015  (in one go: another thread's may come and leave)
+
+    def _refuse_second(self, token: object) -> None:
+        if self._caller is not token:
+            raise ConcurrentUseError(
+                f"{self!r}: another call is inside, of another thread or the one that a signal handler interrupts: a "
+                "manager serves one at a time. Use a lock, or wait until the call has returned"
+            )
 
     def __repr__(self) -> str:
         """The manager's class, and how many envs."""
@@ -178,8 +231,18 @@ class ManagerCore:
         return list(out)
 
     def _mend(self) -> None:
-        """After an interrupted call: envs whose results were lost, or whose actions nobody noted, wait for a reset."""
-        self._torn = False
+        """Goes on with what an exception came in between. Envs that are nowhere after that wait for a reset."""
+        flying = set(self.pool.in_flight_ids)
+        if self._sending is not None:
+            if flying.issuperset(self._sending.ids):
+                self._note_sent()
+            self._sending = None
+        if self._handed is not None and self._handed.is_lost:
+            self._take_back(self._handed)
+        if self._news is not None:
+            self._note_news(self._news)
+        elif self._batch is not None:
+            self._take(self._batch)
         flying = set(self.pool.in_flight_ids)
         unknown = flying - self._stepping - self._resetting
         vanished = (self._stepping | self._resetting) - flying - self._due.keys()
@@ -187,12 +250,12 @@ class ManagerCore:
         self._resetting -= vanished
         self._voided = (self._voided & flying) | unknown
         somewhere = self._stepping | self._resetting | self.ready | self._arrived.keys() | self._failed.keys()
+        somewhere |= self._owed
         lost = vanished | self._voided | (self.states.keys() - self._halted - somewhere)
         self._move(lost, EnvState.ERROR)
         self.ready -= lost
-        if self._settings.auto_reset:
-            owed = [one for one, timestep in self._arrived.items() if timestep.done and one not in self._halted]
-            self._send_resets(sorted(owed), automatic=True)
+        self._send_owed()
+        self._torn = False
 
     # ---- steps -------------------------------------------------------------------------------
 
@@ -202,21 +265,47 @@ class ManagerCore:
         self.require_open()
         ids = self._check_actions(actions)
         if ids:
+            self._sending = Sending(ids)
             self.pool.send(stack_actions(self.pool.action, list(actions.values()), self.pool.num_players), ids)
-            self._stepping.update(ids)
-            self.ready.difference_update(ids)
+            self._note_sent()
         self._wait_for_steps()
         if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
             self._settle_resets(self._resetting)
         came = sorted(self._arrived)
         timesteps = dict(zip(came, map(self._arrived.__getitem__, came), strict=True))
-        self._arrived.clear()
+        output = self._output(timesteps)
+        failed = self._failed
+        error = EnvError.gather([failed[one] for one in sorted(failed)], output) if failed else None
+        self._handed = Handed(self._caller, timesteps, failed, error)
+        self._arrived, self._failed = {}, {}
         self.ready.update(came)
         self.ready -= self._halted
-        if self._failed:
-            failed, self._failed = self._failed, {}
-            raise EnvError.gather([failed[one] for one in sorted(failed)], self._output(timesteps))
-        return self._output(timesteps)
+        if error is not None:
+            raise error
+        return output
+
+    def _take_back(self, handed: Handed) -> None:
+        """What a step was about to return, and did not, is for the next one."""
+        self._arrived.update(handed.timesteps)
+        self._failed.update(handed.failed)
+        self.ready.difference_update(handed.timesteps)
+        self._handed = None
+
+    def _note_sent(self) -> None:
+        """What was sent is in flight. To do it twice is to do it once."""
+        sent = self._sending
+        assert sent is not None
+        self.ready.difference_update(sent.ids)
+        if sent.seeds is None:
+            self._stepping.update(sent.ids)
+        else:
+            self._resetting.update(sent.ids)
+            self._move(sent.ids, EnvState.RESET)
+            for one, seed in zip(sent.ids, sent.seeds, strict=True):
+                self.records[one].reset_is_sent(seed)
+                self._due.pop(one, None)
+            self._owed.difference_update(sent.ids)
+        self._sending = None
 
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
@@ -295,13 +384,14 @@ class ManagerCore:
         for prepare, group in groups.items():
             seeds = [self.records[one].seed_for_reset(renew) for one in group]
             params = [self.records[one].params or None for one in group]
+            self._sending = Sending(group, seeds)
             self.pool.send_reset(group, seeds, params, prepare=prepare)
-            # Nothing is changed before it is sent.
-            self._resetting.update(group)
-            self.ready.difference_update(group)
-            self._move(group, EnvState.RESET)
-            for one, seed in zip(group, seeds, strict=True):
-                self.records[one].reset_is_sent(seed)
+            self._note_sent()  # nothing is changed before it is sent
+
+    def _send_owed(self) -> None:
+        """Resets envs that have ended."""
+        if self._owed:
+            self._send_resets(sorted(self._owed), automatic=True)
 
     def _settle_resets(self, ids: Iterable[int]) -> None:
         wanted = set(ids)
@@ -333,9 +423,10 @@ class ManagerCore:
         """
         if self._due:
             at_least, timeout = 0, self._until_due(timeout)
-        batch = self.pool.recv_some(enough, at_least, timeout, steps_only)
-        if batch is not None:
-            self._take(batch)
+        # In one piece: an exception that came between the call and an assignment would lose the batch.
+        _native.call_into(self, "_batch", self.pool.recv_some, enough, at_least, timeout, steps_only)
+        if self._batch is not None:
+            self._take(self._batch)
         elif not (self._due or self.pool.in_flight_count):  # rather than wait for ever
             raise UsageError(f"{self!r}: nothing is in flight that could come: {self.states}")
         if self._due:
@@ -344,25 +435,57 @@ class ManagerCore:
     # ---- results -----------------------------------------------------------------------------
 
     def _take(self, batch: Any) -> None:
+        self._news = self._read(batch)
+        self._batch = None
+        self._note_news(self._news)
+
+    def _read(self, batch: Any) -> News:
+        """What a batch means. Changes nothing."""
         assert self._read_rows is not None
         rows = self._read_rows(batch)
         came = dict(zip(rows.ids, rows.timesteps, strict=True))
+        news = News(places=list(zip(rows.ids, rows.places, strict=True)))
         for one, fault in rows.faults.items():
             del came[one]
-            self._take_failure(one, fault.error())
-        self._places.update(zip(rows.ids, rows.places, strict=True))
+            self._read_failure(one, fault.error(), news)
         # Nearly all rows are plain steps, and nothing is done for each of them.
-        for one in self._resetting & came.keys():
+        news.resets = sorted(self._resetting & came.keys())
+        for one in news.resets:
             del came[one]
-            self._end_reset(one)
-        self._stepping.difference_update(came)
+        news.stepped.extend(came)
         for one in self._voided & came.keys():
             del came[one]
-            self._voided.discard(one)
-        ended = [one for row in rows.special if (one := rows.ids[row]) in came and self._ends(one, came[one])]
-        self._arrived.update(came)
-        if ended:
-            self._send_resets(sorted(ended), automatic=True)
+        for row in rows.special:
+            if (one := rows.ids[row]) in came:
+                self._read_end(one, came[one], news)
+        news.arrived = came
+        return news
+
+    def _note_news(self, news: News) -> None:
+        """Makes the news known. To do it twice is to do it once: it may have been interrupted."""
+        self._batch = None
+        self._places.update(news.places)
+        for one in news.resets:
+            self._end_reset(one)
+        self._stepping.difference_update(news.stepped)
+        self._voided.difference_update(news.stepped)
+        for one, state in news.states.items():
+            self._move([one], state)
+        for one, episodes in news.episodes.items():
+            self.records[one].episodes = episodes
+        for one, failures in news.failures.items():
+            self.records[one].reset_failed(failures)
+        if news.lost_worker:
+            for record in self.records:
+                record.is_told = False  # others were lost with it, and are built anew
+        self._due.update(news.due)
+        self._failed.update(news.failed)
+        self._arrived.update(news.arrived)
+        self._owed.update(news.owed)
+        self._news = None
+        if news.given_up is not None:
+            self._give_up(news.given_up)
+        self._send_owed()
 
     def _end_reset(self, env_id: int) -> None:
         self._move([env_id], EnvState.RUN)
@@ -371,42 +494,44 @@ class ManagerCore:
         self._resetting.discard(env_id)
         self.records[env_id].failures = 0
 
-    def _ends(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
-        """Notes what a step that is not like the others means for its env; whether it is to be reset."""
+    def _read_end(self, env_id: int, timestep: BaseEnvTimestep, news: News) -> None:
+        """What a step that is not like the others means for its env."""
         if is_abnormal(timestep.info):
-            self._move([env_id], EnvState.ERROR)
-            return self._resets_abnormal
-        if not timestep.done:
-            return False
-        record = self.records[env_id]
-        record.episodes += 1
-        if record.episodes >= self._settings.episode_num:
-            self._move([env_id], EnvState.DONE)
-        elif not self._settings.auto_reset:
-            self._move([env_id], EnvState.NEED_RESET)
-        else:
-            return True
-        return False
-
-    def _take_failure(self, env_id: int, error: EnvError) -> None:
-        if isinstance(error, WorkerDiedError | EnvTimeoutError):
-            for one in self.records:
-                one.is_told = False  # others were lost with it, and are built anew
-        if env_id in self._stepping:
-            self._stepping.discard(env_id)
-            self._move([env_id], EnvState.ERROR)
-            if env_id in self._voided:
-                self._voided.discard(env_id)
-            else:
-                self._failed[env_id] = error
+            news.states[env_id] = EnvState.ERROR
+            if self._resets_abnormal:
+                news.owed.append(env_id)
             return
-        record = self.records[env_id]
-        record.reset_failed()
-        if record.failures > self._settings.max_retry:
+        if not timestep.done:
+            return
+        news.episodes[env_id] = self.records[env_id].episodes + 1
+        if news.episodes[env_id] >= self._settings.episode_num:
+            news.states[env_id] = EnvState.DONE
+        elif not self._settings.auto_reset:
+            news.states[env_id] = EnvState.NEED_RESET
+        else:
+            news.owed.append(env_id)
+
+    def _read_failure(self, env_id: int, error: EnvError, news: News) -> None:
+        news.lost_worker |= isinstance(error, WorkerDiedError | EnvTimeoutError)
+        if env_id in self._stepping:
+            news.stepped.append(env_id)
+            news.states[env_id] = EnvState.ERROR
+            if env_id not in self._voided:
+                news.failed[env_id] = error
+            return
+        failures = news.failures[env_id] = self.records[env_id].failures + 1
+        if failures > self._settings.max_retry:
+            error.add_note(f"the reset of env {env_id} failed {failures} times, and the manager is closed")
+            news.given_up = news.given_up or error
+        news.due[env_id] = time.monotonic() + self._settings.retry_waiting_time
+
+    def _give_up(self, error: EnvError) -> None:
+        self._gives_up = True
+        try:
             close_quietly(self._manager() or self)
-            error.add_note(f"the reset of env {env_id} failed {record.failures} times, and the manager is closed")
-            raise error
-        self._due[env_id] = time.monotonic() + self._settings.retry_waiting_time
+        finally:
+            self._gives_up = False
+        raise error
 
     # ---- resets that failed ------------------------------------------------------------------
 
@@ -422,8 +547,6 @@ class ManagerCore:
     def _try_again(self) -> None:
         now = time.monotonic()
         due = sorted(one for one, when in self._due.items() if when <= now)
-        for one in due:
-            del self._due[one]
         renew = self._settings.retry_type == "renew"
         for automatic in (False, True):
             alike = [one for one in due if self.records[one].is_automatic is automatic]

@@ -16,6 +16,7 @@ from stepmill.envs.timestep import BaseEnvInfo, element_info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.rows import RowsAsTheyCome
+from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.settings import check_settings
 from stepmill.pool.source import PythonEnv, PythonSource
 
@@ -52,13 +53,17 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         reward_dtype="float32",
     )
     pool_settings = replace(pool_settings, as_ready=True)
+    pool: Any
     if backend == "inline":
         from stepmill.pool.inline import InlinePool
 
-        return InlinePool(source, pool_settings, finisher=RowsAsTheyCome)
-    from stepmill.pool.process.pool import ProcessPool
+        pool = InlinePool(source, pool_settings, finisher=RowsAsTheyCome)
+    else:
+        from stepmill.pool.process.pool import ProcessPool
 
-    return ProcessPool(source, pool_settings, finisher=RowsAsTheyCome)
+        pool = ProcessPool(source, pool_settings, finisher=RowsAsTheyCome)
+    close_at_exit(pool)
+    return pool
 
 
 def _name_of(env_fn: Any) -> str:

@@ -72,8 +72,8 @@ class EnvRecord:
         if not self.is_automatic:
             self.is_seed_new = False
 
-    def reset_failed(self) -> None:
-        """Nobody knows what the env took in of it."""
+    def reset_failed(self, failures: int) -> None:
+        """Nobody knows what the env took in of it. ``failures``: in a row."""
         self.is_told = False
         self.is_seed_new |= self.carries_seed
-        self.failures += 1
+        self.failures = failures

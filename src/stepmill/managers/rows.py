@@ -15,7 +15,7 @@ from stepmill.envs.common import to_tensor
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.optional import require
 from stepmill.pool.faults import Fault
-from stepmill.pool.rows import Note, RowFinisher
+from stepmill.pool.rows import Note, RowFinisher, raised_by
 from stepmill.spaces import FlatSpace, Tree
 
 __all__ = ["EnvRows", "Place", "RowReader", "RowsAsTheyCome", "with_tensors"]
@@ -34,10 +34,10 @@ class _Rows(NamedTuple):
 class RowsAsTheyCome(RowFinisher):
     """Leaves infos apart, an env's own dict each, and raises nothing: the manager settles failures."""
 
-    def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> Any:
+    def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> tuple[Any, None]:
         if self.observation.object_spaces:
-            result = (self._with_objects(result[0], result[-1], notes, len(result[2])), *result[1:])
-        return _Rows(result, notes, faults)
+            result = (self._with_objects(result[0], dict(result[-1]), notes, len(result[2])), *result[1:])
+        return _Rows(result, notes, faults), None
 
 
 class EnvRows(NamedTuple):
@@ -106,19 +106,12 @@ class RowReader:
         return by_env[:, :1].copy() if shared else by_env
 
     def _read_notes(self, rows: _Rows, timesteps: list[BaseEnvTimestep]) -> dict[int, Fault]:
-        raised = {}
         for note in rows.notes:
             if note.info:
                 timesteps[note.row].info.update(note.info)
                 timesteps[note.row] = self._with_all_rewards(timesteps[note.row])
-            if note.error is not None:
-                raised[note.env_id] = note
-        return {
-            fault.env_id: fault.caused_by(raised[fault.env_id].error, raised[fault.env_id].phase)
-            if fault.env_id in raised
-            else fault
-            for fault in rows.faults
-        }
+        raised = raised_by(rows.notes)
+        return {fault.env_id: fault.with_cause(raised.get(fault.env_id)) for fault in rows.faults}
 
     def _with_all_rewards(self, timestep: BaseEnvTimestep) -> BaseEnvTimestep:
         """Of agents or objectives that are one row the pool has only the sum; the adapter left them in the info."""

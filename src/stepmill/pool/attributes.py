@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["call_env", "get_attribute", "set_attribute"]
+from stepmill.pool.faults import Fault
+
+__all__ = ["call_env", "contained", "get_attribute", "set_attribute"]
 
 
 def get_attribute(env: Any, name: str) -> Any:
@@ -24,3 +28,17 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Calls a method; what is not callable is returned as it is."""
     attribute = get_attribute(env, name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+@contextlib.contextmanager
+def contained(env_id: int, phase: str) -> Iterator[None]:
+    """Makes an ``EnvError`` of what would end the caller's program: ``sys.exit`` in an env, above all.
+
+    KeyboardInterrupt stays what it is: it may well be the user's Ctrl-C.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise Fault(env_id, phase, 0, 0, 1, "").caused_by(error).error() from error

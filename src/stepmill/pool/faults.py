@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, summary
 
@@ -14,6 +14,17 @@ __all__ = ["Fault", "FaultPolicy"]
 _PHASES = ("reset", "step", "observe", "constructor", "call")
 # In the order of Fault::Kind in cpp/core/pool.h.
 _KINDS = (EnvError, WorkerDiedError, EnvTimeoutError)
+
+
+class _Raised(Protocol):
+    """What a row says of its env's exception: a ``Note``."""
+
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def phase(self) -> str | None: ...
+    @property
+    def message(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -35,16 +46,23 @@ class Fault:
         env_id, phase, episode, step, failures, message, kind = fault
         return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind])
 
-    def caused_by(self, cause: BaseException | None, phase: str | None = None) -> Fault:
-        """The same with the env's own exception, where it is known."""
+    def caused_by(self, cause: BaseException | None, phase: str | None = None, message: str | None = None) -> Fault:
+        """The same with the env's own exception, where it is known; ``message`` is what that says."""
         if cause is None:
             return self
-        return replace(self, cause=cause, message=summary(cause), phase=phase or self.phase)
+        said = summary(cause) if message is None else message
+        return replace(self, cause=cause, message=said, phase=phase or self.phase)
+
+    def with_cause(self, raised: _Raised | None) -> Fault:
+        """The same with the exception that came with the env's row, if one did."""
+        return self if raised is None else self.caused_by(raised.error, raised.phase, raised.message or self.message)
 
     def error(self) -> EnvError:
         text = f"env {self.env_id} failed in {self.phase} (episode {self.episode}, step {self.step}): {self.message}"
-        kind = type(self.cause) if isinstance(self.cause, EnvError) else self.kind
-        error = kind(text, env_id=self.env_id, phase=self.phase, episode=self.episode, step=self.step)
+        # Of the cause's own kind where that is ours; a subclass of the user's may not be made as ours are.
+        kinds = type(self.cause).__mro__ if isinstance(self.cause, EnvError) else ()
+        kind = next((one for one in kinds if one.__module__ == EnvError.__module__), self.kind)
+        error: EnvError = kind(text, env_id=self.env_id, phase=self.phase, episode=self.episode, step=self.step)
         error.__cause__ = self.cause
         return error
 
@@ -56,15 +74,15 @@ class FaultPolicy:
     on_error: str
     max_restarts: int | None  # None: never give up
 
-    def settle_native(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:
+    def settle_native(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
         """Called by the engine with a batch of native envs that has failed rows."""
-        return self.settle(result, [Fault.read(fault) for fault in faults])
+        return result, self.error_of([Fault.read(fault) for fault in faults])
 
-    def settle(self, result: Any, faults: Sequence[Fault]) -> Any:
-        """Raises an error that carries the batch, or returns the batch where failures are borne."""
-        if self.on_error == "restart" and all(self._is_borne(fault) for fault in faults):
-            return result
-        raise EnvError.gather([fault.error() for fault in faults], result)
+    def error_of(self, faults: Sequence[Fault]) -> EnvError | None:
+        """What the engine raises, with the batch; None where there are no failures, or they are borne."""
+        if not faults or (self.on_error == "restart" and all(map(self._is_borne, faults))):
+            return None
+        return EnvError.gather([fault.error() for fault in faults])
 
     def _is_borne(self, fault: Fault) -> bool:
         return self.max_restarts is None or fault.failures < max(self.max_restarts, 1)

@@ -1,51 +1,129 @@
 """Info dicts of single envs to the info of a batch: Gymnasium's layout.
 
-Every key becomes an array with a row an env, beside a mask ``_key`` that says which rows have it.
+Every key becomes an array with a row per env, beside a mask ``_key`` that says which rows have it.
 Numbers and arrays become arrays of their type, dicts nest, anything else is kept as objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ENGINE_KEYS", "add_info"]
+from stepmill.errors import summary
+from stepmill.pool.foreign import bearing, own_failure
 
-# What the engine says of a batch. An env's own key of the same name is left out.
-ENGINE_KEYS = frozenset(
-    {"env_id", "players", "elapsed_step", "episode_return", "episode_length", "final_obs", "final_info", "abnormal"}
-)
+__all__ = ["EnvInfo", "engine_keys", "merge_infos", "plain_info"]
+
+# What the engine says of a batch, those with a mask apart. An env's own key of the same name is left out.
+_ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
+_MASKED_KEYS = {"episode_return", "episode_length", "abnormal"}
+_FINAL_KEYS = {"final_obs", "final_info"}  # only where an episode ends and the next begins in one step
+_MOST_LEVELS = 100  # of dicts in dicts; one that contains itself has no end
 
 
-def add_info(
-    batch: dict[str, Any],
-    rows: Iterable[tuple[int, Mapping[str, Any]]],
-    count: int,
-    taken: frozenset[str] = frozenset(),
-) -> None:
-    """Adds the infos of some rows of a batch of ``count`` to ``batch``, but for the keys ``taken``."""
-    for row, info in rows:
+EnvInfo = tuple[int, int, Mapping[Any, Any]]  # a row of a batch, its env id, and what the env told with it
+
+
+@functools.cache
+def engine_keys(autoreset: str) -> frozenset[str]:
+    """The keys that are the engine's, under that autoreset mode."""
+    masked = _MASKED_KEYS | (_FINAL_KEYS if autoreset == "same_step" else set())
+    return frozenset(_ENGINE_KEYS | masked | {f"_{key}" for key in masked})
+
+
+def plain_info(info: Any, env_id: int) -> dict[Any, Any] | None:
+    """An info as a dict; None where there is none, or where it cannot be read: then the user is told."""
+    if info is None or type(info) is dict:
+        return info
+    return bearing(lambda: dict(info.items()), lambda failure: _tell(env_id, failure))
+
+
+def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = frozenset()) -> dict[Any, Any]:
+    """The infos of some rows of a batch of ``count`` as one, but for the keys ``taken``.
+
+    One that cannot be put there costs its own row, and the user is told. What the envs gave is not changed.
+    """
+    try:
+        return _merge(infos, count, taken)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        broken: dict[int, BaseException] = {}
+        failure = own_failure(lambda: broken.update(_find_broken(infos, count, taken)))
+        if failure is not None or not broken:  # the infos are good: a signal handler raised it
+            raise
+        for row, env_id, _ in infos:
+            if row in broken:
+                _tell(env_id, broken[row])
+        return merge_infos([one for one in infos if one[0] not in broken], count, taken)
+
+
+def _tell(env_id: int, failure: BaseException) -> None:
+    from stepmill.pool.process.telling import tell
+
+    tell(f"the info of env {env_id} cannot be put into the batch's and is left out: {summary(failure)}")
+
+
+# ---- merging -------------------------------------------------------------------------------------
+
+
+class _Level:
+    """The columns of an info, or of a dict in it."""
+
+    __slots__ = ("masks", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[Any, np.ndarray | _Level] = {}
+        self.masks: dict[Any, np.ndarray] = {}
+
+    def as_dict(self) -> dict[Any, Any]:
+        out: dict[Any, Any] = {
+            key: value.as_dict() if type(value) is _Level else value for key, value in self.values.items()
+        }
+        for key, mask in self.masks.items():
+            out[f"_{key}"] = mask
+        if len(out) != len(self.values) + len(self.masks):
+            raise _clash(self.values)
+        return out
+
+
+def _clash(keys: Mapping[Any, Any]) -> ValueError:
+    both = next((key for key in keys if f"_{key}" in keys), None)
+    return ValueError(f"there are both {both!r} and '_{both}', and the latter says which rows have the former")
+
+
+def _merge(infos: Sequence[EnvInfo], count: int, taken: frozenset[str]) -> dict[Any, Any]:
+    top = _Level()
+    for row, _, info in infos:
         for key, value in info.items():
             if key not in taken:
-                _add(batch, key, value, row, count)
+                _add(top, key, value, row, count, 0)
+    return top.as_dict()
 
 
-def _add(batch: dict[str, Any], key: str, value: Any, row: int, count: int) -> None:
-    mask = batch.setdefault(f"_{key}", np.zeros(count, np.bool_))
+def _add(level: _Level, key: Any, value: Any, row: int, count: int, depth: int) -> None:
+    mask = level.masks.get(key)
+    if mask is None:
+        mask = level.masks[key] = np.zeros(count, np.bool_)
+    column = level.values.get(key)
     if isinstance(value, dict):
-        nested = batch.setdefault(key, {})
-        if isinstance(nested, dict):
-            add_info(nested, [(row, value)], count)
+        if depth == _MOST_LEVELS:
+            raise ValueError(f"it is more than {_MOST_LEVELS} dicts deep, or contains itself")
+        if column is None:
+            column = level.values[key] = _Level()
+        if type(column) is _Level:
+            for inner, child in value.items():
+                _add(column, inner, child, row, count, depth + 1)
             mask[row] = True
             return
-    array = batch.get(key)
-    if array is None:
-        array = batch[key] = _column(value, count)
-    elif isinstance(array, dict) or not _holds(array, value):
-        array = batch[key] = _as_objects(array, mask)
-    array[row] = value
+    if column is None:
+        column = level.values[key] = _column(value, count)
+    elif type(column) is _Level or not _holds(column, value):  # type: ignore[arg-type]  # then it is an array
+        column = level.values[key] = _as_objects(column, mask)
+    column[row] = value  # type: ignore[index]  # likewise
     mask[row] = True
 
 
@@ -68,9 +146,52 @@ def _holds(array: np.ndarray, value: Any) -> bool:
     return np.shape(value) == array.shape[1:] and np.can_cast(np.asarray(value).dtype, array.dtype, "safe")
 
 
-def _as_objects(array: Any, mask: np.ndarray) -> np.ndarray:
+def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
     """A column whose envs disagree on the type: keep every value as it is."""
+    nested = column.as_dict() if type(column) is _Level else None
     out = np.full(len(mask), None, object)
     for row in np.flatnonzero(mask):
-        out[row] = array if isinstance(array, dict) else array[row]
+        out[row] = column[row] if nested is None else nested
     return out
+
+
+# ---- what is wrong -------------------------------------------------------------------------------
+
+
+def _find_broken(infos: Sequence[EnvInfo], count: int, taken: frozenset[str]) -> dict[int, BaseException]:
+    """The rows whose infos cannot be merged, and why: by themselves, or else with those before them."""
+    broken = {one[0]: failure for one in infos if (failure := _failure(_merge, [one], count, taken)) is not None}
+    if broken:
+        return broken
+    seen: dict[Any, Any] = {}
+    for row, _, info in infos:
+        failure = _failure(_check_keys, seen, info, taken)
+        if failure is None:
+            _add_keys(seen, info, taken)
+        else:
+            broken[row] = failure
+    return broken
+
+
+def _failure(work: Callable[..., Any], *args: Any) -> BaseException | None:
+    try:
+        work(*args)
+    except BaseException as error:
+        return error
+    return None
+
+
+def _check_keys(seen: dict[Any, Any], info: Mapping[Any, Any], taken: frozenset[str] = frozenset()) -> None:
+    """Raises where a key of an info is the mask of another, of its own or of those ``seen``: dicts by level."""
+    together = {**seen, **{key: {} for key in info if key not in taken}}
+    if any(f"_{key}" in together for key in together):
+        raise _clash(together)
+    for key, value in info.items():
+        if isinstance(value, dict) and key not in taken:
+            _check_keys(seen.get(key, {}), value)
+
+
+def _add_keys(seen: dict[Any, Any], info: Mapping[Any, Any], taken: frozenset[str] = frozenset()) -> None:
+    for key, value in info.items():
+        if key not in taken:
+            _add_keys(seen.setdefault(key, {}), value if isinstance(value, dict) else {})

@@ -12,10 +12,13 @@ import numpy as np
 from stepmill import _native
 from stepmill.errors import ActionError
 from stepmill.factories import close_quietly
+from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.source import PythonSource
 from stepmill.spaces import FlatSpace, object_leaves
+from stepmill.uncopyable import Uncopyable
 
 __all__ = ["Preparation", "PythonPool", "describe_source", "engine_arguments", "guarded"]
 
@@ -47,7 +50,7 @@ class Preparation:
     tell: Callable[[Any], None] | None = None
 
 
-class PythonPool:
+class PythonPool(Uncopyable):
     """Has the methods of ``_native.Pool``, over Python envs. Subclasses say where these run."""
 
     is_native = False
@@ -66,19 +69,22 @@ class PythonPool:
     def send(self, action: Any, env_id: Any = None) -> None:
         self._core.send(action, env_id, self._read_objects(action, env_id))
 
-    def recv(self, timeout: float | None = None) -> Any:
-        return self._core.recv(timeout)
+    @direct
+    def recv(self, timeout: float | None = None) -> Call[Any]:
+        return self._core.recv, (timeout,)
 
-    def recv_some(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> Any:
+    @direct
+    def recv_some(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> Call[Any]:
         """What is ready, as soon as these are ``enough`` results, or once the time has passed at least so many.
 
         Returns None where nothing is ready, and nothing was asked for. ``steps_only``: results of resets come along,
         but are not what is waited for, as long as a step is in flight. For pools made with ``as_ready``.
         """
-        return self._core.recv_some(enough, at_least, timeout, steps_only)
+        return self._core.recv_some, (enough, at_least, timeout, steps_only)
 
-    def step(self, actions: Any, env_id: Any = None) -> Any:
-        return self._core.step(actions, env_id, self._read_objects(actions, env_id))
+    @direct
+    def step(self, actions: Any, env_id: Any = None) -> Call[Any]:
+        return self._core.step, (actions, env_id, self._read_objects(actions, env_id))
 
     def _read_objects(self, action: Any, env_id: Any) -> dict[int, Any] | None:
         """The parts of an action that arrays cannot carry, checked, by env id."""
@@ -123,14 +129,15 @@ class PythonPool:
         """``prepare``: what is done to each env before; where that fails, the reset failed."""
         self._core.send_reset(env_id, seeds, self._pack_all_options(options, prepare))
 
+    @direct
     def reset(
         self,
         env_id: Any,
         seeds: Sequence[int | None] | None,
         options: Any,
         mask: np.ndarray | None = None,
-    ) -> Any:
-        return self._core.reset(env_id, seeds, self._pack_all_options(options), mask)
+    ) -> Call[Any]:
+        return self._core.reset, (env_id, seeds, self._pack_all_options(options), mask)
 
     def _pack_all_options(self, options: Any, prepare: Preparation | None = None) -> Any:
         """One dict for all envs, or a list of dicts, one an env."""
@@ -149,6 +156,14 @@ class PythonPool:
         return options
 
     # ---- the engine's ------------------------------------------------------------------------
+
+    def show_as(self, step: Callable[[Any], Any] | None, reset: Callable[[Any], Any] | None) -> None:
+        """Functions that turn results into what a view shows."""
+        self._core.show_as(step, reset)
+
+    def wait_until_left(self, most: float) -> bool:
+        """Whether no other thread is inside a call, or none is any more after so many seconds."""
+        return self._core.wait_until_left(most)
 
     @property
     def closed(self) -> bool:
@@ -173,11 +188,6 @@ class PythonPool:
 
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
-
-    @property
-    def busy_seconds(self) -> float:
-        """How long the envs' own code ran, all workers together."""
-        return self._core.busy_seconds
 
 
 def engine_arguments(observation: FlatSpace, action: FlatSpace, num_players: int, settings: Settings) -> dict[str, Any]:
@@ -208,6 +218,7 @@ def describe_source(source: PythonSource) -> EnvDescription:
     """What only an env knows: one is built and closed again."""
     env = source.build(0)
     try:
-        return EnvDescription.of(env)
+        with contained(0, "constructor"):
+            return EnvDescription.of(env)
     finally:
         close_quietly(env)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from stepmill.errors import EnvError
 from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.infos import ENGINE_KEYS, add_info
+from stepmill.pool.infos import engine_keys, merge_infos
 from stepmill.spaces import FlatSpace, map_object_leaves, object_leaves
 
-__all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "snapshot"]
+__all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "raised_by", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,52 +29,74 @@ class Note:
     final_objects: Sequence[Any] | None = None
     error: BaseException | None = None
     phase: str | None = None  # in which the error came
+    message: str | None = None  # what the error says, where that came with it
 
 
 @dataclass(frozen=True)
 class RowFinisher:
-    """Puts the notes into a batch, and settles its failures."""
+    """Puts the notes into a batch, and settles its failures.
+
+    Changes nothing of what it is given: a signal handler may raise in the middle, and then it is called again.
+    """
 
     observation: FlatSpace
     policy: FaultPolicy
+    autoreset: str
 
-    def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> Any:
-        """``result`` is the engine's: (obs, info), or (obs, reward, terminated, truncated, info)."""
-        info = result[-1]
+    def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> tuple[Any, EnvError | None]:
+        """The result with all that belongs to it, and the error to raise with it, if any.
+
+        ``result`` is the engine's: (obs, info), or (obs, reward, terminated, truncated, info).
+        """
+        info = dict(result[-1])
         count = len(info["elapsed_step"])
+        observation = result[0]
         if self.observation.object_spaces:
-            result = (self._with_objects(result[0], info, notes, count), *result[1:])
-        add_info(info, ((one.row, one.info) for one in notes if one.info), count, ENGINE_KEYS)
-        for note in notes:
-            told = (note.info, note.final_info)  # by the env itself
-            if any(one and is_abnormal(one) for one in told):
-                info.setdefault("abnormal", np.zeros(count, np.bool_))[note.row] = True
-                info.setdefault("_abnormal", np.ones(count, np.bool_))
-        if "final_info" in info:
+            observation = self._with_objects(observation, info, notes, count)
+        told = [(one.row, one.env_id, one.info) for one in notes if one.info]
+        info.update(merge_infos(told, count, engine_keys(self.autoreset)))
+        _mark_abnormal(info, notes, count)
+        if self.autoreset == "same_step" and "final_info" in info:
             ended = info["_final_info"]
-            info["final_info"] = {}
-            finals = ((one.row, one.final_info) for one in notes if one.final_info and ended[one.row])
-            add_info(info["final_info"], finals, count)
-        if not faults:
-            return result
-        raised = {one.env_id: one for one in notes if one.error is not None}
-        known = [
-            fault.caused_by(raised[fault.env_id].error, raised[fault.env_id].phase) if fault.env_id in raised else fault
-            for fault in faults
-        ]
-        return self.policy.settle(result, known)
+            finals = [(one.row, one.env_id, one.final_info) for one in notes if one.final_info and ended[one.row]]
+            info["final_info"] = merge_infos(finals, count)
+        raised = raised_by(notes)
+        error = self.policy.error_of([fault.with_cause(raised.get(fault.env_id)) for fault in faults])
+        return (observation, *result[1:-1], info), error
 
     def _with_objects(self, observation: Any, info: dict[str, Any], notes: Sequence[Note], count: int) -> Any:
         tree = self.observation.tree
         nothing = [None] * len(self.observation.object_spaces)
         rows: list[Sequence[Any]] = [nothing] * count
+        finals = info["final_obs"].copy() if "final_obs" in info else None
         for note in notes:
             if note.objects is not None:
                 rows[note.row] = note.objects
-            if note.final_objects is not None and "_final_obs" in info and info["_final_obs"][note.row]:
-                last = info["final_obs"][note.row]
-                info["final_obs"][note.row] = map_object_leaves(tree, last, list(note.final_objects))
+            if note.final_objects is not None and finals is not None and info["_final_obs"][note.row]:
+                finals[note.row] = map_object_leaves(tree, finals[note.row], list(note.final_objects))
+        if finals is not None:
+            info["final_obs"] = finals
         return map_object_leaves(tree, observation, [tuple(column) for column in zip(*rows, strict=True)])
+
+
+def raised_by(notes: Sequence[Note]) -> dict[int, Note]:
+    """The notes of exceptions, by env id."""
+    return {one.env_id: one for one in notes if one.error is not None}
+
+
+def _mark_abnormal(info: dict[str, Any], notes: Sequence[Note], count: int) -> None:
+    """Rows that their env itself says are wrong."""
+    rows = [
+        one.row
+        for one in notes
+        if (one.info and is_abnormal(one.info)) or (one.final_info and is_abnormal(one.final_info))
+    ]
+    if not rows:
+        return
+    abnormal = info["abnormal"].copy() if "abnormal" in info else np.zeros(count, np.bool_)
+    abnormal[rows] = True
+    info["abnormal"] = abnormal
+    info.setdefault("_abnormal", np.ones(count, np.bool_))
 
 
 def is_abnormal(info: Mapping[str, Any]) -> bool:
@@ -88,12 +111,19 @@ def objects_of(tree: Any, observation: Any) -> list[Any]:
 
 
 def snapshot(value: Any) -> Any:
-    """A value with its arrays copied, whatever they are nested in."""
+    """A value with its arrays copied, whatever they are nested in. One that has no end is left as it is."""
+    try:
+        return _snapshot(value)
+    except RecursionError:
+        return value  # it will not fit into the info of a batch, and there the user is told
+
+
+def _snapshot(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
-        return {key: snapshot(child) for key, child in value.items()}
+        return {key: _snapshot(child) for key, child in value.items()}
     if isinstance(value, tuple):
-        children = [snapshot(child) for child in value]
+        children = [_snapshot(child) for child in value]
         return value._make(children) if hasattr(value, "_make") else tuple(children)
     return value

@@ -88,7 +88,9 @@ class PythonSource:
                 from stepmill.envs.adapters import as_pool_env
 
                 env = as_pool_env(env, env_id)
-        except Exception as error:
+        except KeyboardInterrupt:  # Ctrl-C, most likely
+            raise
+        except BaseException as error:  # SystemExit, too: an env must not end the program that builds it
             raise EnvError(
                 f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
                 env_id=env_id,

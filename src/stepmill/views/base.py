@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from stepmill.errors import (
 from stepmill.pool.generators import generators_of, seeds_of
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
+from stepmill.uncopyable import Uncopyable
 
 __all__ = ["Core", "PoolView"]
 
@@ -38,14 +39,18 @@ class Core(Protocol):
     def step(self, actions: Any, env_id: Any = None) -> Any: ...
     def reset(self, env_id: Any, seeds: Any, options: Any, mask: Any = None) -> Any: ...
     def send_reset(self, env_id: Any, seeds: Any, options: Any) -> None: ...
+    def show_as(self, step: Callable[[Any], Any] | None, reset: Callable[[Any], Any] | None) -> None: ...
     def check_usable(self) -> None: ...
     def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]: ...
     def stats(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
 
-class PoolView:
-    """A pool of envs. Subclasses say how ``reset``, ``step`` and ``recv`` show results."""
+class PoolView(Uncopyable):
+    """A pool of envs. Subclasses tell the engine how to show results, and hand them out as they come from there.
+
+    Nothing is done to a result in between: a signal handler that raised there would lose it. See ``pool/direct.py``.
+    """
 
     _core: Core
     spec: Any
@@ -143,8 +148,8 @@ class PoolView:
         seeds = None if seed is None else check_seeds(seed, range(self.num_envs), allow_none=True)
         self._core.send_reset(None, seeds, self._check_options(options))
 
-    def _reset(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> Any:
-        """Resets and waits: all envs, the ids asked for, or those that a mask chooses."""
+    def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
+        """For the engine's ``reset``: of all envs, the ids asked for, or those that a mask chooses."""
         self._core.check_usable()
         options = self._check_options(options)
         mask = None
@@ -155,7 +160,13 @@ class PoolView:
         seeds = None
         if seed is not None:
             seeds = check_seeds(seed, self._ids(env_id), allow_none=True)
-        return self._core.reset(env_id, seeds, None if options == {} else options, mask)
+        return env_id, seeds, None if options == {} else options, mask
+
+    def _take_engine_calls(self, view: type[PoolView]) -> None:
+        """Makes calls go straight to the engine, unless a subclass of ``view`` has methods of its own."""
+        for name in ("step", "recv"):
+            if getattr(type(self), name) is getattr(view, name):
+                setattr(self, name, getattr(self._core, name))
 
     def _check_options(self, options: Any) -> Any:
         if isinstance(options, list | tuple):  # one an env

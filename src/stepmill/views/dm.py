@@ -7,14 +7,17 @@ holds the first observation of the next episode, so after the first reset no bat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
 
-from stepmill.errors import EnvError
-from stepmill.views.base import PoolView
+from stepmill.pool.direct import Call, direct
+from stepmill.pool.settings import Settings
+from stepmill.spec import PoolSpec
+from stepmill.views.base import Core, PoolView
 
 __all__ = ["DmPool", "Observation", "Players"]
 
@@ -44,6 +47,11 @@ class DmPool(PoolView):
     elsewhere: at a time limit the step is LAST with discount 1.
     """
 
+    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
+        super().__init__(core, spec, settings, backend)
+        core.show_as(functools.partial(_translate, settings.autoreset == "same_step"), _begun)
+        self._take_engine_calls(DmPool)
+
     def observation_spec(self) -> Any:
         """The observation of a single env."""
         return self._pool_spec.observation_spec()
@@ -60,49 +68,56 @@ class DmPool(PoolView):
         """The discount of a single env."""
         return self._pool_spec.discount_spec()
 
+    @direct
     def reset(
         self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
-    ) -> dm_env.TimeStep:
+    ) -> Call[dm_env.TimeStep]:
         """Resets all envs, or those of ``env_id`` in that order: FIRST, reward 0, discount 1.
 
         ``options["reset_mask"]`` chooses envs; the rows of the others show where they stand: MID, or FIRST.
         """
-        try:
-            return _begun(*self._reset(env_id, seed, options))
-        except EnvError as error:
-            error.batch = error.batch and _begun(*error.batch)
-            raise
+        return self._core.reset, self._reset_arguments(env_id, seed, options)
 
-    def step(self, action: Any, env_id: Any = None) -> dm_env.TimeStep:
+    @direct
+    def step(self, action: Any, env_id: Any = None) -> Call[dm_env.TimeStep]:
         """``send`` then ``recv``."""
-        self._core.send(action, env_id)
-        return self.recv()
+        return self._core.step, (action, env_id)
 
-    def recv(self, timeout: float | None = None) -> dm_env.TimeStep:
+    @direct
+    def recv(self, timeout: float | None = None) -> Call[dm_env.TimeStep]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
-        try:
-            return _translate(self._core.recv(timeout))
-        except EnvError as error:
-            error.batch = error.batch and _translate(error.batch)
-            raise
+        return self._core.recv, (timeout,)
 
 
 def _observation(obs: Any, info: dict[str, Any]) -> Observation:
     return Observation(obs, info["env_id"], info["elapsed_step"], Players(info["players"]["env_id"]), info)
 
 
-def _begun(obs: Any, info: dict[str, Any]) -> dm_env.TimeStep:
+def _begun(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:
+    obs, info = result
     step_type = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
     reward = np.zeros(len(info["players"]["env_id"]), np.float32)
     return dm_env.TimeStep(step_type, reward, np.ones(len(step_type), np.float32), _observation(obs, info))
 
 
-def _translate(result: Any) -> dm_env.TimeStep:
+def _translate(same_step: bool, result: Any) -> dm_env.TimeStep:
     obs, reward, terminated, truncated, info = result
     middle = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
     step_type = np.where(terminated | truncated, _LAST, middle)
     discount = (~terminated).astype(np.float32)
-    for told in (info, info.get("final_info", {})):  # the last: of an end whose row shows the next episode
+    for told in (info, info.get("final_info", {}) if same_step else {}):  # there: of an end that a reset follows
         if "discount" in told:
-            discount = np.where(told["_discount"], told["discount"], discount).astype(np.float32)
+            _put_discounts(told["discount"], told["_discount"], discount)
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))
+
+
+def _put_discounts(told: Any, has: np.ndarray, discount: np.ndarray) -> None:
+    """Puts the envs' own discounts there. What is no number is left to the info."""
+    if not isinstance(told, np.ndarray) or told.ndim != 1:
+        return
+    if told.dtype.kind in "biuf":
+        np.copyto(discount, told, casting="unsafe", where=has)
+        return
+    for row in np.flatnonzero(has):
+        if isinstance(told[row], bool | int | float | np.number | np.bool_):
+            discount[row] = told[row]

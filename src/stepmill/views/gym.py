@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import EnvError, UnsupportedError
-from stepmill.views.base import PoolView
+from stepmill.errors import UnsupportedError
+from stepmill.pool.direct import Call, direct
+from stepmill.pool.settings import Settings
+from stepmill.spec import PoolSpec
+from stepmill.views.base import Core, PoolView
 
 __all__ = ["GymPool"]
 
@@ -21,6 +25,11 @@ class GymPool(PoolView):
     episode could have gone on.
     """
 
+    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
+        super().__init__(core, spec, settings, backend)
+        core.show_as(_translate, operator.itemgetter(0))
+        self._take_engine_calls(GymPool)
+
     @property
     def observation_space(self) -> spaces.Space[Any]:
         """The space of a single env."""
@@ -31,7 +40,8 @@ class GymPool(PoolView):
         """The space of a single env."""
         return self._pool_spec.action_space
 
-    def reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> Any:
+    @direct
+    def reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> Call[Any]:
         """Resets all envs, or those of ``env_id`` in that order, and returns their observations."""
         if env_id is None and self.is_async:
             self._core.check_usable()
@@ -39,24 +49,17 @@ class GymPool(PoolView):
                 "reset() returns observations only, and with batch_size < num_envs their ids would be lost: "
                 "use async_reset() and recv()"
             )
-        try:
-            return self._reset(env_id, seed, options)[0]
-        except EnvError as error:
-            error.batch = error.batch and error.batch[0]
-            raise
+        return self._core.reset, self._reset_arguments(env_id, seed, options)
 
-    def step(self, action: Any, env_id: Any = None) -> tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]:
+    @direct
+    def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]]:
         """``send`` then ``recv``."""
-        self._core.send(action, env_id)
-        return self.recv()
+        return self._core.step, (action, env_id)
 
-    def recv(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]:
+    @direct
+    def recv(self, timeout: float | None = None) -> Call[tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
-        try:
-            return _translate(self._core.recv(timeout))
-        except EnvError as error:
-            error.batch = error.batch and _translate(error.batch)
-            raise
+        return self._core.recv, (timeout,)
 
 
 def _translate(result: Any) -> tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]:

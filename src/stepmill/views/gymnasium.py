@@ -8,6 +8,7 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
 from stepmill.views.base import Core, PoolView
@@ -28,15 +29,12 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
         rows = settings.num_envs * spec.config["max_num_players"]
         self.observation_space = batch_space(spec.observation_space, rows)
         self.action_space = batch_space(spec.action_space, rows)
-        # The engine's results are this view's: calls go straight to it, without a Python frame between.
-        if type(self).step is GymnasiumPool.step:
-            self.step = core.step  # type: ignore[method-assign]
-        if type(self).recv is GymnasiumPool.recv:
-            self.recv = core.recv  # type: ignore[method-assign]
+        self._take_engine_calls(GymnasiumPool)  # the engine's results are this view's
 
+    @direct
     def reset(
         self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> Call[tuple[Any, dict[str, Any]]]:
         """Resets all envs, or those of ``env_id`` in that order, and returns ``(obs, info)``.
 
         Args:
@@ -45,20 +43,21 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
             options: Passed to the envs. ``options["reset_mask"]`` chooses envs as in Gymnasium: the
                 result then has a row for every env, the others unmoved.
         """
-        result: tuple[Any, dict[str, Any]] = self._reset(env_id, seed, options)
-        return result
+        return self._core.reset, self._reset_arguments(env_id, seed, options)
 
-    def step(self, actions: Any, env_id: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    @direct
+    def step(self, actions: Any, env_id: Any = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
         """``send`` then ``recv``."""
-        return self._core.step(actions, env_id)  # type: ignore[no-any-return]
+        return self._core.step, (actions, env_id)
 
-    def recv(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    @direct
+    def recv(self, timeout: float | None = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
 
         Args:
             timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight.
         """
-        return self._core.recv(timeout)  # type: ignore[no-any-return]
+        return self._core.recv, (timeout,)
 
     def close(self, **kwargs: Any) -> None:
         """Ends the pool's threads and frees its memory, but for the batches you still hold."""

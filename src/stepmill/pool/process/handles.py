@@ -25,7 +25,7 @@ from stepmill.pool.process.stack import read_stack
 from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
 from stepmill.refusals import explained_refusals
 
-__all__ = ["LoadError", "TemplateHandle", "is_over", "kill"]
+__all__ = ["LoadError", "TemplateHandle", "is_over", "kill", "lease_server", "return_server"]
 
 _ROOT = str(Path(__file__).parents[3])  # the folder that holds the package
 _BOOT = (
@@ -217,16 +217,25 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class TemplateHandle:
-    """A template, forked by a server that lives as long as it is needed."""
+    """A template, forked by a server that lives as long as it is needed.
 
-    def __init__(self, obituary: int, patience: Patience) -> None:
+    What a ``silent`` one prints, and what its workers print, is held back until it may ``speak``.
+    """
+
+    def __init__(self, obituary: int, patience: Patience, *, silent: bool = False) -> None:
         self._is_loaded = False
+        self._held_back: list[int] = []  # files in place of its stdout and stderr
         with contextlib.ExitStack() as undo:
             self._server = lease_server(patience)
             undo.callback(return_server, self._server)
             self._wire, other = Wire.pair()
             undo.callback(self._wire.close)
-            with contextlib.closing(other), _standard_streams() as (stdout, stderr):
+            if silent:
+                undo.callback(lambda: close_all(self._held_back))
+                for name in ("stdout", "stderr"):
+                    self._held_back.append(os.memfd_create(name))
+            with contextlib.closing(other), _standard_streams() as heard:
+                stdout, stderr = self._held_back or heard
                 fds = (other.fileno(), stdout, stderr, obituary)
                 self.pid, self.pidfd = self._server.fork_template(fds, patience)
             undo.callback(os.close, self.pidfd)
@@ -248,11 +257,22 @@ class TemplateHandle:
         self._is_loaded = True
         return int(answer)
 
+    def speak(self, patience: Patience) -> None:
+        """Has it heard from now on, and its workers; what it has printed so far is shown first."""
+        if not self._held_back:
+            return
+        with _standard_streams() as heard:
+            for held_back, stream in zip(self._held_back, heard, strict=True):
+                _copy(held_back, stream)
+            self._wire.send(("speak",), heard, patience.left)
+        close_all(self._held_back)
+        self._held_back = []
+
     def fork_worker(
-        self, worker_id: int, incarnation: int, envs: tuple[int, int], fds: Sequence[int], patience: Patience
+        self, kind: str, worker_id: int, incarnation: int, envs: tuple[int, int], fds: Sequence[int], patience: Patience
     ) -> tuple[int, int]:
-        """A new worker: its pid and pidfd. ``fds`` are its wire and the pipe for its stack."""
-        return _ask(self._wire, "worker", (worker_id, incarnation, *envs), fds, patience, self._resume)
+        """A new "worker", or one for a "trial": its pid and pidfd. ``fds`` are its wire and the pipe for its stack."""
+        return _ask(self._wire, kind, (worker_id, incarnation, *envs), fds, patience, self._resume)
 
     def _resume(self) -> None:
         resume(self.pid, self.pidfd)
@@ -274,7 +294,7 @@ class TemplateHandle:
     def forget(self) -> None:
         """Lets go of it. All there is to do in a forked child, whose parent it belongs to."""
         self._wire.close()
-        close_all((self.pidfd, self._dump_fd, self._dump_write))
+        close_all((self.pidfd, self._dump_fd, self._dump_write, *self._held_back))
 
 
 class LoadError(Exception):
@@ -290,6 +310,14 @@ def _standard_streams() -> Iterator[tuple[int, int]]:
     """Descriptors of stdout and stderr: of the streams where they have one, else the real ones, else nowhere."""
     with contextlib.ExitStack() as opened:
         yield _stream_fd(sys.stdout, 1, opened), _stream_fd(sys.stderr, 2, opened)
+
+
+def _copy(file: int, stream: int) -> None:
+    """Writes a whole file to a stream, as far as that takes it."""
+    text = memoryview(os.pread(file, os.fstat(file).st_size, 0))
+    with contextlib.suppress(OSError):
+        while text:
+            text = text[os.write(stream, text) :]
 
 
 def _stream_fd(stream: Any, default: int, opened: contextlib.ExitStack) -> int:

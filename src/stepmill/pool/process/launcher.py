@@ -15,42 +15,40 @@ from stepmill.pool.process.construction import (
     find_exit,
     wait_until_built,
 )
-from stepmill.pool.process.handles import LoadError, TemplateHandle, is_over, kill
-from stepmill.pool.process.patience import Patience, uninterrupted
+from stepmill.pool.process.handles import LoadError, TemplateHandle, is_over, kill, lease_server, return_server
+from stepmill.pool.process.patience import Cancelled, Patience, uninterrupted
 from stepmill.pool.process.payload import pack
+from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
 
 __all__ = ["Launcher", "Started", "build_error"]
 
 _FORK_S = 10.0  # a fork takes milliseconds; the process that does it may have been stopped, though
 _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
+_TRIAL = 0  # the incarnation of a worker on trial; those that serve begin with 1
 
 
 class Launcher:
-    """The worker processes of one pool. ``ranges`` are the envs of each worker, ``(first, last + 1)``.
+    """The worker processes of one pool.
 
     It owns every ``Started`` it hands out: closing one early is allowed, and ``close`` does the rest.
     ``obituary_fd`` is where the death of each worker can be read, see ``guardian.OBITUARY``.
     """
 
-    def __init__(
-        self,
-        source: PythonSource | NativeSource,
-        num_workers: int,
-        ranges: list[tuple[int, int]],
-        start_timeout: float | None,
-    ) -> None:
-        if len(ranges) != num_workers:
-            raise ValueError(f"ranges: expected one for each of {num_workers} workers, got {len(ranges)}")
+    def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         self._source_id = source.id
         self._packed = pack(source)
-        self._ranges = ranges
-        self._start_timeout = start_timeout
+        count, envs = settings.num_workers, settings.num_envs
+        # The envs of each worker, (first, last + 1), as first_env_of in cpp/core/process_layout.h has them.
+        self._ranges = [(w * envs // count, (w + 1) * envs // count) for w in range(count)]
+        self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
         self._template: TemplateHandle | None = None
         self._loads_in_template = True
         self._started: list[Started] = []
+        self._until_started = contextlib.ExitStack()  # a lease of the server, where it came up before ``start``
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
@@ -59,6 +57,14 @@ class Launcher:
     def is_closed(self) -> bool:
         """Whether ``close`` has done all it does."""
         return self._is_closed
+
+    def try_out(self, trial: Trial) -> StepCost | None:
+        """What a step of env 0 costs, from a worker that builds one, steps it for a while and closes it, unheard.
+
+        None where that is a heavy env, failed in any way, or took too long. The worker is gone in any
+        case. What was loaded for it stays, if all went well, and saves ``start`` the time.
+        """
+        return uninterrupted(partial(self._try_out, trial))
 
     def start(self) -> list[Started]:
         """Starts all workers, which build their envs at the same time, and waits until all are ready.
@@ -102,16 +108,52 @@ class Launcher:
             self._template.forget()
         self._close_descriptors()
 
+    def __del__(self) -> None:
+        """For a launcher that Ctrl-C kept from its pool."""
+        try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
+            self.close()
+        except Exception:  # it was never built
+            pass
+
     # ---- in a thread that no signal handler interrupts -----------------------------------------------
 
     def _start(self, cancel_fd: int | None) -> list[Started]:
         patience = Patience(self._start_timeout, cancel_fd)
         with self._explained():
-            template = self._loaded_template(patience)
+            template = self._template or self._loaded_template(patience)
+            template.speak(patience)
+            self._until_started.close()
             for worker_id in range(len(self._ranges)):
                 self._fork(template, worker_id, 1)
         wait_until_built(self._started, self._source_id, self.obituary_fd, patience)
         return list(self._started)
+
+    def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
+        try:
+            patience = Patience(self._start_timeout, cancel_fd)
+            self._until_started.callback(return_server, lease_server(patience))
+            template = self._loaded_template(patience, silent=True)
+            worker = self._fork(template, 0, _TRIAL, "trial")
+            worker.wire.send(("try", trial), timeout=patience.left)
+            patience.receive(worker.wire)  # that it has loaded what the template could not
+            cost = self._result_of_trial(worker, Patience(trial.most_s, cancel_fd))
+            worker.close()
+            return cost
+        except Cancelled:
+            raise
+        except Exception:  # whatever it is, a pool of processes meets it again, and says so
+            self._kill_all()
+            for worker in self._started:
+                worker.close()
+            return None
+
+    def _result_of_trial(self, worker: Started, patience: Patience) -> StepCost | None:
+        cost: StepCost | None
+        (_, cost), _ = patience.receive(worker.wire)
+        patience.wait([worker.pidfd])
+        if find_exit(self.obituary_fd, worker.worker_id, worker.incarnation, worker.template) != 0:
+            raise EnvError("the trial did not end as it should")
+        return cost
 
     def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> Started:
         if self._template is not None and self._template.is_alive:
@@ -122,7 +164,7 @@ class Launcher:
             template = self._loaded_template(Patience(self._start_timeout, cancel_fd))
             return self._fork(template, worker_id, incarnation)
 
-    def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int) -> Started:
+    def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> Started:
         """Not to be cancelled halfway: there would be a worker that nobody knows."""
         envs = self._ranges[worker_id]
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -133,27 +175,27 @@ class Launcher:
             ours.callback(os.close, dump_fd)
             theirs.callback(os.close, dump)
             fds = (other.fileno(), dump)
-            pid, pidfd = template.fork_worker(worker_id, incarnation, envs, fds, Patience(_FORK_S))
+            pid, pidfd = template.fork_worker(kind, worker_id, incarnation, envs, fds, Patience(_FORK_S))
             ours.pop_all()
         started = Started(worker_id, incarnation, envs, wire, pidfd, pid, dump_fd, template.pid)
         self._started = [*(one for one in self._started if not one.is_closed), started]
         return started
 
-    def _loaded_template(self, patience: Patience) -> TemplateHandle:
+    def _loaded_template(self, patience: Patience, *, silent: bool = False) -> TemplateHandle:
         """A template ready to fork workers. The launcher keeps it for the next ones."""
-        self._template = self._new_template(patience)
+        self._template = self._new_template(patience, silent)
         if self._load(self._template, patience) > 1:
             # A fork copies one thread only, and locks that others hold stay locked. Each worker loads for itself.
             self._loads_in_template = False
             self._kill_all()
-            self._template = self._new_template(patience)
+            self._template = self._new_template(patience, silent)
             self._load(self._template, patience)
         return self._template
 
-    def _new_template(self, patience: Patience) -> TemplateHandle:
+    def _new_template(self, patience: Patience, silent: bool) -> TemplateHandle:
         with contextlib.suppress(WireClosed):  # the server died just now: once more, with a new one
-            return TemplateHandle(self._obituary_write, patience)
-        return TemplateHandle(self._obituary_write, patience)
+            return TemplateHandle(self._obituary_write, patience, silent=silent)
+        return TemplateHandle(self._obituary_write, patience, silent=silent)
 
     def _load(self, template: TemplateHandle, patience: Patience) -> int:
         try:
@@ -200,6 +242,7 @@ class Launcher:
 
     def _close(self) -> None:
         self._kill_all()
+        self._until_started.close()
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:

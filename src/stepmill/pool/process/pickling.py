@@ -14,11 +14,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
-from gymnasium.utils import EzPickle
 
-from stepmill.errors import InputError, UnsupportedError, summary
+from stepmill.errors import InputError, summary
+from stepmill.pool.foreign import own_failure
 
-__all__ = ["dumps", "dumps_as_it_stands", "dumps_given", "is_picklable"]
+__all__ = ["dumps", "dumps_given"]
 
 
 def dumps(value: Any) -> bytes:
@@ -34,36 +34,12 @@ def dumps_given(what: str, value: Any, kind: type[InputError] = InputError) -> b
     try:
         return dumps(value)
     except Exception as error:
-        if is_picklable(value):  # then it was not the value: a signal handler raised
+        if own_failure(lambda: dumps(value)) is None:  # then it was not the value: a signal handler raised
             raise
         raise kind(
             f"{what}: expected what can be sent to a worker process: {summary(error)}. Pass what can be pickled, or "
             "use backend='inline'"
         ) from error
-
-
-def is_picklable(value: Any) -> bool:
-    """Whether ``dumps`` takes it."""
-    try:
-        dumps(value)
-    except Exception:
-        return False
-    return True
-
-
-def dumps_as_it_stands(value: Any) -> bytes:
-    """Pickles an env in the middle of its episode, or raises where a copy would not go on from there."""
-    buffer = io.BytesIO()
-    _StatePickler(buffer).dump(value)
-    return buffer.getvalue()
-
-
-class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, value: Any) -> Any:
-        # Atari, MuJoCo, Box2D: it pickles how an env was built, not where it stands.
-        if isinstance(value, EzPickle) and type(value).__getstate__ is EzPickle.__getstate__:
-            raise UnsupportedError(f"{type(value).__name__} is an EzPickle: a copy of it would begin anew")
-        return super().reducer_override(value)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -19,15 +19,19 @@ import cloudpickle
 
 from stepmill import _native
 from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, summary
+from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.foreign import bearing
+from stepmill.pool.infos import plain_info
 from stepmill.pool.process.handles import kill
 from stepmill.pool.process.launcher import Launcher, Started, build_error
 from stepmill.pool.process.patience import uninterrupted
 from stepmill.pool.process.pickling import dumps_given
 from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.process.telling import tell
-from stepmill.pool.process.wire import WireClosed
+from stepmill.pool.process.wire import WireClosed, WireTimeout
 from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, refuse_same_step
@@ -44,7 +48,10 @@ _CLOSE_S = 5.0
 
 
 class ProcessPool(PythonPool):
-    """Has the methods of ``_native.Pool``, over envs of any kind in processes of their own."""
+    """Has the methods of ``_native.Pool``, over envs of any kind in processes of their own.
+
+    ``launcher``: of the same source and settings, where one has begun to load already. It is the pool's then.
+    """
 
     backend = "process"
 
@@ -53,17 +60,15 @@ class ProcessPool(PythonPool):
         source: PythonSource | NativeSource,
         settings: Settings,
         finisher: type[RowFinisher] = RowFinisher,
+        launcher: Launcher | None = None,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
         self._source = source
         with explained_refusals("the worker processes of the pool could not be started"):
+            self._launcher = Launcher(source, settings) if launcher is None else launcher
             self._start(source, settings, finisher)
 
     def _start(self, source: PythonSource | NativeSource, settings: Settings, finisher: type[RowFinisher]) -> None:
-        count, envs = settings.num_workers, settings.num_envs
-        # As first_env_of in cpp/core/process_layout.h has it.
-        ranges = [(w * envs // count, (w + 1) * envs // count) for w in range(count)]
-        self._launcher = Launcher(source, count, ranges, settings.start_timeout)
         self._workers: dict[int, Started] = {}
         self._build_failures: dict[int, StepmillError] = {}  # of the lives that are current
         try:
@@ -73,7 +78,7 @@ class ProcessPool(PythonPool):
             arguments = self._engine_arguments(source, observation, action, settings)
             core = _native.Pool.make_process(
                 **arguments,
-                num_workers=count,
+                num_workers=settings.num_workers,
                 step_timeout=settings.step_timeout or 0.0,
                 reset_timeout=settings.reset_timeout or 0.0,
                 obituaries=self._launcher.obituary_fd,
@@ -82,7 +87,8 @@ class ProcessPool(PythonPool):
                 on_rows=functools.partial(_finish, weakref.ref(self)),
             )
             PythonPool.__init__(self, core, observation, action, settings)
-            self._finisher = finisher(observation, FaultPolicy(settings.on_error, settings.max_restarts))
+            policy = FaultPolicy(settings.on_error, settings.max_restarts)
+            self._finisher = finisher(observation, policy, settings.autoreset)
             self._attachment = {
                 **{key: arguments[key] for key in ("env_class", "observation_tree", "action_tree")},
                 "spec": _without_bounds(arguments["spec"]),
@@ -150,7 +156,7 @@ class ProcessPool(PythonPool):
                 "incarnation": worker.incarnation,
                 "env_count": worker.envs[1] - worker.envs[0],
             }
-            with contextlib.suppress(WireClosed, TimeoutError):  # it died, or is stuck: the engine will see
+            with contextlib.suppress(WireClosed, WireTimeout):  # it died, or is stuck: the engine will see
                 worker.wire.send(("attach", attachment), [self._core.arena, outbox], _ATTACH_S)
         finally:
             os.close(outbox)
@@ -175,33 +181,34 @@ class ProcessPool(PythonPool):
 
     # ---- rows --------------------------------------------------------------------------------
 
-    def finish(self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]) -> Any:
-        """Puts what came beside the arrays into a batch, and settles failures."""
+    def finish(
+        self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
+    ) -> tuple[Any, EnvError | None]:
+        """Puts what came beside the arrays into a batch, and settles failures. See ``RowFinisher``."""
         read: list[Note] = []
         messages: dict[int, str] = {}
-        for row, env_id, content in notes:
-            note = pickle.loads(content)
+        for note, (_, env_id, _) in zip(_read_notes(notes), notes, strict=True):
             if isinstance(note, str):  # what a native env threw
                 messages[env_id] = note
-                continue
-            parts, described, phase = note
-            info, final_info, objects, final_objects = (part and _read_part(part, env_id) for part in parts)
-            error = None if described is None else rebuild(described)
-            read.append(Note(row, env_id, info, final_info, objects, final_objects, error, phase))
+            elif note is not None:
+                read.append(note)
         known = []
         for one in map(Fault.read, faults):
             fault = replace(one, message=messages[one.env_id]) if one.env_id in messages else one
-            known.append(fault.caused_by(self._build_failure(fault.env_id)) if fault.phase == "constructor" else fault)
+            if fault.phase == "constructor":
+                # In one piece: what is read from a wire cannot be read again.
+                fault = fault.caused_by(uninterrupted(functools.partial(self._build_failure, fault.env_id)))
+            known.append(fault)
         return self._finisher(result, read, known)
 
-    def _build_failure(self, env_id: int) -> BaseException | None:
+    def _build_failure(self, env_id: int, _: int | None) -> BaseException | None:
         """Why the process that should run an env could not build its envs, where it said so."""
         worker = next((one for one in self._workers.values() if one.envs[0] <= env_id < one.envs[1]), None)
         if worker is None:
             return None
-        with contextlib.suppress(WireClosed, TimeoutError):
+        with contextlib.suppress(WireClosed, WireTimeout):
             while not worker.is_closed:
-                (kind, *content), _ = worker.wire.recv(0.0)
+                (kind, *content), _fds = worker.wire.recv(0.0)
                 if kind == "failed":
                     self._build_failures[worker.worker_id] = build_error(self._source.id, *content)
         failure = self._build_failures.get(worker.worker_id)
@@ -251,22 +258,6 @@ class ProcessPool(PythonPool):
                 raise Fault(env_id, "render", 0, 0, 1, "").caused_by(frame.error).error() from frame.error
         return tuple(frames)
 
-    def move_out(self) -> tuple[list[Any], list[Any], bytes]:
-        """All envs as they stand: themselves, what each showed last, and the engine's memory of them.
-
-        Raises where an env cannot be pickled; then nothing has changed. Else only ``abandon`` is left to do.
-        """
-        moved = [cloudpickle.loads(one) for one in self._move()]
-        return [env for env, _ in moved], [last for _, last in moved], self._core.export_states()
-
-    @guarded
-    def _move(self) -> list[bytes]:
-        return self._ask("move", range(self._settings.num_envs))
-
-    def abandon(self) -> None:
-        """Ends the workers without closing their envs, which are somewhere else by now."""
-        self._let_go()
-
     def _ask(
         self,
         kind: str,
@@ -281,12 +272,13 @@ class ProcessPool(PythonPool):
     def _answers(self, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
         """The envs' answers, those that failed as ``_Failed``."""
         out: list[Any] = []
-        for answer in self._core.ask(list(env_ids), list(questions)):
+        for env_id, answer in zip(env_ids, self._core.ask(list(env_ids), list(questions)), strict=True):
             if isinstance(answer, tuple):
-                out.append(_Failed(Fault.read(answer).error()))
+                out.append(_Failed(env_id, Fault.read(answer).error()))
                 continue
-            good, value = pickle.loads(answer)
-            out.append(value if good else _Failed(rebuild(value)))
+            with contained(env_id, "call"):
+                good, value = pickle.loads(answer)
+            out.append(value if good else _Failed(env_id, rebuild(value)))
         return out
 
     # ---- measurements ------------------------------------------------------------------------
@@ -310,27 +302,25 @@ class ProcessPool(PythonPool):
         errors: list[EnvError] = []
         try:
             self._core.enter(token)
-            self._core.ask_to_stop()
+            self._core.ask_to_stop()  # from here on the pool is closed, even if we do not get far
             end = time.monotonic() + _CLOSE_S
             while not self._core.wait_stopped(0.05) and time.monotonic() < end:
                 pass
             errors = self._close_errors()
         finally:
-            self._core.leave(token)
-            self._let_go()
+            if self._core.leave(token):  # else another call is inside, and this one is refused: nothing may change
+                self._let_go()
         if errors:
             raise EnvError.gather(errors)
 
     def _let_go(self) -> None:
-        try:
-            self._core.close()  # kills what is left
-        finally:
-            self._launcher.close()
+        self._core.close()  # kills what is left; where that is interrupted or refused, the next close() goes on
+        self._launcher.close()
 
     def _close_errors(self) -> list[EnvError]:
         errors = []
         for worker in self._workers.values():
-            with contextlib.suppress(WireClosed, TimeoutError):
+            with contextlib.suppress(WireClosed, WireTimeout):
                 while True:
                     (kind, *content), _ = worker.wire.recv(0.0)
                     for env_id, described in content[0] if kind == "closed" else ():
@@ -348,24 +338,61 @@ class ProcessPool(PythonPool):
 class _Failed:
     """In place of an answer: why there is none."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, env_id: int, error: BaseException) -> None:
+        self.env_id = env_id
         self.error = error
 
 
 def _raise_first(answers: list[Any]) -> list[Any]:
     for answer in answers:
-        if isinstance(answer, _Failed):
+        if not isinstance(answer, _Failed):
+            continue
+        if isinstance(answer.error, Exception):
             raise answer.error
+        # sys.exit() in an env must not end this program; nor is a KeyboardInterrupt from there the user's.
+        raise Fault(answer.env_id, "call", 0, 0, 1, "").caused_by(answer.error).error()
     return answers
 
 
-def _read_part(part: bytes, env_id: int) -> Any:
-    """A part of what came with a row. One that cannot be read here is left out, and the user is told."""
-    try:
-        return pickle.loads(part)
-    except Exception as error:
-        tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(error)}")
-        return None
+def _read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
+    """What came with rows; of a native env a text. What cannot be read is left out, and the user is told."""
+    return bearing(
+        lambda: [_read_note(*note, _load) for note in notes],
+        lambda _: [_or_left_out(note[1], functools.partial(_read_note, *note, _load_or_tell)) for note in notes],
+    )
+
+
+def _read_note(row: int, env_id: int, content: bytes, load: Callable[[int, bytes], Any]) -> Note | str | None:
+    note = load(env_id, content)
+    if note is None or isinstance(note, str):
+        return note
+    (info, final_info, objects, final_objects), described, phase = note
+    return Note(
+        row,
+        env_id,
+        None if info is None else plain_info(load(env_id, info), env_id),
+        None if final_info is None else plain_info(load(env_id, final_info), env_id),
+        None if objects is None else load(env_id, objects),
+        None if final_objects is None else load(env_id, final_objects),
+        None if described is None else rebuild(described),
+        phase,
+        None if described is None else summary_of(described),
+    )
+
+
+def _load(_: int, pickled: bytes) -> Any:
+    return pickle.loads(pickled)
+
+
+def _load_or_tell(env_id: int, pickled: bytes) -> Any:
+    return _or_left_out(env_id, functools.partial(pickle.loads, pickled))
+
+
+def _or_left_out(env_id: int, read: Callable[[], Any]) -> Any:
+    def leave_out(failure: BaseException) -> None:
+        tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
+
+    return bearing(read, leave_out)
 
 
 def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -388,7 +415,7 @@ def _attend(pool: weakref.ref[ProcessPool]) -> None:
 def _finish(pool: weakref.ref[ProcessPool], result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:
     alive = pool()
     if alive is None:  # somebody kept a method of the engine beyond its pool
-        return result
+        return result, None
     return alive.finish(result, notes, faults)
 
 

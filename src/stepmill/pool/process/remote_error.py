@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import traceback
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import cloudpickle
 
 from stepmill.errors import RemoteEnvError
+from stepmill.pool.foreign import bearing
 
 __all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
 
@@ -29,12 +29,12 @@ def describe(error: BaseException) -> bytes:
 def rebuild(description: bytes) -> BaseException:
     """The exception itself where it could be pickled, else a stand-in; with the worker's traceback as a note."""
     parts: dict[str, Any] = pickle.loads(description)
-    error = _unpickled(parts["pickled"])
-    if error is None:
-        error = RemoteEnvError(parts["type"], parts["message"])
-    with contextlib.suppress(Exception):  # a frozen dataclass takes no notes
-        error.add_note(f"In the worker process:\n{parts['traceback']}")
-    return error
+    pickled: bytes | None = parts["pickled"]
+    error = None if pickled is None else bearing(lambda: pickle.loads(pickled), lambda _: None)
+    rebuilt = error if isinstance(error, BaseException) else RemoteEnvError(parts["type"], parts["message"])
+    note = f"In the worker process:\n{parts['traceback']}"
+    bearing(lambda: BaseException.add_note(rebuilt, note), lambda _: None)  # a frozen dataclass takes no notes
+    return rebuilt
 
 
 def summary(description: bytes) -> str:
@@ -49,14 +49,14 @@ def summary(description: bytes) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:
+    except BaseException as broken:
         return f"<its __str__ raised {type(broken).__name__}>"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error)).rstrip()
-    except Exception:
+    except BaseException:
         lines = "".join(traceback.format_tb(error.__traceback__))
         return f"Traceback (most recent call last):\n{lines}{type(error).__name__}: {_message(error)}"
 
@@ -64,17 +64,7 @@ def _traceback(error: BaseException) -> str:
 def _pickled(error: BaseException) -> bytes | None:
     try:
         pickled: bytes = cloudpickle.dumps(error)
-    except Exception:
+        # One whose constructor takes other arguments than it passed on fails only when it is read.
+        return pickled if isinstance(pickle.loads(pickled), BaseException) else None
+    except BaseException:
         return None
-    # One whose constructor takes other arguments than it passed on fails only when it is read.
-    return pickled if _unpickled(pickled) is not None else None
-
-
-def _unpickled(pickled: bytes | None) -> BaseException | None:
-    if pickled is None:
-        return None
-    try:
-        error = pickle.loads(pickled)
-    except Exception:
-        return None
-    return error if isinstance(error, BaseException) else None

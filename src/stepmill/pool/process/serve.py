@@ -15,10 +15,10 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, ObservationError, UnsupportedError, summary
+from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
-from stepmill.pool.process.pickling import dumps_as_it_stands
+from stepmill.pool.own_envs import EnvBuilder
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
@@ -33,6 +33,7 @@ def serve(
     wire: Wire,
     worker_id: int,
     source: PythonSource | NativeSource,
+    builder: EnvBuilder | None,
     envs: list[Any],
     first_env: int,
     attachment: dict[str, Any],
@@ -45,21 +46,21 @@ def serve(
     def answer(env_id: int, question: bytes) -> bytes:
         return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
 
-    def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, Exception | None]:
+    def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
         """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
         try:
             options, objects, prepare = pickle.loads(mail)
             if prepare is not None and prepare.renew:
-                assert isinstance(source, PythonSource)
+                assert builder is not None, "native envs are not built here"
                 close_quietly(envs[env_id - first_env])
-                envs[env_id - first_env] = source.build(env_id, worker_id)
+                envs[env_id - first_env] = builder.build(env_id, worker_id)
                 worker.replace(env_id, envs[env_id - first_env])
             if prepare is not None and prepare.tell is not None:
                 prepare.tell(envs[env_id - first_env])
             return options, objects, None
         except EnvError as error:  # of the constructor: its own exception is the cause
-            return None, None, error.__cause__ if isinstance(error.__cause__, Exception) else error
-        except Exception as error:
+            return None, None, error.__cause__ or error
+        except BaseException as error:
             return None, None, error
 
     common = {
@@ -122,12 +123,12 @@ def _pack_objects(tree: Any, observation: Any) -> bytes:
     objects = list(object_leaves(tree, observation))
     try:
         return pickle.dumps(objects, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except BaseException:
         pass
     try:
         by_value: bytes = cloudpickle.dumps(objects)
         return by_value
-    except Exception as error:
+    except BaseException as error:
         raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
 
 
@@ -139,12 +140,12 @@ def _write_text(env_id: int, text: str) -> bytes:
 def _dumps(env_id: int, part: Any) -> bytes:
     try:
         return pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except BaseException:  # whatever it is: it must cost neither the row nor the worker
         pass
     try:  # lambdas, and classes that only this process knows
         by_value: bytes = cloudpickle.dumps(part)
         return by_value
-    except Exception:
+    except BaseException:
         kept: bytes = cloudpickle.dumps(_travelling(env_id, part))
         return kept
 
@@ -155,7 +156,7 @@ def _travelling(env_id: int, info: Any) -> Any:
     for key, value in info.items():
         try:
             cloudpickle.dumps((key, value))
-        except Exception as error:
+        except BaseException as error:
             tell(f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}")
         else:
             kept[key] = value
@@ -169,25 +170,20 @@ def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> b
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
-        if kind == "move":
-            if not getattr(env, "may_move", True):
-                raise UnsupportedError("the env is bound to this process: it writes videos")
-            value = dumps_as_it_stands((env, worker.last_observation(env_id)))
-        elif kind == "random":  # of a native env: there is no object to ask
-            value = worker.random_state(env_id)
-        else:
-            value = _do(env, kind, name, args, kwargs)
+        # A native env is no object that could be asked.
+        value = worker.random_state(env_id) if kind == "random" else _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:
         return pickle.dumps((True, value), protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except BaseException:
         pass
     try:
         by_value: bytes = cloudpickle.dumps((True, value))
         return by_value
-    except Exception as error:
-        reason = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}, cannot be pickled: {error}"
+    except BaseException as error:
+        described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
+        reason = f"{described}, cannot be pickled: {summary(error)}"
         return pickle.dumps((False, describe(ConfigError(reason))))
 
 

@@ -32,9 +32,7 @@ def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> No
     die_with_parent(server)
     os.setpgid(0, 0)
     become_subreaper()
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    close_all((stdout, stderr))
+    _print_to(stdout, stderr)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     server_pidfd = os.pidfd_open(server)
@@ -51,6 +49,12 @@ def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> No
     os.close(dump)
     task = _Template(wire, obituary, server_pidfd, packed, loaded).run()
     task()
+
+
+def _print_to(stdout: int, stderr: int) -> None:
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    close_all((stdout, stderr))
 
 
 def _load(packed: bytes, dump: int) -> Any:
@@ -91,13 +95,31 @@ class _Template:
 
     def _serve(self) -> Task | None:
         try:
-            (_, serial, worker_id, incarnation, first_env, last_env), fds = self._wire.recv()
+            (kind, *order), fds = self._wire.recv()
         except WireClosed:
             return self._end()
         except DescriptorsLost as lost:
+            if lost.message[0] == "speak":
+                return None
             with contextlib.suppress(WireClosed):
                 self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
             return None
+        if kind == "speak":
+            _print_to(*fds)
+            return None
+        return self._fork(kind == "trial", *order, fds=fds)
+
+    def _fork(
+        self,
+        is_trial: bool,
+        serial: int,
+        worker_id: int,
+        incarnation: int,
+        first_env: int,
+        last_env: int,
+        *,
+        fds: list[int],
+    ) -> Task | None:
         wire_fd, dump = fds
         template, pidfds = os.getpid(), []
         try:
@@ -113,6 +135,7 @@ class _Template:
                     first_env,
                     last_env,
                     incarnation == 1,
+                    is_trial,
                     self._source,
                     self._packed,
                 )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["DescriptorsLost", "Wire", "WireClosed", "close_all"]
+__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireTimeout", "close_all"]
 
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
@@ -32,6 +32,10 @@ class DescriptorsLost(OSError):
     def __init__(self, message: Any) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
         self.message = message
+
+
+class WireTimeout(TimeoutError):
+    """A wait was too long. A kind of its own: a signal handler may raise a TimeoutError, too, and means the caller."""
 
 
 class Wire:
@@ -145,7 +149,7 @@ class Wire:
             if poll.poll(None if left is None else min(left, _MOST_S) * 1000):
                 return
             if left is not None and left <= _MOST_S:
-                raise TimeoutError("nothing came over the wire in time")
+                raise WireTimeout("nothing came over the wire in time")
 
 
 def close_all(fds: Iterable[int]) -> None:

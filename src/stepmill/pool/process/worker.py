@@ -22,11 +22,13 @@ import numpy as np
 from stepmill.errors import ConfigError, EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.own_envs import EnvBuilder
 from stepmill.pool.process.guardian import become_subreaper, die_with_parent, flush_streams
 from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.serve import serve
 from stepmill.pool.process.stack import answer_with_stack
+from stepmill.pool.process.trial import step_cost
 from stepmill.pool.process.wire import Wire, WireClosed
 from stepmill.pool.source import NativeSource, PythonSource
 
@@ -44,6 +46,7 @@ class Context:
     first_env: int
     last_env: int
     tells_progress: bool  # somebody listens; else the wire would fill up
+    is_trial: bool  # it only finds out what a step costs, see ``trial``
     source: PythonSource | NativeSource | None
     packed: bytes | None
 
@@ -71,6 +74,8 @@ def _settle_in(context: Context) -> None:
     become_subreaper()  # or, where it left the group, our child still when we end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if context.is_trial:
+        _fall_silent()
     faulthandler.enable()
     answer_with_stack(context.dump_fd)
     _reseed()
@@ -79,6 +84,14 @@ def _settle_in(context: Context) -> None:
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     warnings.showwarning = _show_warning
     _prefix_logs()
+
+
+def _fall_silent() -> None:
+    """What an env prints, by C code too, is shown when the pool's own do: not twice."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
 
 
 def _reseed() -> None:
@@ -95,7 +108,10 @@ def _work(context: Context) -> int:
     envs: list[Any] = []
     try:
         source = context.source or _load(context)
-        described = _build(context, source, envs)
+        if context.is_trial:
+            return _try_out(wire, source)
+        builder = EnvBuilder(source) if isinstance(source, PythonSource) else None
+        described = None if builder is None else _build(context, builder, envs)
         if context.tells_progress:
             wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
@@ -107,9 +123,18 @@ def _work(context: Context) -> int:
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
-    failed = serve(wire, context.worker_id, source, envs, context.first_env, attachment, fds, set_current_env)
+    failed = serve(wire, context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
     with contextlib.suppress(WireClosed):
         wire.send(("closed", failed))
+    return 0
+
+
+def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
+    """Tells what a step of env 0 costs. Whatever goes wrong is the end of this process, and says enough."""
+    (_, trial), _ = wire.recv()
+    assert isinstance(source, PythonSource)
+    wire.send(("loaded",))
+    wire.send(("tried", step_cost(source, trial)))
     return 0
 
 
@@ -136,17 +161,15 @@ def _load(context: Context) -> PythonSource | NativeSource:
         raise _Failed(context.first_env, "import", error) from None
 
 
-def _build(context: Context, source: PythonSource | NativeSource, envs: list[Any]) -> bytes | None:
-    """Builds the envs into ``envs``. What the caller has to know of them; None of native ones, built by the engine."""
-    if isinstance(source, NativeSource):
-        return None
+def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
+    """Builds the envs into ``envs``. What the caller has to know of them."""
     env_id = context.first_env
     try:
         for env_id in range(context.first_env, context.last_env):
             if context.tells_progress:
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
-            envs.append(source.build(env_id, context.worker_id))
+            envs.append(builder.build(env_id, context.worker_id))
             EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))

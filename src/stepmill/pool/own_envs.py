@@ -1,0 +1,209 @@
+"""Sees to it that every slot of a pool has an env of its own.
+
+One object in two slots, as ``lambda: env`` gives it, would be stepped for both and reset by either. Two things give it
+away: it is in another slot of this process already; or it existed before the factories were called, and those of
+several slots refer to it. The second holds in a worker with a single env, too, so the answer is the same however the
+envs are dealt out.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from stepmill.errors import ConfigError
+from stepmill.pool.source import PythonSource
+
+__all__ = ["EnvBuilder"]
+
+
+class EnvBuilder:
+    """Builds the envs of a source, those that this process runs, and refuses one that is not its slot's alone."""
+
+    def __init__(self, source: PythonSource) -> None:
+        self._source = source
+        self._common = _common_envs(source)  # by id; before any factory is called
+        self._layers: dict[int, list[Any]] = {}  # of each env, itself and those inside of it
+        self._owners: dict[int, int] = {}  # whose they are, by the id of the object
+
+    def build(self, env_id: int, worker_id: int = 0) -> Any:
+        """Builds an env, or builds it anew. One that is refused is not closed: it is somebody else's."""
+        env = self._source.build(env_id, worker_id)
+        if len(self._source.envs) == 1:  # there is nobody to share it with
+            return env
+        for old in self._layers.pop(env_id, ()):
+            del self._owners[id(old)]
+        layers = _layers(env)
+        for layer in layers:
+            owner = self._owners.get(id(layer))
+            if owner is not None or id(layer) in self._common:
+                whose = "other envs would share" if owner is None else f"is in env {owner} already"
+                raise ConfigError(
+                    f"env {env_id} ({self._source.id}): expected an env of its own, got {_shown(env, layer)} that "
+                    f"{whose}. Build the env inside the factory, so that each call makes a new one"
+                )
+        self._layers[env_id] = layers
+        self._owners |= {id(layer): env_id for layer in layers}
+        return env
+
+    def forget(self) -> None:
+        """Lets go of the envs."""
+        self._layers.clear()
+        self._owners.clear()
+
+
+def _shown(env: Any, layer: Any) -> str:
+    inside = "" if layer is env else f" (inside of the {type(env).__name__})"
+    return f"a {type(layer).__name__}{inside}"
+
+
+# ---- envs ----------------------------------------------------------------------------------------
+
+_SPACES = ("observation_space", "observation_spec", "observation_spaces", "possible_agents")
+
+
+def _is_env(value: Any) -> bool:
+    kind = type(value)
+    return (
+        hasattr(kind, "step")
+        and hasattr(kind, "reset")
+        and not isinstance(value, type)
+        and any(_static(value, name) is not None for name in _SPACES)
+    )
+
+
+def _layers(env: Any) -> list[Any]:
+    """An env and those inside of it, by whatever name wrappers and adapters keep them."""
+    found: dict[int, Any] = {}
+    todo = [env]
+    while todo:
+        one = todo.pop()
+        if id(one) not in found and _is_env(one):
+            found[id(one)] = one
+            todo += getattr(one, "__dict__", {}).values()
+    return list(found.values())
+
+
+# ---- what factories refer to ---------------------------------------------------------------------
+
+
+def _common_envs(source: PythonSource) -> dict[int, Any]:
+    """Envs that the factories, or the configurations, of several slots refer to."""
+    if len(source.envs) == 1:
+        return {}
+    known: dict[int, dict[int, Any]] = {}  # of each value: usually all slots have the same ones
+    slots: collections.Counter[int] = collections.Counter()
+    found: dict[int, Any] = {}
+    for recipe in source.envs:
+        envs: dict[int, Any] = {}
+        for value in (*_parts(recipe.factory), *recipe.config.values()):
+            if id(value) not in known:
+                known[id(value)] = _envs_of(value)
+            envs |= known[id(value)]
+        found |= envs
+        slots.update(envs.keys())
+    return {key: env for key, env in found.items() if slots[key] > 1}
+
+
+def _parts(factory: Any) -> Iterator[Any]:
+    """A partial's arguments and its function, which it often has in common with those of other slots."""
+    while isinstance(factory, functools.partial):
+        yield from (*factory.args, *factory.keywords.values())
+        factory = factory.func
+    yield factory
+
+
+def _envs_of(root: Any) -> dict[int, Any]:
+    """The envs that a factory could return without making one, with those inside of them.
+
+    Looks at what its code can name: captured values, defaults, globals, arguments of a partial, attributes of all
+    these, and what functions that it calls can name. Not into lists and dicts: an env in one of these may be meant for
+    one slot only.
+    """
+    envs: dict[int, Any] = {}
+    seen: dict[int, tuple[Any, Names]] = {}
+    todo: list[tuple[Any, Names, int]] = [(root, frozenset(), 0)]
+    while todo:
+        value, names, depth = todo.pop()
+        _, before = seen.get(id(value), (None, None))
+        if depth > _DEPTH or isinstance(value, _PLAIN) or (before is not None and names <= before):
+            continue
+        seen[id(value)] = value, names | (before or frozenset())
+        if _is_env(value):
+            envs |= {id(layer): layer for layer in _layers(value)}
+        todo += [(one, used, depth + 1) for one, used in _references(value, names)]
+    return envs
+
+
+Names = frozenset[str]
+_PLAIN = (types.NoneType, bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+_DEPTH = 10  # an object that calls another, which calls a function that it keeps, is 6 from what that has captured
+
+
+def _references(value: Any, names: Names) -> Iterator[tuple[Any, Names]]:
+    """What code that uses ``names`` reaches from a value, each with the names that are used from there on."""
+    if isinstance(value, functools.partial):
+        for one in (value.func, *value.args, *value.keywords.values()):
+            yield one, names
+    elif isinstance(value, types.MethodType):
+        yield value.__func__, names
+        yield value.__self__, _names_in(value.__func__)
+    elif isinstance(value, types.FunctionType):
+        names = _names_in(value)
+        for one in _bound_to(value, names):
+            yield one, names
+    else:
+        yield from _attributes(value, names)
+
+
+def _bound_to(function: types.FunctionType, names: Names) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for name in names & function.__globals__.keys():
+        value = function.__globals__[name]
+        # A function of another module has a world of its own, which may be large.
+        if not isinstance(value, types.FunctionType) or value.__globals__ is function.__globals__:
+            yield value
+
+
+def _attributes(value: Any, names: Names) -> Iterator[tuple[Any, Names]]:
+    """Those of that name. Methods of an object with it; functions and classes of a module or a class are another's."""
+    is_object = not isinstance(value, type | types.ModuleType)
+    own = getattr(value, "__dict__", {})
+    for name in (*names, "__call__") if is_object else names:
+        one = _static(value, name)
+        if isinstance(one, types.FunctionType):
+            if is_object:
+                yield one if name in own else types.MethodType(one, value), names
+        elif not isinstance(one, type | types.ModuleType):
+            yield one, names
+
+
+@functools.lru_cache(1024)
+def _names_of_code(code: types.CodeType) -> Names:
+    inner = (_names_of_code(one) for one in code.co_consts if isinstance(one, types.CodeType))
+    return frozenset(code.co_names).union(*inner)
+
+
+def _names_in(function: Any) -> Names:
+    """All names in the code of a function, and of those defined in it."""
+    code = getattr(function, "__code__", None)
+    return _names_of_code(code) if isinstance(code, types.CodeType) else frozenset()
+
+
+def _static(value: Any, name: str) -> Any:
+    """An attribute as it is stored, without running any code for it. None where there is none."""
+    homes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
+    for home in homes:
+        found = getattr(home, "__dict__", {})
+        if name in found:
+            return found[name]
+    return None

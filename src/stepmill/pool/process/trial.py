@@ -1,0 +1,116 @@
+"""What a step of an env costs, found by living with one for a while: ``backend="auto"`` wants to know."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import pickle
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector.utils import batch_space
+
+from stepmill.pool.description import EnvDescription
+from stepmill.pool.source import PythonSource
+
+__all__ = ["StepCost", "Trial", "step_cost"]
+
+_KEPT = 0.98  # of the steps
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is to be tried: env 0, reset with ``seed``."""
+
+    seed: int
+    heavy_s: float  # a constructor that takes longer says enough
+    enough_s: float  # of steps
+    most_s: float  # of everything: it is ended then
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Seconds of a step."""
+
+    own: float  # of the env's own code, resets counted in
+    info: float  # to pickle its info and to read it again, which only worker processes have to do
+
+
+def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
+    """What a step of env 0 costs; None where its constructor is slow, which says enough.
+
+    The env has a whole life: it is built as env 0 is, reset, stepped with sampled actions, reset at its ends, and
+    closed.
+    """
+    began = time.perf_counter()
+    env = source.build(0, 0)
+    try:
+        if time.perf_counter() - began > trial.heavy_s:
+            return None
+        return _Life(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
+    finally:
+        env.close()
+
+
+class _Life:
+    def __init__(self, env: Any, seed: int, most_steps: int | None) -> None:
+        self._env = env
+        self._most_steps = most_steps
+        self._sample = _sampler(env, seed)
+        self._elapsed = 0
+        self._steps: list[float] = []
+        self._resets: list[float] = []
+        self._infos: list[float] = []
+        env.reset(seed=seed, options=None)
+
+    def cost(self, enough_s: float) -> StepCost:
+        self._step()
+        self._steps.clear()  # the first one found everything cold
+        end = time.perf_counter() + enough_s
+        self._step()
+        while time.perf_counter() < end:
+            self._step()
+        count = len(self._steps)
+        resets = statistics.median(self._resets) * len(self._resets) / count if self._resets else 0.0
+        return StepCost(_mean(self._steps) + resets, sum(self._infos) / count)
+
+    def _step(self) -> None:
+        action = self._sample()
+        began = time.perf_counter()
+        _, _, terminated, truncated, info = self._env.step(action)
+        self._steps.append(time.perf_counter() - began)
+        if info:
+            self._infos.append(_seconds(lambda: _travel(info)))
+        self._elapsed += 1
+        if terminated or truncated or self._elapsed == self._most_steps:
+            self._elapsed = 0
+            self._resets.append(_seconds(lambda: self._env.reset(seed=None, options=None)))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _travel(info: Any) -> None:
+    with contextlib.suppress(Exception):  # one that cannot be pickled stays in its worker
+        pickle.loads(pickle.dumps(info, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def _mean(samples: list[float]) -> float:
+    """The mean without the longest few: on a busy machine those are the times when somebody else ran."""
+    kept = sorted(samples)[: math.ceil(len(samples) * _KEPT)]
+    return sum(kept) / len(kept)
+
+
+def _sampler(env: Any, seed: int) -> Callable[[], Any]:
+    described = EnvDescription.of(env)
+    space = described.action_space
+    if described.num_players > 1:
+        space = batch_space(space, described.num_players)
+    space.seed(seed)
+    return space.sample

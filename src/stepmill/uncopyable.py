@@ -1,0 +1,19 @@
+"""What exists once: it owns threads, processes or envs."""
+
+from __future__ import annotations
+
+from typing import NoReturn, SupportsIndex
+
+from stepmill.errors import CopyError
+
+__all__ = ["Uncopyable"]
+
+
+class Uncopyable:
+    """Refuses ``copy``, ``deepcopy`` and ``pickle``: a copy would share, and close, what the original runs on."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise CopyError(
+            f"a {type(self).__name__} cannot be copied or pickled: its threads, processes and envs exist once. "
+            "Make another"
+        )

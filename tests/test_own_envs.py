@@ -1,0 +1,309 @@
+"""Every slot of a pool has an env of its own: one object in several is refused, wherever and however envs run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from auto_envs import Walk
+from manager_envs import Trial
+from process_envs import belongings, left_since
+
+import stepmill
+from stepmill.envs import DingEnvWrapper
+from stepmill.errors import ConfigError
+from stepmill.managers import BaseEnvManager, SubprocessEnvManager
+
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
+N = 4
+PLACES: dict[str, dict[str, Any]] = {
+    "inline": {"backend": "inline"},
+    "auto": {},
+    "one worker": {"backend": "process", "num_workers": 1},
+    "two workers": {"backend": "process", "num_workers": 2},
+    "a worker each": {"backend": "process", "num_workers": N},
+}
+
+
+@pytest.fixture(params=PLACES.values(), ids=PLACES.keys())
+def where(request: Any) -> dict[str, Any]:
+    return request.param
+
+
+# ---- one object in several slots -----------------------------------------------------------------
+
+the_env = Walk()
+others = SimpleNamespace(env=Walk())
+
+
+def from_globals() -> Any:
+    return the_env
+
+
+def from_a_global_object() -> Any:
+    return others.env
+
+
+def by_another_function() -> Any:
+    return from_globals()
+
+
+def given(env: Any) -> Any:
+    return env
+
+
+class Maker:
+    """Keeps an env, and gives it out in several ways."""
+
+    shared = Walk()
+
+    def __init__(self) -> None:
+        self.env = Walk()
+
+    def make(self) -> Any:
+        return self.env
+
+    def make_by_another(self) -> Any:
+        return self.make()
+
+    def __call__(self) -> Any:
+        return self._wrapped()
+
+    def _wrapped(self) -> Any:
+        return gymnasium.Wrapper(self.env)
+
+    @classmethod
+    def make_shared(cls) -> Any:
+        return cls.shared
+
+
+def captured() -> Any:
+    env = Walk()
+    return lambda: env
+
+
+def by_default() -> Any:
+    return lambda env=Walk(): env  # noqa: B008
+
+
+def wrapped() -> Any:
+    env = Walk()
+    return lambda: gymnasium.wrappers.TimeLimit(gymnasium.Wrapper(env), 10)
+
+
+def unwrapped() -> Any:
+    env = gymnasium.Wrapper(Walk())
+    return lambda: env.unwrapped
+
+
+def attribute() -> Any:
+    held = SimpleNamespace(inner=SimpleNamespace(env=Walk()))
+    return lambda: held.inner.env
+
+
+def as_base_env() -> Any:
+    env = Walk()
+    return lambda: DingEnvWrapper(env)
+
+
+SHARED: dict[str, Callable[[], Any]] = {
+    "captured": captured,
+    "default": by_default,
+    "wrapped": wrapped,
+    "unwrapped": unwrapped,
+    "attribute": attribute,
+    "as a BaseEnv": as_base_env,
+    "global": lambda: from_globals,
+    "attribute of a global": lambda: from_a_global_object,
+    "another function": lambda: by_another_function,
+    "partial": lambda: functools.partial(given, Walk()),
+    "partial by name": lambda: functools.partial(functools.partial(given), env=Walk()),
+    "bound method": lambda: Maker().make,
+    "method of a method": lambda: Maker().make_by_another,
+    "class method": lambda: Maker.make_shared,
+    "callable object": Maker,
+}
+
+
+@pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED.keys())
+def test_an_env_that_the_factory_hands_out_again_is_refused(where: dict[str, Any], shared: Any) -> None:
+    before = belongings()
+    with pytest.raises(ConfigError, match=r"env \d .*expected an env of its own, got a .*Build the env inside"):
+        stepmill.make(shared(), num_envs=N, **where)
+    assert left_since(before) == []
+
+
+def test_the_same_goes_for_several_factories_over_one_env(where: dict[str, Any]) -> None:
+    env = Walk()
+    with pytest.raises(ConfigError, match="env of its own"):
+        stepmill.make([lambda: Walk(), lambda: env, lambda: Walk(), lambda: env], **where)
+
+
+def test_the_same_goes_for_an_env_in_the_configuration(where: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="env of its own"):
+        stepmill.make(given, num_envs=N, env=Walk(), **where)
+
+
+def test_an_env_that_is_refused_is_not_closed() -> None:
+    closed: list[int] = []
+
+    class Closing(Walk):
+        def close(self) -> None:
+            closed.append(1)
+
+    env = Closing()
+    with pytest.raises(ConfigError, match="env of its own"):
+        stepmill.make(lambda: env, num_envs=2, backend="inline")
+    assert closed == []
+
+
+def test_a_factory_that_keeps_its_first_env_is_refused_where_it_is_asked_twice() -> None:
+    with pytest.raises(ConfigError, match=r"env 1 .*that is in env 0 already"):
+        stepmill.make(functools.cache(Walk), num_envs=2, backend="inline")
+
+
+@pytest.mark.parametrize("manager", [BaseEnvManager, SubprocessEnvManager])
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("workers", [1, 2, N])
+def test_managers_refuse_it_too(manager: Any, shared_memory: bool, workers: int) -> None:
+    env = Trial({})
+    settings = {"num_workers": workers} if manager is SubprocessEnvManager else {}
+    envs = manager([lambda: env] * N, shared_memory=shared_memory, **settings)
+    with pytest.raises(ConfigError, match="env of its own"):
+        envs.launch()
+
+
+# ---- envs of their own ---------------------------------------------------------------------------
+
+
+def assert_works(pool: Any) -> None:
+    with pool:
+        pool.reset(seed=1)
+        for turn in range(1, 4):
+            obs, *_ = pool.step(np.zeros(pool.num_envs, int))
+            assert obs[:, 0].tolist() == [turn] * pool.num_envs
+
+
+class Endless(Walk):
+    """Its episodes do not end."""
+
+    def step(self, action: int) -> Any:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, False, False, info
+
+
+def test_a_single_env_may_exist_already() -> None:
+    env = Endless()
+    assert_works(stepmill.make(lambda: env, backend="inline"))
+    assert_works(stepmill.make(lambda: env))
+    assert_works(stepmill.make(lambda: env, backend="process"))
+
+
+def test_envs_that_exist_already_are_fine_if_each_is_in_one_slot(where: dict[str, Any]) -> None:
+    envs = [Endless() for _ in range(N)]
+    assert_works(stepmill.make([lambda env=env: env for env in envs], **where))
+    assert_works(stepmill.make([functools.partial(given, env) for env in envs], **where))
+    assert_works(stepmill.make(given, num_envs=N, env_config=[{"env": env} for env in envs], **where))
+    assert_works(stepmill.make([lambda i=i: envs[i] for i in range(N)], **where))
+
+
+last: Any = None
+
+
+def rebinds() -> Any:
+    global last
+    last = Endless()
+    return last
+
+
+def test_factories_may_refer_to_envs_that_they_do_not_return(where: dict[str, Any]) -> None:
+    kept, made = Endless(), []
+
+    def remembers() -> Any:
+        env = Endless()
+        made.append(env)
+        return env
+
+    def like_another() -> Any:
+        env = type(kept)()
+        env.spec = kept.spec
+        return env
+
+    rebinds()
+    for factory in (rebinds, remembers, like_another, Endless, functools.partial(Endless)):
+        assert_works(stepmill.make(factory, num_envs=N, **where))
+
+
+class Simulator:
+    """What envs may share: it is none."""
+
+    def reset(self) -> None: ...
+
+    def step(self) -> None: ...
+
+
+def test_envs_may_share_what_is_no_env(where: dict[str, Any]) -> None:
+    simulator = Simulator()
+
+    def make() -> Any:
+        env = Endless()
+        env.simulator = simulator  # type: ignore[attr-defined]
+        return env
+
+    assert_works(stepmill.make(make, num_envs=N, **where))
+
+
+class Slotted:
+    """A factory without a dict, one of whose attributes was never set."""
+
+    __slots__ = ("env",)
+
+    def __call__(self) -> Any:
+        return Endless()
+
+
+class Asked:
+    """Code of its own runs when it is asked for an attribute, and must not."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # pickle asks
+            raise AttributeError(name)
+        raise AssertionError(f"somebody asked for {name}")
+
+
+def test_looking_at_a_factory_runs_none_of_its_code(where: dict[str, Any]) -> None:
+    asked = Asked()
+    assert_works(stepmill.make(Slotted(), num_envs=N, **where))
+    assert_works(stepmill.make(lambda: (asked, Endless())[1], num_envs=N, **where))
+    assert_works(stepmill.make(lambda: Endless() if True else asked.env, num_envs=N, **where))
+
+
+def test_an_env_that_is_built_anew_takes_its_own_place() -> None:
+    envs = [Trial({}) for _ in range(2)]
+    manager = BaseEnvManager([lambda env=env: env for env in envs], retry_type="renew")
+    manager.launch()
+    manager.reset({0: {}, 1: {}})
+    manager.close()
+
+
+def test_a_closed_pool_keeps_no_env() -> None:
+    import gc
+    import weakref
+
+    made: list[Any] = []
+
+    def make() -> Any:
+        env = Endless()
+        made.append(weakref.ref(env))
+        return env
+
+    pool = stepmill.make(make, num_envs=2, backend="inline")
+    pool.close()
+    gc.collect()
+    assert [one() for one in made] == [None, None]
