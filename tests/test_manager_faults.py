@@ -810,7 +810,7 @@ def test_an_action_that_was_sent_and_not_noted_comes_to_nothing(monkeypatch: pyt
 def test_parameters_that_cannot_be_sent_change_nothing() -> None:
     with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        with pytest.raises(InputError, match="expected parameters that can be pickled"):
+        with pytest.raises(InputError, match="expected what can be sent to a worker process: TypeError"):
             manager.reset({0: {"lock": threading.Lock()}})
         manager.reset({0: {}})
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]

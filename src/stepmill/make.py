@@ -16,6 +16,7 @@ from stepmill.pool.native import native_pool
 from stepmill.pool.python_pool import describe_source
 from stepmill.pool.settings import Settings, check_settings, refuse_processes
 from stepmill.pool.source import NativeSource, PythonSource, find_source
+from stepmill.refusals import explained_refusals
 from stepmill.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def make(
         action_bounds=action_bounds,
         output=output,
     )
-    core = _core(source, settings)
+    with explained_refusals("the pool could not be made"):
+        core = _core(source, settings)
     if spec is None:
         spec = _spec(source, settings, core.observation.space, core.action.space, core.num_players)
     close_at_exit(core)

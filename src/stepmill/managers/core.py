@@ -38,8 +38,7 @@ from stepmill.managers.journal import Handed, News, Sending
 from stepmill.managers.records import EnvRecord
 from stepmill.managers.rows import Place, RowReader, tells_abnormal, with_tensors
 from stepmill.managers.states import EnvState
-from stepmill.pool.foreign import bearing, own_failure
-from stepmill.pool.process.pickling import dumps
+from stepmill.pool.foreign import bearing
 from stepmill.pool.python_pool import Preparation
 from stepmill.uncopyable import Uncopyable
 
@@ -408,14 +407,7 @@ class ManagerCore(Uncopyable):
             seeds = [self.records[one].seed_for_reset(renew) for one in group]
             params = [self.records[one].params or None for one in group]
             self._sending = Sending(group, seeds)
-            try:
-                self.pool.send_reset(group, seeds, params, prepare=prepare)
-            except StepmillError:
-                raise
-            except Exception as error:  # of pickling; or of a signal handler
-                if self._backend == "inline" or own_failure(functools.partial(dumps, (params, prepare))) is None:
-                    raise
-                raise InputError(f"reset: expected parameters that can be pickled, got {params}: {error}") from error
+            self.pool.send_reset(group, seeds, params, prepare=prepare)
             self._note_sent()  # nothing is changed before it is sent
 
     def _send_owed(self) -> None:

@@ -80,7 +80,7 @@ class FaultPolicy:
 
     def error_of(self, faults: Sequence[Fault]) -> EnvError | None:
         """What the engine raises, with the batch; None where there are no failures, or they are borne."""
-        if not faults or (self.on_error == "restart" and all(self._is_borne(fault) for fault in faults)):
+        if not faults or (self.on_error == "restart" and all(map(self._is_borne, faults))):
             return None
         return EnvError.gather([fault.error() for fault in faults])
 

@@ -22,7 +22,6 @@ from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.refusals import explained_refusals
 
 __all__ = ["Launcher", "Started", "build_error"]
 
@@ -50,8 +49,7 @@ class Launcher:
         self._loads_in_template = True
         self._started: list[Started] = []
         self._until_started = contextlib.ExitStack()  # a lease of the server, where it came up before ``start``
-        with explained_refusals("the worker processes of the pool could not be started"):
-            self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
+        self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
 

@@ -22,7 +22,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from stepmill.errors import ConfigError
-from stepmill.pool.process.pickling import dumps, is_picklable
+from stepmill.pool.process.pickling import dumps
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.registry import GymnasiumFactory, gymnasium_spec
 
@@ -141,12 +141,20 @@ def _culprit(source: PythonSource | NativeSource) -> str:
     """Which part of the source is the one that cannot be pickled."""
     if isinstance(source, PythonSource):
         for env_id, env in enumerate(source.envs):
-            if not is_picklable(env.factory):
+            if not _is_picklable(env.factory):
                 return f"the factory of env {env_id} ({source.id})"
             for key, value in env.config.items():
-                if not is_picklable(value):
+                if not _is_picklable(value):
                     return f"config key {key!r} of env {env_id} ({source.id})"
     return source.id
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 # ---- gymnasium's registry ------------------------------------------------------------------------

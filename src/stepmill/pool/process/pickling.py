@@ -18,8 +18,9 @@ import cloudpickle
 import numpy as np
 
 from stepmill.errors import InputError, summary
+from stepmill.pool.foreign import own_failure
 
-__all__ = ["dumps", "dumps_given", "is_picklable"]
+__all__ = ["dumps", "dumps_given"]
 
 
 def dumps(value: Any) -> bytes:
@@ -37,21 +38,12 @@ def dumps_given(what: str, value: Any, kind: type[InputError] = InputError) -> b
     try:
         return dumps(value)
     except Exception as error:
-        if is_picklable(value):  # then it was not the value: a signal handler raised
+        if own_failure(lambda: dumps(value)) is None:  # then it was not the value: a signal handler raised
             raise
         raise kind(
             f"{what}: expected what can be sent to a worker process: {summary(error)}. Pass what can be pickled, or "
             "use backend='inline'"
         ) from error
-
-
-def is_picklable(value: Any) -> bool:
-    """Whether ``dumps`` takes it."""
-    try:
-        dumps(value)
-    except Exception:
-        return False
-    return True
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, np.bool_, np.int64, np.int32, np.float32, np.float64})

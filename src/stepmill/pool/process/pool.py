@@ -64,8 +64,8 @@ class ProcessPool(PythonPool):
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
         self._source = source
-        self._launcher = Launcher(source, settings) if launcher is None else launcher
         with explained_refusals("the worker processes of the pool could not be started"):
+            self._launcher = Launcher(source, settings) if launcher is None else launcher
             self._start(source, settings, finisher)
 
     def _start(self, source: PythonSource | NativeSource, settings: Settings, finisher: type[RowFinisher]) -> None:

@@ -170,7 +170,7 @@ def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> b
     """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
-        # Of a native env there is no object to ask.
+        # A native env is no object that could be asked.
         value = worker.random_state(env_id) if kind == "random" else _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))

@@ -99,6 +99,8 @@ class _Template:
         except WireClosed:
             return self._end()
         except DescriptorsLost as lost:
+            if lost.message[0] == "speak":
+                return None
             with contextlib.suppress(WireClosed):
                 self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
             return None

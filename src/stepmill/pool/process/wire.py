@@ -26,16 +26,16 @@ class WireClosed(Exception):
     """The other end is closed, or the process that held it is gone."""
 
 
-class WireTimeout(TimeoutError):
-    """A wait was too long. A kind of its own: a signal handler may raise a TimeoutError, too, and means the caller."""
-
-
 class DescriptorsLost(OSError):
     """A message came without descriptors that were sent with it: this process has no room for them."""
 
     def __init__(self, message: Any) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
         self.message = message
+
+
+class WireTimeout(TimeoutError):
+    """A wait was too long. A kind of its own: a signal handler may raise a TimeoutError, too, and means the caller."""
 
 
 class Wire:
