@@ -87,13 +87,16 @@ def test_close_in_the_middle_of_flight_waits_for_the_running_steps(tmp_path: Pat
 
 
 class Clock:
-    """Stands still until a file is there: `close` loses its patience once the healthy worker has ended in order."""
+    """`close` reads it when it begins to wait, then again and again: it is late once the healthy worker has ended."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._has_begun = False
 
     def monotonic(self) -> float:
-        return 1e9 if self._file.exists() else 0.0
+        is_late = self._has_begun and self._file.exists()
+        self._has_begun = True
+        return 1e9 if is_late else 0.0
 
 
 @pytest.mark.parametrize("mishap", ["loop", "gate", "C with the lock", "stopped"])
