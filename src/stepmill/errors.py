@@ -21,6 +21,7 @@
     │   ├── ForkedError                              the pool belongs to the parent process
     │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
+    ├── BrokenPoolError         (RuntimeError)       envs wrote over memory of the pool: close it
     ├── MissingPackageError     (ImportError)        an optional package is not installed
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     ├── RemoteEnvError                               a cause: what an env raised in a worker, and cannot be pickled
@@ -40,6 +41,7 @@ from typing import Any
 __all__ = [
     "ActionError",
     "ActionTypeError",
+    "BrokenPoolError",
     "ClosedError",
     "ConcurrentUseError",
     "ConfigError",
@@ -157,6 +159,13 @@ class ConcurrentUseError(UsageError):
 
 class UnsupportedError(UsageError, NotImplementedError):
     """The backend, the env or the view cannot do that."""
+
+
+class BrokenPoolError(StepmillError, RuntimeError):
+    """Code of an env wrote over the memory that the pool shares with its workers, and it cannot be mended.
+
+    Every later call raises this too. ``close()`` the pool and make it again.
+    """
 
 
 class MissingPackageError(StepmillError, ImportError):
