@@ -62,7 +62,7 @@ struct Order {
   std::int32_t row;      // -1: the next slot of the open batch
   std::uint32_t kind;
   std::uint32_t is_reset;  // 1: of a pool whose results come as they are ready, for a reset
-  std::uint64_t mail, mail_bytes;  // what no array holds: reset options, objects, the call; offset in the arena
+  std::uint64_t mail, mail_bytes, mail_seal;  // what no array holds: reset options, objects, the call; in the arena
 };
 
 // What a worker says of an env beside its row. Written in WRITING.

@@ -202,7 +202,9 @@ void ProcessPool::queue(std::int32_t env, Mailbox& box, const Asked& next) {
   if (!checks_.is_idle(env, asked(env))) found_broken(env, "the state of an idle env");
   Order& order = tables_.order(env);
   order.mail = box.offset;
-  order.mail_bytes = std::exchange(box.bytes, 0);
+  order.mail_bytes = box.bytes;
+  order.mail_seal = box.bytes == 0 ? 0 : seal_of({arena_->at(box.offset), box.bytes}, env, next.epoch);
+  box.bytes = 0;
   Crew& crew = crew_of(env);
   const bool served = crew.life.number != 0;
   if (!served && !crew.wanted) {
@@ -228,6 +230,7 @@ void ProcessPool::open_batch(std::uint32_t number, Buffer& buffer) {
 
 void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool) {
   std::fill(to_ring_.begin(), to_ring_.end(), 0);
+  found_over_ = 0;
   if (assigned && assigned_ == static_cast<std::int32_t>(envs.size())) assigned_envs_.clear();
   const std::uint64_t now = monotonic_ns();
   {
@@ -296,12 +299,14 @@ bool ProcessPool::row_is_over(std::int32_t env, bool counted) {
 bool ProcessPool::ready() {
   const bool counted = Pool::ready();
   const bool suspect = (awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) != 0;
-  if (!counted && !suspect && !ring_is_lost_ && !words_due_) return false;
+  if (!counted && !suspect && !ring_is_lost_ && !words_due_) return found_over_ != 0 && found_over_ == wanted();
   words_due_ = false;
   const Lock lock(mutex_);
   check_whole();
   if (ring_is_lost_ && !restore_ring() && assigned_ == 0) return false;
-  return rows_are_over(counted);
+  const bool over = rows_are_over(counted);
+  found_over_ = over ? wanted() : 0;  // what is over stays so
+  return over;
 }
 
 void ProcessPool::check_whole() const {
@@ -404,6 +409,7 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
   const std::vector<std::int32_t>& envs = assigned ? assigned_envs_ : slot_envs_;
   if (std::cmp_less(envs.size(), batch.rows)) give_in("a batch was taken that is not ready");
   if (!assigned) first_open_ = head_ + 1;
+  found_over_ = 0;
   batch.any_ended = false;  // as the rows say
   for (std::int32_t row = 0; row < batch.rows; ++row) {
     const auto r = static_cast<std::size_t>(row);

@@ -226,6 +226,7 @@ class ProcessPool final : public Pool {
   bool was_early_ = false;  // it has been awake for this batch before its time
   bool words_due_ = false;  // it has waited for long: the counts may be wrong
   Clock::time_point looked_at_;
+  std::uint32_t found_over_ = 0;  // so many rows of the batch that is awaited, as `wanted` has them; 0: not known
   std::vector<std::int32_t> assigned_envs_;  // by row
   std::vector<std::int32_t> slot_envs_;      // of the batch that is awaited, by row, as it was found ready
   std::vector<std::uint32_t> slot_looks_;    // by env: the look at the slots that found it last

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "core/kill_points.h"
 #include "core/process_checks.h"
@@ -137,8 +138,15 @@ void ProcessWorker::sleep() {
 }
 
 std::span<const std::byte> ProcessWorker::mail(std::int32_t env) const {
-  const Order& order = tables_.order(env);
-  return {arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes)};
+  const Order order = tables_.order(env);
+  if (order.mail_bytes == 0) return {};
+  // An env of another worker may have written over it: what is unpickled then could ask for all the memory there is.
+  if (order.mail <= arena_->reserved() && order.mail_bytes <= arena_->reserved() - order.mail) {
+    const std::span<const std::byte> mail(arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes));
+    if (seal_of(mail, env, turns_[static_cast<std::size_t>(env - first_)].word.epoch) == order.mail_seal) return mail;
+  }
+  throw std::runtime_error("the memory shared with the pool is broken: what came with an action of env " +
+                           std::to_string(env) + " was overwritten");
 }
 
 // ---- running -----------------------------------------------------------------------------------

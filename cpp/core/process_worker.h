@@ -51,7 +51,7 @@ class ProcessWorker {
   // What the RUNNING env is asked.
   bool is_call(std::int32_t env) const { return tables_.order(env).kind == Order::kCall; }
   bool is_reset(std::int32_t env) const { return table_.state(env).command == SM_RESET; }
-  std::span<const std::byte> mail(std::int32_t env) const;
+  std::span<const std::byte> mail(std::int32_t env) const;  // throws where it was overwritten
 
   // Ends a process that code of an env has forked off this one, and that came back from there as if it were the worker:
   // two workers would serve the same envs. Nothing that is shared is touched, and no stream is flushed. To be called when

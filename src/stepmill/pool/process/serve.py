@@ -18,6 +18,7 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, ObservationError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
+from stepmill.pool.process.guardian import leave_if_forked
 from stepmill.pool.process.pickling import dumps_as_it_stands
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
@@ -97,6 +98,7 @@ def serve(
             env.close()
         except BaseException as error:  # whatever it is, the other envs are to be closed too
             failed.append((env_id, describe(error)))
+        leave_if_forked()
     return failed
 
 
