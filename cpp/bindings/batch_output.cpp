@@ -183,7 +183,7 @@ nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& fault
                     many ? &owners : nullptr};
   const sm_columns& c = batch.buffer->columns.c;
   nb::object parts[5] = {owned(observation(out, c.observation)), owned(reward(out)),
-                         owned(out.column(c.terminated, NPY_BOOL)), owned(out.column(c.truncated, NPY_BOOL)),
+                         flags(out, batch.terminated, c.terminated), flags(out, batch.truncated, c.truncated),
                          owned(info(out, faults))};
   nb::object result = owned(PyTuple_New(5));
   for (int i = 0; i < 5; ++i) PyTuple_SET_ITEM(result.ptr(), i, parts[i].release().ptr());
@@ -214,7 +214,7 @@ PyObject* BatchOutput::final_observations(const Handout& out) const {
   npy_intp rows = out.rows;
   nb::object objects = owned(PyArray_SimpleNew(1, &rows, NPY_OBJECT));
   for (std::int32_t row = 0; row < out.rows; ++row) {
-    PyObject* one = c.ended[row] ? observation_tree_.build([&](int leaf) {
+    PyObject* one = out.batch.ended[row] ? observation_tree_.build([&](int leaf) {
       PyObject* array = leaves[static_cast<std::size_t>(leaf)].ptr();
       PyObject* item = PySequence_GetItem(array, row);
       const Leaf& of = pool_.spec().observation[static_cast<std::size_t>(leaf)];
@@ -243,9 +243,21 @@ nb::object BatchOutput::true_mask(std::int32_t rows) const {
 }
 
 nb::object BatchOutput::env_ids(const Handout& out) const {
-  const std::int32_t* ids = out.batch.buffer->columns.c.env_id;
   if (out.batch.all_in_order) return all_ids_;
-  return owned(out.column(const_cast<std::int32_t*>(ids), NPY_INT32));
+  std::int32_t* column = out.batch.buffer->columns.c.env_id;
+  if (out.batch.env_id == column) return owned(out.column(column, NPY_INT32));
+  nb::object copy = filled(out.rows, NPY_INT32);
+  std::memcpy(data_of<std::int32_t>(copy), out.batch.env_id, static_cast<std::size_t>(out.rows) * sizeof(std::int32_t));
+  return copy;
+}
+
+// A column of flags: of the batch or, where other processes can write into it, a copy. An array of bools that holds
+// anything but 0 and 1 leads numpy astray, out of its memory even.
+nb::object BatchOutput::flags(const Handout& out, const std::uint8_t* values, std::uint8_t* column) const {
+  if (values == column) return owned(out.column(column, NPY_BOOL));
+  nb::object copy = filled(out.rows, NPY_BOOL);
+  std::memcpy(data_of<std::uint8_t>(copy), values, static_cast<std::size_t>(out.rows));
+  return copy;
 }
 
 PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults) const {
@@ -273,7 +285,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   if (!info_keys_.empty()) add_own(info.ptr(), c.info, true_mask(out.rows));
 
   if (out.batch.any_ended) {
-    nb::object ended = owned(out.column(c.ended, NPY_BOOL));
+    nb::object ended = flags(out, out.batch.ended, c.ended);
     set(info.ptr(), keys().episode_return, out.column(c.episode_return, NPY_FLOAT64));
     set(info.ptr(), keys().has_episode_return, nb::object(ended).release().ptr());
     set(info.ptr(), keys().episode_length, out.column(c.episode_length, NPY_INT32));
@@ -297,13 +309,13 @@ void BatchOutput::clear_unended(const Batch& batch) const {
   for (std::size_t i = 0; i < info_keys_.size(); ++i) {
     const auto bytes = static_cast<std::size_t>(info_keys_[i].form.row_bytes);
     for (std::int32_t row = 0; row < batch.rows; ++row)
-      if (!c.ended[row]) std::memset(static_cast<char*>(c.final_info[i]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
+      if (!batch.ended[row]) std::memset(static_cast<char*>(c.final_info[i]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
   }
 }
 
 void BatchOutput::add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const {
   nb::object abnormal = filled(out.rows, NPY_BOOL);
-  const std::int32_t* ids = out.batch.buffer->columns.c.env_id;
+  const std::int32_t* ids = out.batch.env_id;
   for (std::int32_t row = 0; row < out.rows; ++row)
     for (const Fault& fault : faults)
       if (fault.env == ids[row]) data_of<bool>(abnormal)[row] = true;
@@ -320,8 +332,8 @@ void BatchOutput::pack_players(Batch& batch, std::vector<std::int32_t>& owners) 
   std::size_t to = 0;
   for (std::int32_t row = 0; row < batch.rows; ++row) {
     const auto from = static_cast<std::size_t>(row) * static_cast<std::size_t>(most);
-    const auto count = static_cast<std::size_t>(c.players[row]);
-    owners.insert(owners.end(), count, c.env_id[row]);
+    const auto count = static_cast<std::size_t>(batch.players[row]);
+    owners.insert(owners.end(), count, batch.env_id[row]);
     if (from != to) {
       const auto move = [&](void* column, std::size_t bytes) {
         std::memmove(static_cast<char*>(column) + to * bytes, static_cast<char*>(column) + from * bytes, count * bytes);

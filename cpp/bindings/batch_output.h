@@ -45,6 +45,7 @@ class BatchOutput {
   void clear_unended(const Batch& batch) const;
   void add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const;
   nanobind::object true_mask(std::int32_t rows) const;
+  nanobind::object flags(const Handout& out, const std::uint8_t* values, std::uint8_t* column) const;
   nanobind::object env_ids(const Handout& out) const;
   void pack_players(Batch& batch, std::vector<std::int32_t>& owners) const;
 

@@ -157,6 +157,7 @@ WorkerObject* make_worker(nb::kwargs arguments) {
                   static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"), false};
   a.plan.batch_size = given.get<int>("batch_size");
   a.plan.process = {given.get<int>("num_workers"), given.get<bool>("keep_last_observation")};
+  a.plan.arena_bytes = given.get<std::uint64_t>("arena_bytes");
   a.plan.table_offset = given.get<std::uint64_t>("table_offset");
   a.plan.process_offset = given.get<std::uint64_t>("process_offset");
   a.read_mail = given["read_mail"];
@@ -211,6 +212,14 @@ NB_MODULE(_native, m) {
   translate_refusals();
   register_owner_type(m);
   register_direct_calls(m);
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const BrokenMemory& error) {
+      nb::object type = nb::module_::import_("stepmill.errors").attr("BrokenPoolError");
+      PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
+    }
+  });
   // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
   SpinBudget::instance();
 

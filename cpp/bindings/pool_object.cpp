@@ -63,7 +63,9 @@ class PoolObject::Entry {
 // Guards a method: refuses a closed pool, a forked child and a second call.
 class PoolObject::Use {
  public:
-  explicit Use(PoolObject& pool) : entry_(may_be_used(pool)) {}
+  explicit Use(PoolObject& pool) : entry_(may_be_used(pool)) {
+    if (pool.processes_) pool.processes_->check_whole();
+  }
 
   static PoolObject& may_be_used(PoolObject& pool) {
     end_thread_at_exit();
@@ -304,12 +306,11 @@ bool PoolObject::wait_until(std::optional<Clock::time_point> end) {
 nb::object PoolObject::finish(bool is_reset) {
   faults_.clear();
   Batch batch = pool_->take_batch(faults_);
-  const sm_columns& c = batch.buffer->columns.c;
-  if (pool_->is_async()) last_ids_.assign(c.env_id, c.env_id + batch.rows);
+  if (pool_->is_async()) last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   counts_.batches += 1;
   counts_.steps += static_cast<std::uint64_t>(batch.rows);
   if (batch.any_ended)
-    for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += c.ended[row];
+    for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += batch.ended[row];
   const auto to_result = [&] {
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
   };
@@ -317,7 +318,7 @@ nb::object PoolObject::finish(bool is_reset) {
   if (as_it_is && !python_ && !processes_ && faults_.empty()) return to_result();
   nb::list notes = collect_notes(batch);
   if (as_it_is && faults_.empty() && nb::len(notes) == 0) return to_result();
-  std::vector<std::int32_t> ids(c.env_id, c.env_id + batch.rows);
+  std::vector<std::int32_t> ids(batch.env_id, batch.env_id + batch.rows);
   nb::object result = output_->step_result(std::move(batch), faults_);
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
@@ -371,11 +372,15 @@ nb::list PoolObject::collect_notes(const Batch& batch) {
   if (processes_)
     for (const auto& [row, env] : processes_->noted()) {
       nb::object note;
-      processes_->read_note(env, [&](std::span<const std::byte> bytes) { note = to_bytes(bytes); });
-      if (note.is_valid() && PyBytes_GET_SIZE(note.ptr()) != 0) notes.append(nb::make_tuple(row, env, note));
+      const bool good = processes_->read_note(env, [&](std::span<const std::byte> bytes) {
+        note = to_bytes(bytes);
+        return bytes_of(note);
+      });
+      if (!good) lose_row(batch, row);
+      else if (note.is_valid() && PyBytes_GET_SIZE(note.ptr()) != 0) notes.append(nb::make_tuple(row, env, note));
     }
   if (!python_) return notes;
-  const std::int32_t* ids = batch.buffer->columns.c.env_id;
+  const std::int32_t* ids = batch.env_id;
   for (std::int32_t row = 0; row < batch.rows; ++row) {
     const Note note = python_->env(ids[row]).take_note();
     if (!note.empty())
@@ -383,6 +388,12 @@ nb::list PoolObject::collect_notes(const Batch& batch) {
                                   or_none(note.final_objects), or_none(note.error), note.phase));
   }
   return notes;
+}
+
+// What came with a row is not what its worker wrote: the row is a failure, in place of what it had.
+void PoolObject::lose_row(const Batch& batch, std::int32_t row) {
+  std::erase_if(faults_, [&](const Fault& fault) { return fault.env == batch.env_id[row]; });
+  faults_.push_back(processes_->spoil(batch, row));
 }
 
 // ---- reset -------------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ class PoolObject {
   nanobind::object complete(bool as_reset);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::list collect_notes(const Batch& batch);
+  void lose_row(const Batch& batch, std::int32_t row);
   void require_something_in_flight() const;
   void drain();
   sm_reset_request read_options(nanobind::handle options) const;

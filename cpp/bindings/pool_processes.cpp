@@ -24,6 +24,7 @@ nb::dict PoolObject::plan() const {
   out["batch_size"] = plan.batch_size;
   out["num_workers"] = plan.process.num_workers;
   out["keep_last_observation"] = plan.process.keep_last_observation;
+  out["arena_bytes"] = plan.arena_bytes;
   out["table_offset"] = plan.table_offset;
   out["process_offset"] = plan.process_offset;
   return out;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,57 +47,55 @@ bool back(int descriptor, std::size_t from, std::size_t to) {
 
 std::shared_ptr<Arena> Arena::create(Kind kind) {
   std::shared_ptr<Arena> arena(new Arena);
-  const bool shared = kind == Kind::kShared;
-  if (shared) {
-    arena->descriptor_ = memfd_create("stepmill", MFD_CLOEXEC);
+  if (kind == Kind::kShared) {
+    arena->descriptor_ = memfd_create("stepmill", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (arena->descriptor_ < 0) fail("memfd_create");
     arena->shared_ = true;
+    if (fcntl(arena->descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) fail("sealing a pool's memory");
   }
   // Addresses are cheap, but a limit on the address space (RLIMIT_AS, a sanitizer) may forbid the
   // most; then the caller's own memory, further pools and an attached copy need some too.
   for (std::size_t size = kMostReserved; size >= kLeastReserved; size /= 2) {
-    if (shared && ftruncate(arena->descriptor_, static_cast<off_t>(size)) != 0) continue;
-    void* base = shared ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                               arena->descriptor_, 0)
-                        : mmap(nullptr, size, PROT_NONE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) continue;
-    arena->base_ = static_cast<std::byte*>(base);
-    arena->reserved_ = size;
+    if (!arena->reserve(size)) continue;
     if (size < kMostReserved) arena->shrink_to(std::max(size / kPolitePart, kLeastReserved));
     return arena;
   }
   fail("reserving memory for a pool");
 }
 
-std::shared_ptr<Arena> Arena::attach(int descriptor) {
+std::shared_ptr<Arena> Arena::attach(int descriptor, std::size_t reserved) {
   std::shared_ptr<Arena> arena(new Arena);
-  struct stat status{};
-  if (fstat(descriptor, &status) != 0) fail("fstat");
-  arena->descriptor_ = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-  if (arena->descriptor_ < 0) fail("duplicating the arena's descriptor");
   arena->shared_ = true;
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                    arena->descriptor_, 0);
-  if (base == MAP_FAILED) fail("mapping a pool's arena");
-  arena->base_ = static_cast<std::byte*>(base);
-  arena->reserved_ = arena->committed_ = arena->used_ = size;
+  arena->descriptor_ = descriptor;
+  const bool mapped = arena->reserve(reserved);
+  arena->descriptor_ = -1;  // it was only lent
+  if (!mapped) fail("mapping a pool's arena");
+  arena->committed_ = arena->used_ = reserved;
   return arena;
 }
 
+bool Arena::reserve(std::size_t size) {
+  // The file is shorter than that, and grows below the mapping.
+  void* base = shared_ ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0)
+                       : mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return false;
+  base_ = static_cast<std::byte*>(base);
+  reserved_ = size;
+  return true;
+}
+
 void Arena::shrink_to(std::size_t size) {
+  if (size >= reserved_) return;
   if (munmap(base_ + size, reserved_ - size) != 0) fail("munmap");
   reserved_ = size;
-  if (shared() && ftruncate(descriptor_, static_cast<off_t>(size)) != 0) fail("ftruncate");
 }
 
 Arena::~Arena() {
   if (base_) munmap(base_, reserved_);
-  seal();
+  close_descriptor();
 }
 
-void Arena::seal() {
+void Arena::close_descriptor() {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;
 }

@@ -2,7 +2,9 @@
 //
 // Nothing in an arena ever moves, so pointers into it and arrays over it stay good. A private arena
 // is ordinary memory; a shared one is a memfd that other processes map by its descriptor, at an
-// address of their own: what lies in it refers to other parts by offset, never by pointer.
+// address of their own: what lies in it refers to other parts by offset, never by pointer. Its file is as long as the
+// part that is in use, and sealed: it grows, and nobody can make it shorter, which would be a SIGBUS of everybody else. A
+// process that writes beyond its end harms itself only.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +18,9 @@ class Arena {
   enum class Kind { kPrivate, kShared };
 
   static std::shared_ptr<Arena> create(Kind kind);
-  // Maps the shared arena that another process created. Only its creator makes it grow.
-  static std::shared_ptr<Arena> attach(int descriptor);
+  // Maps the shared arena that another process created, of which it says how much is `reserved`. Only its creator
+  // makes it grow. Keeps no descriptor: code that runs in this process may close and reuse any number.
+  static std::shared_ptr<Arena> attach(int descriptor, std::size_t reserved);
 
   ~Arena();
   Arena(const Arena&) = delete;
@@ -38,15 +41,17 @@ class Arena {
   bool make_shared(std::size_t offset, std::size_t bytes);
 
   // Closes the descriptor of a shared arena that nobody else needs any more. What is mapped stays.
-  void seal();
+  void close_descriptor();
 
   std::byte* at(std::size_t offset) const { return base_ + offset; }
   std::size_t used() const { return used_; }
+  std::size_t reserved() const { return reserved_; }
   bool shared() const { return shared_; }
   int descriptor() const { return descriptor_; }
 
  private:
   Arena() = default;
+  bool reserve(std::size_t size);
   void shrink_to(std::size_t size);
 
   std::byte* base_ = nullptr;

@@ -18,14 +18,21 @@ constexpr std::size_t kMost = std::size_t{1} << 36, kLeast = std::size_t{1} << 2
 // Blocks of at least this give their memory back when they are outgrown.
 constexpr std::uint64_t kLarge = 1 << 20;
 
+std::uint64_t page_size() {
+  static const auto size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::uint64_t to_pages(std::uint64_t bytes) { return (bytes + page_size() - 1) / page_size() * page_size(); }
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 [[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
-bool back(int descriptor, std::uint64_t from, std::uint64_t to) {
-  int error;
-  do error = posix_fallocate(descriptor, static_cast<off_t>(from), static_cast<off_t>(to - from));
-  while (error == EINTR);
-  return error == 0;
-}
+// A note of this size fits into what a worker has written since it lives; larger ones are looked at more closely.
+constexpr std::uint64_t kModest = 1 << 16;
 
 }  // namespace
 
@@ -35,7 +42,7 @@ int Outbox::create() {
   for (std::size_t size = kMost; size >= kLeast; size /= 2)
     if (ftruncate(descriptor, static_cast<off_t>(size)) == 0) {
       // Nothing a worker does may take pages away that the pool reads.
-      (void)fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
+      (void)fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
       return descriptor;
     }
   const int error = errno;
@@ -44,30 +51,36 @@ int Outbox::create() {
   fail("reserving memory for a worker");
 }
 
-Outbox::Outbox(int descriptor, bool writable) : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
-  if (descriptor_ < 0) fail("duplicating the outbox's descriptor");
+Outbox::Outbox(int descriptor, bool writable)
+    : descriptor_(writable ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
+  if (!writable && descriptor_ < 0) fail("duplicating the outbox's descriptor");
   struct stat status{};
-  const bool known = fstat(descriptor_, &status) == 0;
+  const bool known = fstat(descriptor, &status) == 0;
   size_ = known ? static_cast<std::size_t>(status.st_size) : 0;
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   // Where addresses are limited, less of it.
   for (; size_ >= kLeast; size_ /= 2) {
-    void* base = mmap(nullptr, size_, access, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+    void* base = mmap(nullptr, size_, access, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
     if (base == MAP_FAILED) continue;
     base_ = static_cast<std::byte*>(base);
     return;
   }
-  ::close(descriptor_);
+  const int error = errno;
+  if (descriptor_ >= 0) ::close(descriptor_);
+  errno = error;
   fail("mapping a worker's outbox");
 }
 
 Outbox::~Outbox() {
   munmap(base_, size_);
-  ::close(descriptor_);
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 std::span<const std::byte> Outbox::read(std::uint64_t offset, std::uint64_t bytes) const {
   if (offset == 0 || offset > size_ || bytes > size_ - offset) return {};
+  // What was written has no hole in it.
+  if (bytes > kModest && lseek(descriptor_, static_cast<off_t>(offset), SEEK_HOLE) < static_cast<off_t>(offset + bytes))
+    return {};
   return {base_ + offset, static_cast<std::size_t>(bytes)};
 }
 
@@ -81,8 +94,7 @@ std::byte* Outbox::reserve(Block& block, std::uint64_t bytes) {
     // Half as much again as before: what grows a little each time must not move each time.
     const Block larger = allocate(std::max({bytes, block.capacity + block.capacity / 2, std::uint64_t{1}}));
     if (block.capacity >= kLarge)
-      (void)fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.offset),
-                      static_cast<off_t>(block.capacity));
+      give_back(block);
     else if (block.capacity != 0)
       free_[block.capacity].push_back(block);
     block = larger;
@@ -91,20 +103,32 @@ std::byte* Outbox::reserve(Block& block, std::uint64_t bytes) {
 }
 
 Outbox::Block Outbox::allocate(std::uint64_t bytes) {
-  const std::uint64_t page = 4096;
-  const std::uint64_t capacity =
-      bytes < kLarge ? std::bit_ceil(std::max<std::uint64_t>(bytes, 256)) : (bytes + page - 1) / page * page;
+  if (bytes > size_) throw std::bad_alloc();
+  const std::uint64_t capacity = bytes < kLarge ? std::bit_ceil(std::max<std::uint64_t>(bytes, 256)) : to_pages(bytes);
   if (auto found = free_.find(capacity); found != free_.end() && !found->second.empty()) {
     const Block block = found->second.back();
     found->second.pop_back();
     return block;
   }
-  const std::uint64_t align = capacity >= page ? page : 64;
+  const std::uint64_t align = capacity >= page_size() ? page_size() : 64;
   const std::uint64_t offset = (used_ + align - 1) / align * align;
-  if (capacity > size_ || offset > size_ - capacity || !back(descriptor_, offset, offset + capacity))
-    throw std::bad_alloc();
+  if (capacity > size_ || offset > size_ - capacity || !back({offset, capacity})) throw std::bad_alloc();
   used_ = offset + capacity;
   return {offset, capacity};
 }
+
+// Has the system provide the memory now, where its want can be told: at the first touch it would be a SIGBUS. A kernel
+// before 5.14 does not know how: there a machine without memory costs the worker, which is replaced, and not the pool.
+bool Outbox::back(const Block& block) {
+  const std::uint64_t from = block.offset / page_size() * page_size();
+  const std::uint64_t to = to_pages(block.offset + block.capacity);
+  int failed;
+  do failed = madvise(base_ + from, to - from, MADV_POPULATE_WRITE);
+  while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+  return failed == 0 || errno == EINVAL;
+}
+
+// Only returns memory early; a kernel that refuses loses nothing but that.
+void Outbox::give_back(const Block& block) { (void)madvise(base_ + block.offset, block.capacity, MADV_REMOVE); }
 
 }  // namespace stepmill

@@ -17,7 +17,8 @@ class Outbox {
  public:
   // A new one, empty; the caller owns the descriptor.
   static int create();
-  // Maps one: the pool to read, the worker to write.
+  // Maps one: the pool to read, the worker to write. The worker keeps no descriptor: the code of its envs may close and
+  // reuse any number, and a system call on it would then be on their file. It works on the mapping instead.
   Outbox(int descriptor, bool writable);
   ~Outbox();
   Outbox(const Outbox&) = delete;
@@ -25,7 +26,8 @@ class Outbox {
 
   // ---- the pool ----
 
-  // The bytes at `offset`, or nothing where they lie outside: the numbers come from a worker.
+  // The bytes at `offset`, or nothing where they lie outside, or where nothing was ever written: the numbers come from
+  // a worker, and reading a hole would fill it with memory.
   std::span<const std::byte> read(std::uint64_t offset, std::uint64_t bytes) const;
   std::size_t memory() const;  // that it takes
 
@@ -39,8 +41,10 @@ class Outbox {
 
  private:
   Block allocate(std::uint64_t bytes);
+  bool back(const Block& block);
+  void give_back(const Block& block);
 
-  int descriptor_;
+  int descriptor_;  // -1 in a worker
   std::byte* base_ = nullptr;
   std::size_t size_ = 0;     // of the mapping
   std::uint64_t used_ = 64;  // offset 0 means none

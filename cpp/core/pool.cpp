@@ -29,7 +29,7 @@ Pool::~Pool() {
   if (assigned_buffer_) gather_store_->release(assigned_buffer_);
   store_->close();
   gather_store_->close();
-  arena_->seal();
+  arena_->close_descriptor();
 }
 
 // ---- sending -----------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ std::uint32_t Pool::wanted() const {
   return static_cast<std::uint32_t>(std::min(content_with_, expected()));
 }
 
-bool Pool::ready() const {
+bool Pool::ready() {
   const BatchHeader& header = *awaited()->header;
   const std::uint32_t done = header.done.load(std::memory_order_acquire) & ~BatchHeader::kSuspect;
   return done >= header.rows_for(wanted());
@@ -137,6 +137,12 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
   batch.buffer = awaited();
   batch.rows = expected();
   batch.any_ended = batch.buffer->header->any_ended.load(std::memory_order_relaxed) != 0;
+  const sm_columns& c = batch.buffer->columns.c;
+  batch.env_id = c.env_id;
+  batch.players = c.players;
+  batch.terminated = c.terminated;
+  batch.truncated = c.truncated;
+  batch.ended = c.ended;
   inspect(batch, assigned_ != 0);
   if (assigned_ != 0) {
     batch.store = gather_store_;
@@ -152,12 +158,11 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
     head_ += 1;
     ring_in_flight_ -= batch.rows;
   }
-  const std::int32_t* ids = batch.buffer->columns.c.env_id;
-  resets_in_flight_ -= static_cast<std::int32_t>(resets_among({ids, static_cast<std::size_t>(batch.rows)}));
+  resets_in_flight_ -= static_cast<std::int32_t>(resets_among({batch.env_id, static_cast<std::size_t>(batch.rows)}));
   if (batch.rows == num_envs())
     std::fill(in_flight_.begin(), in_flight_.end(), std::uint8_t{0});
   else
-    for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(ids[i])] = 0;
+    for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(batch.env_id[i])] = 0;
   take_faults(faults);
   if (arena_->shared()) batch.store->hand_out(batch.buffer);
   return batch;

@@ -49,6 +49,11 @@ struct Batch {
   std::int32_t rows = 0;
   bool any_ended = false;
   bool all_in_order = false;  // a row for every env, row i for env i
+  // What decides about memory, by row: the columns of that name or, where other processes could write into these, copies
+  // of them in memory of this process. Good until the next batch is taken.
+  const std::int32_t* env_id = nullptr;
+  const std::int32_t* players = nullptr;  // null where max_num_players is 1
+  const std::uint8_t *terminated = nullptr, *truncated = nullptr, *ended = nullptr;
 };
 
 class Pool {
@@ -88,7 +93,7 @@ class Pool {
     content_with_ = rows;
     content_with_steps_ = steps_only;
   }
-  virtual bool ready() const;
+  virtual bool ready();
   // Ends the batch that is awaited after the rows taken so far, one at least: `expected` is how many these are. They
   // may still be being written. Throws where there is no memory, and then changes nothing.
   void seal_early();
@@ -122,7 +127,7 @@ class Pool {
   virtual std::int32_t seal_batch(std::uint32_t number) = 0;
   // Gets envs going, whose places are set: `assigned` rows, or the next slots of the open batch.
   virtual void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) = 0;
-  // A batch before its ids are read; nothing is to be trusted that another process wrote.
+  // A batch before its ids are read: where another process wrote it, nothing in it is trusted.
   virtual void inspect(Batch&, bool /*assigned*/) {}
   // Moves out the faults of envs that have come back.
   virtual void take_faults(std::vector<Fault>& into) = 0;

@@ -7,6 +7,9 @@
 namespace stepmill {
 namespace {
 
+// A killed process is gone in milliseconds, unless a driver or a debugger holds it.
+constexpr std::uint64_t kEndPatience = 10'000'000'000;
+
 // A different seed for an env that is built anew: the same one would play the same episodes again.
 std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
   std::uint64_t x = seed + 0x9e3779b97f4a7c15u * (life + std::uint64_t{1});
@@ -17,6 +20,92 @@ std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
 
 }  // namespace
 
+// ---- what cannot be true -------------------------------------------------------------------------
+
+// The memory of an env, or of what it said, was overwritten: whose it is, is replaced. Who wrote there is not known.
+Fault ProcessPool::found_broken(std::int32_t env, const char* what) {
+  Crew& crew = crew_of(env);
+  Fault fault;
+  fault.kind = Fault::kDied;
+  fault.phase = SM_IN_STEP;
+  fault.message = std::string("the memory that its worker process shares with the pool was overwritten (") + what +
+                  "), by code of this env or of another one of the pool: the worker is replaced";
+  if (crew.life.number != 0 && crew.life.number == asked(env).incarnation && !crew.broken) {
+    crew.broken = fault;
+    wake_monitor();
+  }
+  return fault;
+}
+
+// A row that is there, but not to be believed.
+Fault ProcessPool::spoil_row(std::int32_t env, Buffer& buffer, std::int32_t row, const char* what) {
+  const Fault fault = found_broken(env, what);
+  fill_row(env, buffer.columns, row);
+  take_back(env, seats_[static_cast<std::size_t>(env)].epoch);
+  return end_by_fault(env, fault);
+}
+
+// Claims set out from the hint, and would look for ever from a wrong one.
+void ProcessPool::mend_hint() {
+  if (!ring_.hint_is_good(first_open_, end_open_)) ring_.set_hint(first_open_);
+}
+
+// Whose the slots are cannot be said any more. So nobody may fill them: all workers end, and then every action that
+// would have had a slot is answered in a ring that is laid out anew.
+void ProcessPool::lose_ring() {
+  if (ring_is_lost_) return;
+  ring_is_lost_ = true;
+  ring_lost_at_ = monotonic_ns();
+  ring_loss_ = Fault{};
+  ring_loss_.kind = Fault::kDied;
+  ring_loss_.phase = SM_IN_STEP;
+  ring_loss_.message =
+      "the memory in which worker processes say which rows are whose was overwritten, by code of an env of the pool: "
+      "all workers are replaced";
+  for (Crew& crew : crews_) {
+    if (crew.life.number != 0) {
+      if (!crew.broken) crew.broken = ring_loss_;
+      continue;
+    }
+    for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env)
+      give_up(env, crew.next & 0xffffff, ring_loss_);
+  }
+  wake_monitor();
+}
+
+// By the caller, who alone knows which batches are open. False: not yet.
+bool ProcessPool::restore_ring() {
+  for (const Crew& crew : crews_) {
+    if (!crew.broken && crew.leaving.empty()) continue;
+    if (monotonic_ns() - ring_lost_at_ < kEndPatience) return false;
+    give_in("a worker process that should have ended has not");
+  }
+  for (std::uint32_t number = head_; number != opened_; ++number) {
+    BatchHeader& header = *ring_buffer(number)->header;
+    for (auto* count : {&header.done, &header.want, &header.resets, &header.any_ended})
+      count->store(0, std::memory_order_relaxed);
+    ring_.open(number, ring_buffer(number)->offset);
+  }
+  first_open_ = head_;
+  end_open_ = opened_;
+  ring_.set_hint(head_);
+  sealed_rows_ = 0;
+  ring_is_lost_ = false;
+  for (std::int32_t env = 0; env < num_envs(); ++env) {
+    const Seat& seat = seats_[static_cast<std::size_t>(env)];
+    if (flying_[static_cast<std::size_t>(env)] && !seat.buffer)
+      answer_row(env, {seat.epoch, 0, Stage::kFault}, ring_loss_, std::nullopt);
+  }
+  return true;
+}
+
+void ProcessPool::give_in(const std::string& why) {
+  broken_ = "the memory that the pool shares with its worker processes was overwritten, by code of an env, and cannot be "
+            "mended: " + why + ". Close the pool and make it again";
+  kill_all();
+  throw BrokenMemory(broken_);
+}
+
 // ---- giving up ---------------------------------------------------------------------------------
 
 void ProcessPool::retire(Crew& crew, const Fault& reason) {
@@ -26,41 +115,56 @@ void ProcessPool::retire(Crew& crew, const Fault& reason) {
   crew.loss = reason;
   crew.leaving.push_back(std::move(crew.life));
   crew.life = Life{};
+  crew.broken.reset();
   for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) give_up(env, number, reason);
   // One that could not even start is tried again when there is something for it to do.
   crew.wanted = started && !stopping_;
   look_whom_to_start();
 }
 
-// Answers for an env that waits for, or is run by, that life of its worker.
+// Answers for an env that waits for, or is run by, that life of its worker. A word that cannot be true says nothing of
+// whether a row is being written: such an env is answered when the life is buried.
 void ProcessPool::give_up(std::int32_t env, std::uint32_t incarnation, const Fault& reason) {
   for (;;) {
-    std::uint64_t seen = tables_.word(env).load(std::memory_order_seq_cst);
-    const EnvWord now = EnvWord::unpack(seen);
-    if (now.incarnation != incarnation || (now.stage != Stage::kQueued && now.stage != Stage::kRunning)) return;
-    if (!tables_.word(env).compare_exchange_strong(seen, now.at(Stage::kFault).pack(), std::memory_order_seq_cst))
+    if (asked(env).incarnation != incarnation) return;
+    const auto now = checks_.word(env, asked(env));
+    if (!now || (now->stage != Stage::kQueued && now->stage != Stage::kRunning)) return;
+    std::uint64_t seen = now->pack();
+    if (!tables_.word(env).compare_exchange_strong(seen, now->at(Stage::kFault).pack(), std::memory_order_seq_cst))
       continue;  // it went on meanwhile: look again
     Fault fault = reason;
-    const auto activity = static_cast<Activity>(tables_.begun(env).load(std::memory_order_relaxed) & 3);
-    if (fault.phase == SM_IN_STEP && now.stage == Stage::kRunning &&
-        (activity == Activity::kReset || activity == Activity::kResetAfterEnd))
-      fault.phase = SM_IN_RESET;
-    answer(env, now, fault, std::nullopt);
+    if (fault.phase == SM_IN_STEP && now->stage == Stage::kRunning && runs_reset(env)) fault.phase = SM_IN_RESET;
+    answer(env, *now, fault, std::nullopt);
     return;
   }
+}
+
+// Whether an env that runs is reset; else it steps, or answers a call.
+bool ProcessPool::runs_reset(std::int32_t env) const {
+  return !asked(env).is_call && (asked(env).is_reset || checks_.was_reset_after_end(env));
+}
+
+// Whether the caller waits for what an env was asked last.
+bool ProcessPool::is_awaited(std::int32_t env) const {
+  const auto e = static_cast<std::size_t>(env);
+  return asked(env).is_call ? calling_[e] : flying_[e];
 }
 
 void ProcessPool::bury(Crew& crew, const Life& life) {
   const Fault reason = crew.loss;
   for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
-    const EnvWord now = word(env);
-    if (now.incarnation != life.number) continue;
-    if (now.stage == Stage::kWriting) {
-      const bool claims = tables_.order(env).kind == Order::kAct && !seats_[static_cast<std::size_t>(env)].buffer;
-      answer(env, now, reason, claims ? find_slot(env, now.epoch) : std::nullopt);
-    } else if (now.stage == Stage::kDone && flying_[static_cast<std::size_t>(env)]) {
-      doubt(env);
+    const Asked its = asked(env);
+    if (its.incarnation != life.number || !is_awaited(env)) continue;
+    const auto now = checks_.word(env, its);
+    if (now && now->stage == Stage::kRest) continue;
+    if (now && now->stage == Stage::kDone) {
+      if (!its.is_call) doubt(env);
+      continue;
     }
+    const bool claims = !its.is_call && !seats_[static_cast<std::size_t>(env)].buffer;
+    const auto slot = claims ? find_slot(env, its.epoch) : std::nullopt;
+    if (claims && !slot) mend_hint();  // it may have looked for one in vain
+    answer(env, {its.epoch, its.incarnation, Stage::kWriting}, reason, slot);
   }
   save_notes(crew, life.number);
   announce_rest(tables_.worker(worker_of(crew.first)));
@@ -83,25 +187,31 @@ void ProcessPool::doubt(std::int32_t env) {
 void ProcessPool::save_notes(const Crew& crew, std::uint32_t incarnation) {
   for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
     const auto e = static_cast<std::size_t>(env);
-    const EnvWord now = word(env);
-    if (now.incarnation != incarnation || (now.stage != Stage::kDone && now.stage != Stage::kRest)) continue;
-    const Report& report = tables_.report(env);
-    const auto keep = [&](auto& saved, std::uint64_t offset, std::uint64_t bytes) {
-      if (saved[e]) return;
-      const auto found = read_outbox(env, offset, bytes);
-      saved[e].emplace(found.begin(), found.end());
+    const Asked& its = asked(env);
+    if (its.incarnation != incarnation || !checks_.is_idle(env, its)) continue;
+    const auto keep = [&](std::optional<Saved>& saved, const ProcessChecks::Note& note) {
+      if (saved) return;
+      const auto found = read_outbox(env, note);
+      saved.emplace();
+      saved->bytes.assign(found.begin(), found.end());
+      saved->good = found.size() == note.bytes && seal_of(saved->bytes, env, its.epoch) == note.seal;
     };
-    if (calling_[e]) keep(saved_calls_, report.call, report.call_bytes);
-    else if (!answered_here_[e]) keep(saved_notes_, report.note, report.note_bytes);
+    if (its.is_call && calling_[e]) {
+      keep(saved_calls_[e], checks_.call(env));
+    } else if (!its.is_call && !answered_here_[e]) {
+      // What is said of a row that cannot be true is found when the row is received.
+      if (const auto row = checks_.row(env, its.epoch); row && row->note.offset != 0) keep(saved_notes_[e], row->note);
+      else if (row && !saved_notes_[e]) saved_notes_[e].emplace();
+    }
   }
 }
 
 std::optional<SlotRing::Slot> ProcessPool::find_slot(std::int32_t env, std::uint32_t epoch) const {
-  for (std::uint32_t place = 0; place < ring_.places(); ++place)
+  for (std::uint32_t number = first_open_; number != end_open_; ++number)
     for (std::int32_t row = 0; row < options_.batch_size; ++row) {
-      const SlotRing::Owner owner = ring_.owner(place, static_cast<std::uint32_t>(row));
-      if (owner.env == static_cast<std::uint32_t>(env) && owner.epoch == epoch)
-        return SlotRing::Slot{place, static_cast<std::uint32_t>(row), 0};
+      const ProcessChecks::Slot slot = checks_.slot(number, static_cast<std::uint32_t>(row));
+      if (slot.kind == slot.kTaken && slot.env == env && slot.epoch == epoch)
+        return SlotRing::Slot{number, static_cast<std::uint32_t>(row), 0};
     }
   return std::nullopt;
 }
@@ -109,12 +219,13 @@ std::optional<SlotRing::Slot> ProcessPool::find_slot(std::int32_t env, std::uint
 // In place of the worker. `from` is the word as it was; it is ours now.
 void ProcessPool::answer(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot) {
   const auto e = static_cast<std::size_t>(env);
-  if (!calling_[e]) {
+  if (!asked(env).is_call) {
     answer_row(env, from, reason, slot);
   } else {
     call_faults_[e] = reason;
     call_faults_[e]->env = env;
     call_faults_[e]->phase = SM_IN_CALL;
+    asked(env).given_up = false;
     tables_.word(env).store(from.at(Stage::kRest).pack(), std::memory_order_seq_cst);
   }
   announce_rest(tables_.worker(worker_of(env)));
@@ -126,29 +237,48 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   const Seat& seat = seats_[e];
   Buffer* buffer = seat.buffer;
   std::int64_t row = seat.row;
+  if (!buffer && !ring_is_lost_) {
+    if (!slot)
+      slot = ring_.claim_between(first_open_, end_open_, static_cast<std::uint32_t>(env), from.epoch);
+    if (!slot) lose_ring();
+  }
+  if (!buffer && ring_is_lost_) return take_back(env, from.epoch);  // `restore_ring` gives it a row
   if (!buffer) {
-    if (!slot) slot = ring_.claim(static_cast<std::uint32_t>(env), from.epoch);
     buffer = ring_buffer(slot->number);
     row = slot->row;
   }
   const bool ended = keep_end(env, from, *buffer, row);
   if (!ended) fill_row(env, buffer->columns, row);
+  faults_.push_back(end_by_fault(env, reason));
+  // At rest only when it is counted: a suspect batch goes by the words.
+  commit(*buffer->header, 1, resetting_[e], ended, true);
+  take_back(env, from.epoch);
+}
+
+// The env has no action any more, and no life: it is not lost once more. Nothing happens where it was asked something
+// else since.
+void ProcessPool::take_back(std::int32_t env, std::uint32_t epoch) {
+  if (asked(env).epoch != epoch) return;
+  asked(env).incarnation = 0;
+  asked(env).given_up = false;
+  tables_.word(env).store(EnvWord{epoch, 0, Stage::kRest}.pack(), std::memory_order_seq_cst);
+}
+
+// The pool's answer in place of the env's: it begins anew.
+Fault ProcessPool::end_by_fault(std::int32_t env, Fault fault) {
+  const auto e = static_cast<std::size_t>(env);
   sm_env_state& state = table_.state(env);
   state.phase = SM_ENDED;
   state.command = SM_STEP;
   if (state.failures < SM_MOST_FAILURES) state.failures += 1;
   reseed(env);
-  Fault fault = reason;
   fault.env = env;
   fault.episode = state.episode;
   fault.step = state.elapsed;
   fault.failures = state.failures;
-  faults_.push_back(std::move(fault));
   answered_here_[e] = 1;
   saved_notes_[e].reset();
-  // At rest only when it is counted: a suspect batch goes by the words. No life: not lost once more.
-  commit(*buffer->header, 1, resetting_[e], ended, true);
-  tables_.word(env).store(EnvWord{from.epoch, 0, Stage::kRest}.pack(), std::memory_order_seq_cst);
+  return fault;
 }
 
 // An env that is built anew is seeded anew, unless a seed waits for its next reset.
@@ -162,9 +292,8 @@ void ProcessPool::reseed(std::int32_t env) {
 // `same_step`, and the env failed in the reset after a good end: reward and end stand, the observation is
 // the final one.
 bool ProcessPool::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row) {
-  const std::uint64_t begun = tables_.begun(env).load(std::memory_order_acquire);
   const bool ran = from.stage == Stage::kRunning || from.stage == Stage::kWriting;
-  if (!ran || static_cast<Activity>(begun & 3) != Activity::kResetAfterEnd) return false;
+  if (!ran || asked(env).is_reset || !checks_.was_reset_after_end(env)) return false;
   const BatchLayout single(spec_, 1, true, options_.table.reward_is_float32);
   const BatchLayout& layout = (seats_[static_cast<std::size_t>(env)].buffer ? gather_store_ : store_)->layout();
   single.copy_row(tables_.ending(env), 0, layout, arena_->at(buffer.offset), row);
@@ -177,15 +306,15 @@ bool ProcessPool::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::
                 static_cast<std::byte*>(columns.final_observation[i]) + at, bytes);
   }
   if (tables_.keeps_last()) {  // it is the last good one now; the life that kept the other is given up
-    Report& report = tables_.report(env);
-    std::byte* last = tables_.last_observation(env, report.last_good + 1);
+    const std::uint32_t next = checks_.last_good(env) + 1;
+    std::byte* last = tables_.last_observation(env, next);
     for (std::size_t i = 0; i < spec_.observation.size(); ++i) {
       const auto bytes = static_cast<std::size_t>(spec_.observation[i].row_bytes()) *
                          static_cast<std::size_t>(spec_.max_num_players);
       std::memcpy(last, static_cast<std::byte*>(columns.observation[i]) + static_cast<std::size_t>(row) * bytes, bytes);
       last += bytes;
     }
-    report.last_good += 1;
+    tables_.report(env).last_good = next;
   }
   columns.c.env_id[row] = env;
   columns.c.ended[row] = 1;
@@ -208,7 +337,7 @@ void ProcessPool::fill_row(std::int32_t env, const Columns& columns, std::int64_
   const std::size_t reward = players * (options_.table.reward_is_float32 ? sizeof(float) : sizeof(double));
   std::memset(static_cast<std::byte*>(c.reward) + static_cast<std::size_t>(row) * reward, 0, reward);
   const std::byte* last =
-      tables_.keeps_last() ? tables_.last_observation(env, tables_.report(env).last_good) : nullptr;
+      tables_.keeps_last() ? tables_.last_observation(env, checks_.last_good(env)) : nullptr;
   for (std::size_t i = 0; i < spec_.observation.size(); ++i) {
     const std::size_t bytes = static_cast<std::size_t>(spec_.observation[i].row_bytes()) * players;
     std::byte* to = static_cast<std::byte*>(c.observation[i]) + static_cast<std::size_t>(row) * bytes;

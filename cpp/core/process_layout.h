@@ -16,6 +16,12 @@
 // the pool may declare a fault; whoever loses the compare-and-swap gives up. Between DONE and REST the
 // worker counts the row in its batch: one that dies there may have counted it or not, so such a batch is
 // judged by the words instead, where a row that is DONE counts once its worker is seen to have ended.
+//
+// Code of an env may write anywhere in here, too. So the pool keeps what it needs of its own (which epoch, for which life,
+// into which row) in memory of its own, reads through `process_checks.h` alone, and hands a batch out when the words
+// say so: the counts only tell when to look. A word that cannot be true costs the worker whose env it is: it is killed,
+// and once its end is certain its envs are answered for. Where the slots of the ring no longer say whose they are, this
+// is done to all workers, and the ring is laid out anew.
 #pragma once
 
 #include <atomic>
@@ -56,15 +62,16 @@ struct Order {
   std::int32_t row;      // -1: the next slot of the open batch
   std::uint32_t kind;
   std::uint32_t is_reset;  // 1: of a pool whose results come as they are ready, for a reset
-  std::uint64_t mail, mail_bytes;  // what no array holds: reset options, objects, the call; offset in the arena
+  std::uint64_t mail, mail_bytes, mail_seal;  // what no array holds: reset options, objects, the call; in the arena
 };
 
 // What a worker says of an env beside its row. Written in WRITING.
 struct Report {
-  std::uint64_t note, note_bytes;  // of the row, in the worker's outbox
-  std::uint64_t call, call_bytes;  // of a call
-  std::int32_t fault_phase;        // -1: none
-  std::uint32_t last_good;         // which of the two copies of the last observation is whole
+  std::uint64_t note, note_bytes, note_seal;  // of the row, in the worker's outbox
+  std::uint64_t call, call_bytes, call_seal;  // of a call
+  std::uint32_t epoch;                        // of the row
+  std::int32_t fault_phase;                   // -1: none
+  std::uint32_t last_good;                    // which of the two copies of the last observation is whole
 };
 
 enum class Activity : std::uint8_t {
@@ -102,7 +109,7 @@ struct alignas(2 * kCacheLine) WorkerBlock {
   std::atomic<std::uint64_t> busy_ns, steps;
 };
 
-// To whom waits for an env of this worker: its word has changed.
+// For the thread that waits for an env of this worker: its word has changed.
 inline void announce_rest(WorkerBlock& block) {
   if (block.watched.load(std::memory_order_seq_cst) == 0) return;
   block.rested.fetch_add(1, std::memory_order_seq_cst);

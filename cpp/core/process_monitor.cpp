@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "core/process_pool.h"
 
@@ -17,7 +18,7 @@ namespace stepmill {
 namespace {
 
 // How long to wait for word of how a process ended, and for its stack.
-constexpr int kObituaryMs = 500, kStackMs = 500, kMoreStackMs = 50;
+constexpr int kObituaryMs = 500, kStackMs = 500, kMoreStackMs = 50, kWholeStackMs = 2000;
 // A worker that does not go on for less than this may only have found no core.
 constexpr std::uint64_t kStandstill = 1'000'000'000;
 
@@ -52,6 +53,10 @@ void ProcessPool::wake_monitor() {
 
 void ProcessPool::kill() {
   const Lock lock(mutex_);
+  kill_all();
+}
+
+void ProcessPool::kill_all() {
   for (const Crew& crew : crews_) {
     send_signal(crew.life.pidfd, SIGKILL);
     for (const Life& life : crew.leaving) send_signal(life.pidfd, SIGKILL);
@@ -72,6 +77,7 @@ void ProcessPool::watch() {
     {
       Lock lock(mutex_);
       if (quit_) return;
+      end_broken();
       if (const std::uint64_t next = check_deadlines(lock); next != 0)
         timeout = static_cast<int>(std::min<std::uint64_t>(next / 1'000'000 + 1, 3'600'000));
       polled.assign({{event_, POLLIN, 0}, {parent_writes_ ? obituaries_ : -1, POLLIN, 0}});
@@ -95,6 +101,17 @@ void ProcessPool::watch() {
     for (std::size_t i = 0; i < who.size(); ++i)
       if (polled[i + 2].revents != 0) life_ended(lock, who[i].worker, who[i].life);
     if (all_ended()) ended_.notify_all();
+  }
+}
+
+// Workers whose memory was found to be broken.
+void ProcessPool::end_broken() {
+  for (Crew& crew : crews_) {
+    if (!crew.broken) continue;
+    const Fault reason = *std::exchange(crew.broken, std::nullopt);
+    if (crew.life.number == 0) continue;
+    send_signal(crew.life.pidfd, SIGKILL);
+    retire(crew, reason);
   }
 }
 
@@ -160,8 +177,14 @@ void ProcessPool::life_ended(Lock& lock, std::size_t worker, std::uint32_t numbe
   crew.leaving.erase(found);
 }
 
+// Kept once it was seen. An env that got further than its queue shows it, too.
 bool ProcessPool::has_started(const Crew& crew, const Life& life) const {
-  return tables_.worker(worker_of(crew.first)).ready.load(std::memory_order_acquire) == life.number;
+  if (life.started || life.number == 0) return life.started;
+  life.started = checks_.has_announced(worker_of(crew.first), life.number);
+  for (std::int32_t env = crew.first; env < crew.first + crew.count && !life.started; ++env)
+    if (asked(env).incarnation == life.number)
+      if (const auto now = checks_.word(env, asked(env))) life.started = now->stage != Stage::kQueued;
+  return life.started;
 }
 
 Fault ProcessPool::why_ended(const Crew& crew, const Life& life) const {
@@ -203,16 +226,20 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
   }
   if (deadlines_.step == 0 && deadlines_.reset == 0) return next;
   for (std::int32_t env = 0; env < num_envs(); ++env) {
-    const EnvWord now = word(env);
-    const std::uint64_t begun = tables_.begun(env).load(std::memory_order_relaxed);
-    if (now.stage != Stage::kRunning || now.incarnation != crew_of(env).life.number) continue;
-    const auto activity = static_cast<Activity>(begun & 3);
-    const bool resets = activity == Activity::kReset || activity == Activity::kResetAfterEnd;
+    if (!is_awaited(env) || asked(env).incarnation == 0 || asked(env).incarnation != crew_of(env).life.number) continue;
+    const auto now = checks_.word(env, asked(env));
+    const auto run = now && now->stage == Stage::kRunning ? checks_.run(env, asked(env)) : std::nullopt;
+    if (!now || (now->stage == Stage::kRunning && !run)) {
+      found_broken(env, now ? "since when an env runs" : "the state of an env");  // the next round ends it
+      continue;
+    }
+    if (!run) continue;
+    const bool resets = !asked(env).is_call && (asked(env).is_reset || run->is_reset_after_end);
     const std::uint64_t limit = resets ? deadlines_.reset : deadlines_.step;
     if (limit == 0) continue;
-    const std::uint64_t spent = monotonic_ns() - (begun >> 2);
+    const std::uint64_t spent = monotonic_ns() - run->since;
     if (spent >= limit)
-      miss_step(lock, env, now, activity, limit);
+      miss_step(lock, env, *now, resets, limit);
     else
       look_in(limit - spent);
   }
@@ -224,12 +251,12 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
   return next;
 }
 
-void ProcessPool::miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity activity, std::uint64_t limit) {
+void ProcessPool::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool reset, std::uint64_t limit) {
   std::uint64_t expected = seen.pack();
   if (!tables_.word(env).compare_exchange_strong(expected, seen.at(Stage::kFault).pack(), std::memory_order_seq_cst))
     return;  // it was done in the last instant
+  asked(env).given_up = true;
   Crew& crew = crew_of(env);
-  const bool reset = activity == Activity::kReset || activity == Activity::kResetAfterEnd;
   const std::string stack = read_stack(lock, crew.life);
   send_signal(crew.life.pidfd, SIGKILL);
   Fault fault;
@@ -247,25 +274,28 @@ void ProcessPool::miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity
 }
 
 // A worker that has something to do, runs no env's code and does not go on is stuck itself: stopped, as a
-// rule. Returns when to look again.
+// rule. So is one that is seen to write the same row for so long. Returns when to look again.
 std::uint64_t ProcessPool::check_standstill(Lock& lock, std::size_t worker, std::uint64_t limit) {
   Crew& crew = crews_[worker];
   const std::uint64_t now = monotonic_ns();
-  std::uint64_t sight = 0;
+  std::uint64_t sight = 0, longest = 0;
   bool waits = false, runs = false;
   for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
-    const EnvWord its = word(env);
-    sight = sight * 31 + its.pack();
-    if (crew.life.number == 0 || its.incarnation != crew.life.number) continue;
-    runs |= its.stage == Stage::kRunning;
-    waits |= its.stage == Stage::kQueued || its.stage == Stage::kWriting || its.stage == Stage::kDone;
+    const auto its = checks_.word(env, asked(env));
+    if (!its || crew.life.number == 0 || its->incarnation != crew.life.number) continue;
+    sight = sight * 31 + its->pack();
+    runs |= its->stage == Stage::kRunning;
+    waits |= its->stage == Stage::kQueued || its->stage == Stage::kWriting || its->stage == Stage::kDone;
+    Sight& last = sights_[static_cast<std::size_t>(env)];
+    if (last.word != its->pack()) last = {its->pack(), now};
+    if (its->stage == Stage::kWriting || its->stage == Stage::kDone) longest = std::max(longest, now - last.since);
   }
   if (!waits || runs || sight != crew.seen || !has_started(crew, crew.life)) {
     crew.seen = sight;
     crew.seen_at = now;
-    return limit;
   }
-  if (now - crew.seen_at < limit) return limit - (now - crew.seen_at);
+  longest = std::max(longest, now - crew.seen_at);
+  if (longest < limit) return limit - longest;
   const std::string stack = read_stack(lock, crew.life);
   send_signal(crew.life.pidfd, SIGKILL);
   Fault fault;
@@ -292,6 +322,7 @@ void ProcessPool::miss_start(Lock& lock, std::size_t worker) {
 // Where the process is stuck, in its own words. Without the lock: nobody else ends lives.
 std::string ProcessPool::read_stack(Lock& lock, const Life& life) {
   const int pidfd = life.pidfd, pipe = life.stack, pid = life.pid;
+  const std::uint64_t end = monotonic_ns() + kWholeStackMs * std::uint64_t{1'000'000};
   lock.unlock();
   std::string text;
   const char state = state_of(pid);
@@ -301,7 +332,7 @@ std::string ProcessPool::read_stack(Lock& lock, const Life& life) {
     send_signal(pidfd, SIGRTMAX - 3);  // faulthandler writes the stacks of all threads
     pollfd one{pipe, POLLIN, 0};
     int patience = kStackMs;
-    while (text.size() < 64 * 1024 && poll(&one, 1, patience) == 1 && (one.revents & POLLIN)) {
+    while (text.size() < 64 * 1024 && monotonic_ns() < end && poll(&one, 1, patience) == 1 && (one.revents & POLLIN)) {
       char some[4096];
       const ssize_t count = read(pipe, some, sizeof some);
       if (count <= 0) break;

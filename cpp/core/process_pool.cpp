@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -37,7 +37,7 @@ int make_event() {
   return event;
 }
 
-constexpr nanoseconds kDoubt = std::chrono::milliseconds(1);
+constexpr nanoseconds kDoubt = std::chrono::milliseconds(1), kLook = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -50,6 +50,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       tables_(spec_, options.table, options.batch_size, process),
       tables_offset_(arena_->grow(tables_.bytes(), 2 * kCacheLine)),
       ring_((tables_.attach(arena_->at(tables_offset_)), tables_.slot_ring()), num_envs(), options.batch_size),
+      checks_(spec_, num_envs(), tables_, ring_),
       seeds_(std::move(seeds)),
       has_spare_core_(process.num_workers < available_cores()),
       to_ring_(static_cast<std::size_t>(process.num_workers)),
@@ -70,6 +71,16 @@ void ProcessPool::begin() {
   const auto n = static_cast<std::size_t>(num_envs());
   mail_.resize(n);
   call_mail_.resize(n);
+  slot_envs_.reserve(n);
+  slot_looks_.resize(n);
+  row_env_.resize(n);
+  row_players_.resize(n);
+  row_terminated_.resize(n);
+  row_truncated_.resize(n);
+  row_ended_.resize(n);
+  row_notes_.resize(n);
+  asked_.resize(n);
+  sights_.resize(n);
   flying_.resize(n);
   calling_.resize(n);
   seats_.resize(n);
@@ -110,11 +121,7 @@ ProcessPool::~ProcessPool() {
 }
 
 ProcessPlan ProcessPool::plan() const {
-  return {options_.table, options_.batch_size, process_, table_.offset(), tables_offset_};
-}
-
-EnvWord ProcessPool::word(std::int32_t env) const {
-  return EnvWord::unpack(tables_.word(env).load(std::memory_order_seq_cst));
+  return {options_.table, options_.batch_size, process_, arena_->reserved(), table_.offset(), tables_offset_};
 }
 
 // ---- workers -----------------------------------------------------------------------------------
@@ -139,6 +146,7 @@ void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid,
     if (const auto known = early_.find({worker, life.number}); known != early_.end()) life.code = known->second;
     std::erase_if(early_, [&](const auto& one) { return one.first.first == worker; });
     crew.life = std::move(life);
+    crew.broken.reset();
     crew.next = incarnation + 1;
     crew.wanted = false;
     if (incarnation > 1) crew.restarts += 1;
@@ -172,6 +180,7 @@ void ProcessPool::restart_failed(std::int32_t worker, std::uint32_t incarnation,
   crew.life.number = incarnation & 0xffffff;
   crew.next = incarnation + 1;
   retire(crew, fault);
+  bury(crew, crew.leaving.back());
   crew.leaving.pop_back();  // it never lived
   crew.wanted = false;
   look_whom_to_start();
@@ -200,30 +209,42 @@ void ProcessPool::put_mail(Mailbox& box, std::span<const std::byte> mail) {
 }
 
 // Hands the env to its worker, or to the life that will come: all that the worker reads is written.
-std::uint32_t ProcessPool::queue(std::int32_t env, Mailbox& box) {
+void ProcessPool::queue(std::int32_t env, Mailbox& box, const Asked& next) {
+  // What cannot be true of an idle env, whose word nobody needs any more, is found here.
+  if (!checks_.is_idle(env, asked(env))) found_broken(env, "the state of an idle env");
   Order& order = tables_.order(env);
   order.mail = box.offset;
-  order.mail_bytes = std::exchange(box.bytes, 0);
+  order.mail_bytes = box.bytes;
+  order.mail_seal = box.bytes == 0 ? 0 : seal_of({arena_->at(box.offset), box.bytes}, env, next.epoch);
+  box.bytes = 0;
   Crew& crew = crew_of(env);
   const bool served = crew.life.number != 0;
   if (!served && !crew.wanted) {
     crew.wanted = true;
     attention_.store(true, std::memory_order_release);
   }
-  const EnvWord queued{word(env).epoch + 1, served ? crew.life.number : crew.next, Stage::kQueued};
-  tables_.word(env).store(queued.pack(), std::memory_order_seq_cst);
-  return queued.epoch;
+  asked(env) = next;
+  asked(env).incarnation = (served ? crew.life.number : crew.next) & 0xffffff;
+  tables_.word(env).store(EnvWord{next.epoch, asked(env).incarnation, Stage::kQueued}.pack(), std::memory_order_seq_cst);
 }
 
 // Whether the env lives no more: it was built by a life of its worker that is gone. What was answered
 // here instead has no life, and is told only once.
-bool ProcessPool::is_lost(std::int32_t env, EnvWord now) const {
-  return now.incarnation != 0 && now.incarnation != crew_of(env).life.number;
+bool ProcessPool::is_lost(std::int32_t env) const {
+  return asked(env).incarnation != 0 && asked(env).incarnation != crew_of(env).life.number;
+}
+
+void ProcessPool::open_batch(std::uint32_t number, Buffer& buffer) {
+  const Lock lock(mutex_);
+  ring_.open(number, buffer.offset);
+  end_open_ = number + 1;
 }
 
 void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool) {
   std::fill(to_ring_.begin(), to_ring_.end(), 0);
+  found_over_ = 0;
   if (assigned && assigned_ == static_cast<std::int32_t>(envs.size())) assigned_envs_.clear();
+  const std::uint64_t now = monotonic_ns();
   {
     const Lock lock(mutex_);
     for (const std::int32_t env : envs) {
@@ -232,23 +253,25 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       flying_[e] = 1;
       answered_here_[e] = 0;
       saved_notes_[e].reset();
-      const EnvWord now = word(env);
-      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], now.epoch + 1} : Seat{nullptr, -1, now.epoch + 1};
+      const sm_env_state state = table_.state(env);
+      Asked next{asked(env).epoch + 1, 0, now, false, state.phase != SM_LIVE || state.command != SM_STEP, false};
+      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], next.epoch} : Seat{nullptr, -1, next.epoch};
       Order& order = tables_.order(env);
       order.kind = Order::kAct;
       order.buffer = assigned ? assigned_buffer_->offset : 0;
       order.row = seats_[e].row;
       order.is_reset = resetting_[e];
       if (const sm_reset_request& request = table_.reset_request(env); request.has_seed) seeds_[e] = request.seed;
-      if (is_lost(env, now)) {
-        reseed(env);
-        if (table_.state(env).command != SM_RESET) {  // which begins anew, whatever was lost
-          mail_[e].bytes = 0;
-          answer_row(env, {now.epoch + 1, 0, Stage::kFault}, crew_of(env).loss, std::nullopt);
-          continue;
-        }
+      const bool lost = is_lost(env);
+      if (lost) reseed(env);
+      // A reset begins anew, whatever was lost.
+      if ((lost && state.command != SM_RESET) || (ring_is_lost_ && !assigned)) {
+        mail_[e].bytes = 0;
+        asked(env) = next;
+        answer_row(env, {next.epoch, 0, Stage::kFault}, lost ? crew_of(env).loss : ring_loss_, std::nullopt);
+        continue;
       }
-      queue(env, mail_[e]);
+      queue(env, mail_[e], next);
       to_ring_[static_cast<std::size_t>(worker_of(env))] = 1;
     }
   }
@@ -258,40 +281,97 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
 
 // ---- receiving ---------------------------------------------------------------------------------
 
-// Whether nobody will touch the env's row any more: it is counted, or who should count it is gone.
-bool ProcessPool::is_over(std::int32_t env, EnvWord now) const {
-  if (now.stage != Stage::kDone) return now.stage == Stage::kRest;
+// Whether that life of an env's worker may still write something.
+bool ProcessPool::may_live(std::int32_t env, std::uint32_t incarnation) const {
   const Crew& crew = crew_of(env);
-  return now.incarnation != crew.life.number &&
-         std::none_of(crew.leaving.begin(), crew.leaving.end(),
-                      [&](const Life& life) { return life.number == now.incarnation; });
+  return incarnation == crew.life.number || incarnation == (crew.next & 0xffffff) ||
+         std::any_of(crew.leaving.begin(), crew.leaving.end(),
+                     [&](const Life& life) { return life.number == incarnation; });
 }
 
-// Whether that action is over. A later action or call comes only after it.
-bool ProcessPool::answered(std::int32_t env, std::uint32_t epoch) const {
-  const EnvWord now = word(env);
-  return now.epoch != epoch || is_over(env, now);
+// Whether nobody will touch what the env was asked for last any more: its row is counted, or who should count it is
+// gone, and then all that was missing has been answered.
+bool ProcessPool::is_over(std::int32_t env, bool counted) {
+  const Asked& its = asked(env);
+  if (its.incarnation == 0) return true;
+  const auto now = checks_.word(env, its);
+  if (now && (now->stage == Stage::kRest || (now->stage == Stage::kDone && counted))) return true;
+  if (!may_live(env, its.incarnation)) return true;
+  if (!now) found_broken(env, "the state of an env");
+  return false;
 }
 
-bool ProcessPool::ready() const {
-  if (Pool::ready()) return true;
-  if ((awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) == 0) return false;
-  // A worker died and may not have counted its last row: the words know.
+// Whether the action is over whose row is in flight. A call comes only after it.
+bool ProcessPool::row_is_over(std::int32_t env, bool counted) {
+  return asked(env).epoch != seats_[static_cast<std::size_t>(env)].epoch || is_over(env, counted);
+}
+
+// Counts only tell when to look: it is the words that say what is there. So nobody writes into what is handed out, and
+// a count that is wrong delays a batch and does no more.
+bool ProcessPool::ready() {
+  const bool counted = Pool::ready();
+  const bool suspect = (awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) != 0;
+  if (!counted && !suspect && !ring_is_lost_ && !words_due_) return found_over_ != 0 && found_over_ == wanted();
+  words_due_ = false;
   const Lock lock(mutex_);
+  check_whole();
+  if (ring_is_lost_ && !restore_ring() && assigned_ == 0) return false;
+  const bool over = rows_are_over(counted);
+  found_over_ = over ? wanted() : 0;  // what is over stays so
+  return over;
+}
+
+void ProcessPool::check_whole() const {
+  if (!broken_.empty()) throw BrokenMemory(broken_);  // which the caller alone writes
+}
+
+bool ProcessPool::rows_are_over(bool counted) {
   const std::uint32_t want = wanted();
-  std::uint32_t done = 0;
   if (assigned_ != 0) {
-    for (const std::int32_t env : assigned_envs_)
-      done += answered(env, seats_[static_cast<std::size_t>(env)].epoch);
-  } else {
-    for (std::int32_t row = 0; row < options_.batch_size; ++row) {
-      const SlotRing::Owner owner = ring_.owner(head_, static_cast<std::uint32_t>(row));
-      if (owner.env >= static_cast<std::uint32_t>(num_envs())) break;
-      const bool counts = (want & BatchHeader::kStepsOnly) == 0 || !resetting_[owner.env];
-      done += counts && answered(static_cast<std::int32_t>(owner.env), owner.epoch);
-    }
+    std::uint32_t over = 0;
+    for (const std::int32_t env : assigned_envs_) over += row_is_over(env, counted);
+    return over >= want;
   }
-  return done >= (want & ~BatchHeader::kStepsOnly);
+  // Who is over has a slot: this is looked at first.
+  const bool all = !counted && all_in_ring_are_over();
+  const auto over = slots_over(want, counted);
+  const bool enough = over && *over >= (want & ~BatchHeader::kStepsOnly);
+  if (!over || (all && !enough)) lose_ring();
+  return enough;
+}
+
+bool ProcessPool::all_in_ring_are_over() {
+  for (std::int32_t env = 0; env < num_envs(); ++env) {
+    const auto e = static_cast<std::size_t>(env);
+    if (flying_[e] && !seats_[e].buffer && !row_is_over(env, false)) return false;
+  }
+  return true;
+}
+
+// How many rows of the batch that is awaited are over, of those that are `wanted`. Nothing: it cannot be said whose
+// the slots are.
+std::optional<std::uint32_t> ProcessPool::slots_over(std::uint32_t want, bool counted) {
+  slot_envs_.clear();
+  looks_ += 1;
+  std::uint32_t over = 0;
+  for (std::int32_t row = 0; row < options_.batch_size; ++row) {
+    const ProcessChecks::Slot slot = checks_.slot(head_, static_cast<std::uint32_t>(row));
+    if (slot.kind == slot.kFree || (slot.kind == slot.kSealed && row != 0 && row == sealed_rows_)) break;
+    const auto e = static_cast<std::size_t>(slot.env);
+    if (!has_row(slot) || slot_looks_[e] == looks_) return std::nullopt;
+    slot_looks_[e] = looks_;
+    slot_envs_.push_back(slot.env);
+    const bool counts = (want & BatchHeader::kStepsOnly) == 0 || !resetting_[e];
+    over += counts && row_is_over(slot.env, counted);
+  }
+  return over;
+}
+
+// Whether a slot is one of an action in flight.
+bool ProcessPool::has_row(const ProcessChecks::Slot& slot) const {
+  if (slot.kind != slot.kTaken) return false;
+  const auto e = static_cast<std::size_t>(slot.env);
+  return flying_[e] && !seats_[e].buffer && seats_[e].epoch == slot.epoch;
 }
 
 void ProcessPool::work_or_wait(nanoseconds most) {
@@ -311,10 +391,23 @@ void ProcessPool::work_or_wait(nanoseconds most) {
   }
   header.want.store(want, std::memory_order_seq_cst);
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
-  // In a suspect batch it is the words that count, and their changes wake nobody here.
-  if ((done & BatchHeader::kSuspect) != 0) most = std::min(most, kDoubt);
-  if (!ready()) futex_wait(header.done, done, most, true);
+  // Where the count is no help, it is the words that count, and their changes wake nobody here.
+  if (ring_is_lost_ || (done & ~BatchHeader::kSuspect) >= header.rows_for(want) || (done & BatchHeader::kSuspect) != 0)
+    most = std::min(most, kDoubt);
+  if (!ready()) {
+    futex_wait(header.done, done, most, true);
+    look_around();
+  }
   header.want.store(0, std::memory_order_relaxed);
+}
+
+// Now and then in a long wait: a count or a hint that was overwritten wakes nobody.
+void ProcessPool::look_around() {
+  const auto now = Clock::now();
+  if (now - std::max(*wait_began_, looked_at_) < kLook) return;
+  looked_at_ = now;
+  words_due_ = true;
+  if (is_async() && !ring_is_lost_) mend_hint();
 }
 
 // Which env each row belongs to is known here: what the workers wrote is replaced by it.
@@ -325,22 +418,44 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
   was_early_ = false;
   noted_.clear();
   const Lock lock(mutex_);
+  const std::vector<std::int32_t>& envs = assigned ? assigned_envs_ : slot_envs_;
+  if (std::cmp_less(envs.size(), batch.rows)) give_in("a batch was taken that is not ready");
+  if (!assigned) first_open_ = head_ + 1;
+  found_over_ = 0;
+  batch.any_ended = false;  // as the rows say
   for (std::int32_t row = 0; row < batch.rows; ++row) {
-    std::int32_t env = assigned ? assigned_envs_[static_cast<std::size_t>(row)]
-                                : static_cast<std::int32_t>(ring_.owner(head_, static_cast<std::uint32_t>(row)).env);
-    if (env < 0 || env >= num_envs()) throw std::runtime_error("a worker broke the pool's memory: a slot has no owner");
-    c.env_id[row] = env;
-    batch.any_ended |= c.ended[row] != 0;  // who died before it counted its row did not say so
+    const auto r = static_cast<std::size_t>(row);
+    const std::int32_t env = envs[r];
     const auto e = static_cast<std::size_t>(env);
+    row_env_[r] = c.env_id[row] = env;
     flying_[e] = 0;
-    if (saved_notes_[e] ? !saved_notes_[e]->empty() : !answered_here_[e] && tables_.report(env).note != 0)
-      noted_.emplace_back(row, env);
-    const std::int32_t phase = tables_.report(env).fault_phase;
-    if (phase >= 0 && !answered_here_[e]) {
-      const sm_env_state& state = table_.state(env);
-      faults_.push_back({env, phase, state.episode, state.elapsed, state.failures, "", Fault::kRaised});
-    }
+    if (!answered_here_[e]) inspect_row(env, batch, row);
+    row_players_[r] = checks_.players(c, row).value_or(spec_.max_num_players);
+    row_terminated_[r] = c.terminated[row] != 0;
+    row_truncated_[r] = c.truncated[row] != 0;
+    row_ended_[r] = c.ended[row] != 0;
+    batch.any_ended |= row_ended_[r] != 0;
   }
+  batch.env_id = row_env_.data();
+  if (batch.players) batch.players = row_players_.data();
+  batch.terminated = row_terminated_.data();
+  batch.truncated = row_truncated_.data();
+  batch.ended = row_ended_.data();
+}
+
+// A row that a worker wrote.
+void ProcessPool::inspect_row(std::int32_t env, const Batch& batch, std::int32_t row) {
+  const auto e = static_cast<std::size_t>(env);
+  const auto report = checks_.row(env, seats_[e].epoch);
+  if (!report || !checks_.players(batch.buffer->columns.c, row)) {
+    faults_.push_back(spoil_row(env, *batch.buffer, row, report ? "the players of a row" : "what is said of a row"));
+    return;
+  }
+  row_notes_[e] = report->note;
+  if (saved_notes_[e] ? !saved_notes_[e]->bytes.empty() : report->note.offset != 0) noted_.emplace_back(row, env);
+  if (report->fault_phase < 0) return;
+  const sm_env_state& state = table_.state(env);
+  faults_.push_back({env, report->fault_phase, state.episode, state.elapsed, state.failures, "", Fault::kRaised});
 }
 
 void ProcessPool::take_faults(std::vector<Fault>& into) {
@@ -353,32 +468,45 @@ void ProcessPool::take_faults(std::vector<Fault>& into) {
   faults_.erase(back, faults_.end());
 }
 
-void ProcessPool::read_note(std::int32_t env, const std::function<void(std::span<const std::byte>)>& use) {
+bool ProcessPool::read_note(std::int32_t env, const Copy& copy) {
   const auto e = static_cast<std::size_t>(env);
   const Lock lock(mutex_);  // the monitor unmaps what is gone
-  if (saved_notes_[e]) return use(*saved_notes_[e]);
-  if (answered_here_[e]) return;
-  const Report& report = tables_.report(env);
-  use(read_outbox(env, report.note, report.note_bytes));
+  if (saved_notes_[e]) {
+    if (saved_notes_[e]->good) copy(saved_notes_[e]->bytes);
+    return saved_notes_[e]->good;
+  }
+  const ProcessChecks::Note note = row_notes_[e];
+  if (answered_here_[e] || note.offset == 0) return true;
+  const auto found = read_outbox(env, note);
+  if (found.size() != note.bytes) return false;
+  return seal_of(copy(found), env, seats_[e].epoch) == note.seal;  // of the copy, which nobody else can change
 }
 
-// In the outbox of the life that the env's word names.
-std::span<const std::byte> ProcessPool::read_outbox(std::int32_t env, std::uint64_t offset, std::uint64_t bytes) {
-  const std::uint32_t number = word(env).incarnation;
+Fault ProcessPool::spoil(const Batch& batch, std::int32_t row) {
+  const auto r = static_cast<std::size_t>(row);
+  const Lock lock(mutex_);
+  row_players_[r] = spec_.max_num_players;
+  row_terminated_[r] = row_ended_[r] = 0;
+  row_truncated_[r] = 1;
+  return spoil_row(row_env_[r], *batch.buffer, row, "what came with a row");
+}
+
+// In the outbox of the life that was asked last.
+std::span<const std::byte> ProcessPool::read_outbox(std::int32_t env, const ProcessChecks::Note& note) {
+  const std::uint32_t number = asked(env).incarnation;
   const Crew& crew = crew_of(env);
-  if (crew.life.number == number && crew.life.outbox) return crew.life.outbox->read(offset, bytes);
+  if (crew.life.number == number && crew.life.outbox) return crew.life.outbox->read(note.offset, note.bytes);
   for (const Life& life : crew.leaving)
-    if (life.number == number && life.outbox) return life.outbox->read(offset, bytes);
+    if (life.number == number && life.outbox) return life.outbox->read(note.offset, note.bytes);
   return {};
 }
 
 // ---- calls -------------------------------------------------------------------------------------
 
-bool ProcessPool::at_rest(std::int32_t env) const {
-  const EnvWord now = word(env);
-  if (now.stage != Stage::kDone) return now.stage == Stage::kRest;
+bool ProcessPool::at_rest(std::int32_t env) {
   const Lock lock(mutex_);
-  return is_over(env, now);
+  check_whole();
+  return is_over(env, false);
 }
 
 void ProcessPool::wait_at_rest(std::int32_t env, nanoseconds most) {
@@ -394,11 +522,10 @@ void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) 
   {
     const Lock lock(mutex_);
     put_mail(call_mail_[e], call);  // throws where there is no memory: change nothing before
-    const EnvWord now = word(env);
-    save_notes(crew_of(env), now.incarnation);  // the call takes over the word of a row not yet received
+    save_notes(crew_of(env), asked(env).incarnation);  // the call takes over the word of a row not yet received
     call_faults_[e].reset();
     saved_calls_[e].reset();
-    if (is_lost(env, now)) {
+    if (is_lost(env)) {
       call_faults_[e] = crew_of(env).loss;
       call_faults_[e]->env = env;
       call_faults_[e]->phase = SM_IN_CALL;
@@ -406,7 +533,7 @@ void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) 
     }
     calling_[e] = 1;
     tables_.order(env).kind = Order::kCall;
-    queue(env, call_mail_[e]);
+    queue(env, call_mail_[e], {asked(env).epoch + 1, 0, monotonic_ns(), true, false, false});
   }
   ring_bell(worker_of(env));
 }
@@ -416,11 +543,21 @@ std::optional<Fault> ProcessPool::take_call(std::int32_t env, std::vector<std::b
   const Lock lock(mutex_);
   calling_[e] = 0;
   if (call_faults_[e]) return std::exchange(call_faults_[e], std::nullopt);
-  const Report& report = tables_.report(env);
-  std::span<const std::byte> bytes =
-      saved_calls_[e] ? *saved_calls_[e] : read_outbox(env, report.call, report.call_bytes);
-  answer.assign(bytes.begin(), bytes.end());
-  return std::nullopt;
+  bool good = false;
+  if (saved_calls_[e]) {
+    answer = saved_calls_[e]->bytes;
+    good = saved_calls_[e]->good;
+  } else {
+    const ProcessChecks::Note note = checks_.call(env);
+    const auto found = read_outbox(env, note);
+    answer.assign(found.begin(), found.end());
+    good = answer.size() == note.bytes && seal_of(answer, env, asked(env).epoch) == note.seal;
+  }
+  if (good) return std::nullopt;
+  Fault fault = found_broken(env, "the answer to a call");
+  fault.env = env;
+  fault.phase = SM_IN_CALL;
+  return fault;
 }
 
 // ---- ending ------------------------------------------------------------------------------------
@@ -456,8 +593,8 @@ void ProcessPool::wait_stopped(nanoseconds most) {
 double ProcessPool::step_cost_ns() const {
   std::uint64_t busy = 0, steps = 0;
   for (std::int32_t w = 0; w < process_.num_workers; ++w) {
-    busy += tables_.worker(w).busy_ns.load(std::memory_order_relaxed);
-    steps += tables_.worker(w).steps.load(std::memory_order_relaxed);
+    busy += checks_.busy_ns(w);
+    steps += checks_.steps(w);
   }
   return steps ? static_cast<double>(busy) / static_cast<double>(steps) : 0.0;
 }
@@ -467,25 +604,23 @@ std::vector<ProcessPool::WorkerStats> ProcessPool::worker_stats() const {
   const Lock lock(mutex_);
   for (std::int32_t w = 0; w < process_.num_workers; ++w) {
     const Crew& crew = crews_[static_cast<std::size_t>(w)];
-    const WorkerBlock& block = tables_.worker(w);
-    out.push_back({crew.life.pid, crew.life.number != 0,
-                   static_cast<double>(block.busy_ns.load(std::memory_order_relaxed)) * 1e-9,
-                   block.steps.load(std::memory_order_relaxed), crew.restarts,
+    out.push_back({crew.life.pid, crew.life.number != 0, static_cast<double>(checks_.busy_ns(w)) * 1e-9,
+                   checks_.steps(w), crew.restarts,
                    crew.life.outbox ? crew.life.outbox->memory() : 0});
   }
   return out;
 }
 
 std::vector<double> ProcessPool::step_percentiles(std::int32_t env, std::span<const double> parts) const {
-  const StepTimes& times = tables_.times(env);
+  std::array<std::uint32_t, StepTimes::kBuckets> counts;
   std::uint64_t all = 0;
-  for (const std::uint32_t count : times.count) all += count;
+  for (int i = 0; i < StepTimes::kBuckets; ++i) all += counts[static_cast<std::size_t>(i)] = checks_.step_count(env, i);
   std::vector<double> out;
   for (const double part : parts) {
     std::uint64_t below = 0;
     double value = 0.0;
     for (int i = 0; i < StepTimes::kBuckets && all != 0; ++i) {
-      below += times.count[i];
+      below += counts[static_cast<std::size_t>(i)];
       if (static_cast<double>(below) >= part * static_cast<double>(all)) {
         value = StepTimes::upper_bound_ns(i) * 1e-9;
         break;

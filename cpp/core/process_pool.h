@@ -15,6 +15,7 @@
 
 #include "core/outbox.h"
 #include "core/pool.h"
+#include "core/process_checks.h"
 #include "core/process_layout.h"
 #include "core/process_worker.h"
 #include "core/slot_ring.h"
@@ -55,13 +56,17 @@ class ProcessPool final : public Pool {
   void set_mail(std::int32_t env, std::span<const std::byte> mail);
   // The rows of the batch that was just received which came with something beside their arrays: (row, env).
   std::span<const std::pair<std::int32_t, std::int32_t>> noted() const { return noted_; }
-  // Calls `use` with what came with the row of such an env; the bytes are valid inside.
-  void read_note(std::int32_t env, const std::function<void(std::span<const std::byte>)>& use);
+  // Has `copy` copy what came with the row of such an env, and return where the copy is. False where these are not the
+  // bytes that the env's worker wrote: `spoil` the row.
+  using Copy = std::function<std::span<const std::byte>(std::span<const std::byte>)>;
+  bool read_note(std::int32_t env, const Copy& copy);
+  // Makes the row of an env, in the batch that was just received, one of a failure, since what belongs to it is broken.
+  Fault spoil(const Batch& batch, std::int32_t row);
 
   // ---- calls ----
 
   // Whether no action or call of that env is waiting or running.
-  bool at_rest(std::int32_t env) const;
+  bool at_rest(std::int32_t env);
   // Waits for that, about as long as `most`.
   void wait_at_rest(std::int32_t env, std::chrono::nanoseconds most);
   // Asks an env at rest; it is at rest again when the answer is there.
@@ -71,7 +76,10 @@ class ProcessPool final : public Pool {
 
   // ---- the pool ----
 
-  bool ready() const override;
+  // Throws BrokenMemory where the pool cannot go on: then all there is to do is to end it.
+  bool ready() override;
+  // The same, before anything is begun.
+  void check_whole() const;
   void work_or_wait(std::chrono::nanoseconds most) override;
   // Workers end after the step they are in; `kill` ends what is left.
   void ask_to_stop() override;
@@ -102,6 +110,7 @@ class ProcessPool final : public Pool {
     std::shared_ptr<Outbox> outbox;
     std::uint64_t start_deadline = 0;
     std::optional<int> code;  // exit code, or minus the signal
+    mutable bool started = false;  // it was seen to take actions
   };
   // A worker: its envs and the lives that serve them.
   struct Crew {
@@ -112,8 +121,13 @@ class ProcessPool final : public Pool {
     bool wanted = false;        // it should be started
     std::uint32_t restarts = 0;
     Fault loss;  // what its last life ended of, for envs that were lost with it
+    std::optional<Fault> broken;  // its life is to be ended, since what it shares with the pool cannot be true
     // What the monitor saw last, and since when: a worker with work that does not go on is stuck.
     std::uint64_t seen = 0, seen_at = 0;
+  };
+  // The word of an env that is writing its row, or has: this takes microseconds.
+  struct Sight {
+    std::uint64_t word = 0, since = 0;
   };
   // Where the row of an env in flight goes.
   struct Seat {
@@ -125,7 +139,7 @@ class ProcessPool final : public Pool {
     std::size_t offset = 0, capacity = 0, bytes = 0;  // bytes: for the next order
   };
 
-  void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
+  void open_batch(std::uint32_t number, Buffer& buffer) override;
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
   void inspect(Batch& batch, bool assigned) override;
@@ -134,26 +148,44 @@ class ProcessPool final : public Pool {
   std::int32_t worker_of(std::int32_t env) const { return worker_of_[static_cast<std::size_t>(env)]; }
   Crew& crew_of(std::int32_t env) { return crews_[static_cast<std::size_t>(worker_of(env))]; }
   const Crew& crew_of(std::int32_t env) const { return crews_[static_cast<std::size_t>(worker_of(env))]; }
-  EnvWord word(std::int32_t env) const;
+  Asked& asked(std::int32_t env) { return asked_[static_cast<std::size_t>(env)]; }
+  const Asked& asked(std::int32_t env) const { return asked_[static_cast<std::size_t>(env)]; }
   void ring_bell(std::int32_t worker);
   void put_mail(Mailbox& box, std::span<const std::byte> mail);
   // These are called with the lock held.
   using Lock = std::unique_lock<std::mutex>;
-  std::uint32_t queue(std::int32_t env, Mailbox& box);
-  bool is_lost(std::int32_t env, EnvWord now) const;
-  bool is_over(std::int32_t env, EnvWord now) const;
-  bool answered(std::int32_t env, std::uint32_t epoch) const;
-  std::span<const std::byte> read_outbox(std::int32_t env, std::uint64_t offset, std::uint64_t bytes);
+  void queue(std::int32_t env, Mailbox& box, const Asked& next);
+  bool is_lost(std::int32_t env) const;
+  bool may_live(std::int32_t env, std::uint32_t incarnation) const;
+  void kill_all();
+  bool is_over(std::int32_t env, bool counted);
+  bool row_is_over(std::int32_t env, bool counted);
+  bool rows_are_over(bool counted);
+  std::optional<std::uint32_t> slots_over(std::uint32_t want, bool counted);
+  bool all_in_ring_are_over();
+  bool is_awaited(std::int32_t env) const;
+  bool runs_reset(std::int32_t env) const;
+  bool has_row(const ProcessChecks::Slot& slot) const;
+  void inspect_row(std::int32_t env, const Batch& batch, std::int32_t row);
+  void mend_hint();
+  void look_around();
+  std::span<const std::byte> read_outbox(std::int32_t env, const ProcessChecks::Note& note);
+  Fault found_broken(std::int32_t env, const char* what);
+  Fault spoil_row(std::int32_t env, Buffer& buffer, std::int32_t row, const char* what);
+  void lose_ring();
+  bool restore_ring();
+  [[noreturn]] void give_in(const std::string& why);
   void look_whom_to_start();
   bool all_ended() const;
 
   // The monitor: process_monitor.cpp, and what it does: process_answers.cpp.
   void watch();
+  void end_broken();
   void await_obituary(Lock& lock, std::uint32_t worker, std::uint32_t number);
   void read_obituaries();
   void life_ended(Lock& lock, std::size_t worker, std::uint32_t number);
   std::uint64_t check_deadlines(Lock& lock);
-  void miss_step(Lock& lock, std::int32_t env, EnvWord seen, Activity activity, std::uint64_t limit);
+  void miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool resets, std::uint64_t limit);
   void miss_start(Lock& lock, std::size_t worker);
   std::uint64_t check_standstill(Lock& lock, std::size_t worker, std::uint64_t limit);
   std::string read_stack(Lock& lock, const Life& life);
@@ -167,6 +199,8 @@ class ProcessPool final : public Pool {
   void answer_row(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
   void fill_row(std::int32_t env, const Columns& columns, std::int64_t row);
   bool keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row);
+  Fault end_by_fault(std::int32_t env, Fault fault);
+  void take_back(std::int32_t env, std::uint32_t epoch);
   void doubt(std::int32_t env);
   void reseed(std::int32_t env);
   std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
@@ -180,6 +214,7 @@ class ProcessPool final : public Pool {
   ProcessTables tables_;
   const std::size_t tables_offset_;
   SlotRing ring_;
+  const ProcessChecks checks_;
   std::vector<std::int32_t> worker_of_;
   std::vector<std::uint64_t> seeds_;  // the last that each env was given
 
@@ -189,7 +224,17 @@ class ProcessPool final : public Pool {
   std::optional<Clock::time_point> wait_began_;  // for the batch that is awaited
   std::chrono::nanoseconds usual_wait_{0};
   bool was_early_ = false;  // it has been awake for this batch before its time
+  bool words_due_ = false;  // it has waited for long: the counts may be wrong
+  Clock::time_point looked_at_;
+  std::uint32_t found_over_ = 0;  // so many rows of the batch that is awaited, as `wanted` has them; 0: not known
   std::vector<std::int32_t> assigned_envs_;  // by row
+  std::vector<std::int32_t> slot_envs_;      // of the batch that is awaited, by row, as it was found ready
+  std::vector<std::uint32_t> slot_looks_;    // by env: the look at the slots that found it last
+  std::uint32_t looks_ = 0;
+  // Of the batch that was received last, see Batch.
+  std::vector<std::int32_t> row_env_, row_players_;
+  std::vector<std::uint8_t> row_terminated_, row_truncated_, row_ended_;
+  std::vector<ProcessChecks::Note> row_notes_;  // by env
   std::vector<std::pair<std::int32_t, std::int32_t>> noted_;
   std::vector<std::uint8_t> to_ring_;        // scratch of `start`: the workers it queued for
   std::vector<Mailbox> mail_, call_mail_;
@@ -198,13 +243,25 @@ class ProcessPool final : public Pool {
   // this.
   mutable std::mutex mutex_;
   std::vector<Crew> crews_;
+  std::vector<Asked> asked_;
+  std::vector<Sight> sights_;
+  std::uint32_t first_open_ = 0, end_open_ = 0;  // the batches of the ring that are open
+  // Whose its slots are is not known: it is laid out anew once no worker of before is left. Written with the lock held.
+  std::atomic<bool> ring_is_lost_{false};
+  Fault ring_loss_;
+  std::uint64_t ring_lost_at_ = 0;
+  std::string broken_;  // why the pool cannot go on
   std::vector<std::uint8_t> flying_;        // an action's result was not received yet
   std::vector<std::uint8_t> calling_;       // the env's word is a call's
   std::vector<std::uint8_t> answered_here_;  // the row in flight is the pool's, not a worker's
   std::vector<Seat> seats_;
   std::vector<std::optional<Fault>> call_faults_;
   // What came with rows and calls from workers that are gone, or were asked something else since.
-  std::vector<std::optional<std::vector<std::byte>>> saved_notes_, saved_calls_;
+  struct Saved {
+    std::vector<std::byte> bytes;
+    bool good = true;  // these are the bytes that were written
+  };
+  std::vector<std::optional<Saved>> saved_notes_, saved_calls_;
   std::vector<Fault> faults_;
   bool stopping_ = false, quit_ = false;
   bool parent_writes_ = true;  // the obituaries

@@ -1,9 +1,13 @@
 #include "core/process_worker.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "core/kill_points.h"
+#include "core/process_checks.h"
 
 namespace stepmill {
 
@@ -25,7 +29,7 @@ ProcessTables attached(ProcessTables tables, std::byte* base) {
 
 ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan,
                              std::int32_t worker, std::uint32_t incarnation)
-    : arena_(Arena::attach(arena)),
+    : arena_(Arena::attach(arena, plan.arena_bytes)),
       outbox_(outbox, true),
       spec_(spec),
       plan_(plan),
@@ -134,8 +138,15 @@ void ProcessWorker::sleep() {
 }
 
 std::span<const std::byte> ProcessWorker::mail(std::int32_t env) const {
-  const Order& order = tables_.order(env);
-  return {arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes)};
+  const Order order = tables_.order(env);
+  if (order.mail_bytes == 0) return {};
+  // An env of another worker may have written over it: what is unpickled then could ask for all the memory there is.
+  if (order.mail <= arena_->reserved() && order.mail_bytes <= arena_->reserved() - order.mail) {
+    const std::span<const std::byte> mail(arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes));
+    if (seal_of(mail, env, turns_[static_cast<std::size_t>(env - first_)].word.epoch) == order.mail_seal) return mail;
+  }
+  throw std::runtime_error("the memory shared with the pool is broken: what came with an action of env " +
+                           std::to_string(env) + " was overwritten");
 }
 
 // ---- running -----------------------------------------------------------------------------------
@@ -161,8 +172,13 @@ void ProcessWorker::advance(EnvSet& envs, std::int32_t env) {
   ended_ = envs.advance(job);
 }
 
+void ProcessWorker::leave_if_forked() const {
+  if (mark_.in_child()) _exit(0);
+}
+
 // Nobody reads the row before the activity says that it is there.
 void ProcessWorker::reset_after_end(std::int32_t env) {
+  leave_if_forked();
   columns_.c.env_id[0] = env;
   std::memcpy(tables_.ending(env), row_at_, row_layout_.bytes());
   STEPMILL_KILL_POINT("end kept");
@@ -190,10 +206,12 @@ void ProcessWorker::end_turn(std::int32_t env) {
 }
 
 bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
+  leave_if_forked();
   end_turn(env);
   // The block is this env's own and was read with the row before: writing it early harms nobody.
   Turn& its = turn(env);
   if (!note.empty()) std::memcpy(outbox_.reserve(its.note, note.size()), note.data(), note.size());
+  const std::uint64_t seal = note.empty() ? 0 : seal_of(note, env, its.word.epoch);
   if (!enter_writing(env)) return false;
 
   const Order& order = tables_.order(env);
@@ -216,6 +234,8 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   Report& report = tables_.report(env);
   report.note = note.empty() ? 0 : its.note.offset;
   report.note_bytes = note.size();
+  report.note_seal = seal;
+  report.epoch = its.word.epoch;
   report.fault_phase = fault_phase_;
   // A row with a good end whose reset failed shows a good observation too.
   if (tables_.keeps_last() && (fault_phase_ < 0 || columns_.c.ended[0] != 0)) keep_last(env);
@@ -235,13 +255,16 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
 }
 
 bool ProcessWorker::publish_call(std::int32_t env, std::span<const std::byte> answer) {
+  leave_if_forked();
   end_turn(env);
   Turn& its = turn(env);
   if (!answer.empty()) std::memcpy(outbox_.reserve(its.call, answer.size()), answer.data(), answer.size());
+  const std::uint64_t seal = seal_of(answer, env, its.word.epoch);
   if (!enter_writing(env)) return false;
   Report& report = tables_.report(env);
   report.call = its.call.offset;
   report.call_bytes = answer.size();
+  report.call_seal = seal;
   std::uint64_t seen = its.word.at(Stage::kWriting).pack();
   if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kRest).pack(), std::memory_order_seq_cst))
     return false;

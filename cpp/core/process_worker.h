@@ -13,6 +13,7 @@
 
 #include "core/action_table.h"
 #include "core/arena.h"
+#include "core/fork_mark.h"
 #include "core/outbox.h"
 #include "core/process_layout.h"
 #include "core/slot_ring.h"
@@ -26,7 +27,7 @@ struct ProcessPlan {
   TableOptions table;
   std::int32_t batch_size = 1;
   ProcessOptions process;
-  std::uint64_t table_offset = 0, process_offset = 0;
+  std::uint64_t arena_bytes = 0, table_offset = 0, process_offset = 0;
 };
 
 class ProcessWorker {
@@ -50,7 +51,12 @@ class ProcessWorker {
   // What the RUNNING env is asked.
   bool is_call(std::int32_t env) const { return tables_.order(env).kind == Order::kCall; }
   bool is_reset(std::int32_t env) const { return table_.state(env).command == SM_RESET; }
-  std::span<const std::byte> mail(std::int32_t env) const;
+  std::span<const std::byte> mail(std::int32_t env) const;  // throws where it was overwritten
+
+  // Ends a process that code of an env has forked off this one, and that came back from there as if it were the worker:
+  // two workers would serve the same envs. Nothing that is shared is touched, and no stream is flushed. To be called when
+  // code of an env has returned; `publish`, `publish_call` and `reset_after_end` do so.
+  void leave_if_forked() const;
 
   // Steps it: the row lies in memory of this process afterwards.
   void advance(EnvSet& envs, std::int32_t env);
@@ -79,6 +85,7 @@ class ProcessWorker {
   bool enter_writing(std::int32_t env);
   void keep_last(std::int32_t env);
 
+  const ForkMark mark_;
   const std::shared_ptr<Arena> arena_;
   Outbox outbox_;
   const EnvSpec spec_;

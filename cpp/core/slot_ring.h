@@ -11,6 +11,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
+#include <stdexcept>
 
 #include "core/batch_ring.h"
 
@@ -66,18 +68,45 @@ class SlotRing {
     return batch_size_;
   }
 
-  // Who took a slot; env is at least 2^31 where nobody did. Written by workers: check before use.
+  // Who took a slot; env is kEmpty or kSealed, and epoch the batch's number, where nobody did. Written by workers: to be
+  // read through `ProcessChecks::slot`.
+  static constexpr std::uint32_t kEmpty = 0xffffffff, kSealed = 0xfffffffe;
   Owner owner(std::uint32_t number, std::uint32_t row) const {
     const std::uint64_t word = slot(number, row).load(std::memory_order_acquire);
     return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)};
   }
 
+  // Takes the first free slot of the batches from `first` to before `end`, for an env whose worker cannot. Believes
+  // nothing but that a slot which says it is free is free.
+  std::optional<Slot> claim_between(std::uint32_t first, std::uint32_t end, std::uint32_t env, std::uint32_t epoch) {
+    for (std::uint32_t number = first; number != end; ++number)
+      for (std::uint32_t row = 0; row < batch_size_; ++row) {
+        std::uint64_t seen = slot(number, row).load(std::memory_order_relaxed);
+        if (seen == pack(number, kEmpty) &&
+            slot(number, row).compare_exchange_strong(seen, pack(epoch, env), std::memory_order_acq_rel))
+          return Slot{number, row, 0};
+        if (seen == pack(number, kSealed)) break;  // this one has ended
+      }
+    return std::nullopt;
+  }
+
+  // Whether claims can set out from the hint, where the batches from `first` to before `end` are open. It may be one
+  // behind.
+  bool hint_is_good(std::uint32_t first, std::uint32_t end) const {
+    const std::uint64_t hint = next_.load(std::memory_order_acquire);
+    return static_cast<std::uint32_t>(hint >> 32) - (first - 1) <= end - (first - 1) &&
+           static_cast<std::uint32_t>(hint) <= batch_size_;
+  }
+  // Has claims set out from the start of a batch that is open, or will be next.
+  void set_hint(std::uint32_t number) { next_.store(pack(number, 0), std::memory_order_release); }
+
   // ---- who fills slots ----
 
-  // Takes the next free slot. There is one: `send` opened enough.
+  // Takes the next free slot. There is one: `send` opened enough. Throws where none is found: then the memory is broken.
   Slot claim(std::uint32_t env, std::uint32_t epoch) {
     std::uint64_t hint = next_.load(std::memory_order_acquire);
-    for (;;) {
+    // Each turn moves the hint on, or finds that somebody else did.
+    for (std::uint64_t turns = std::uint64_t{kMostTurns} * places() * (batch_size_ + 1); turns > 0; --turns) {
       const auto number = static_cast<std::uint32_t>(hint >> 32);
       const auto row = static_cast<std::uint32_t>(hint);
       std::uint64_t next = pack(number + 1, 0);
@@ -95,10 +124,11 @@ class SlotRing {
       }
       if (next_.compare_exchange_weak(hint, next, std::memory_order_acq_rel, std::memory_order_acquire)) hint = next;
     }
+    throw std::runtime_error("the memory shared with the pool is broken: no slot is free");
   }
 
  private:
-  static constexpr std::uint32_t kEmpty = 0xffffffff, kSealed = 0xfffffffe;
+  static constexpr std::uint32_t kMostTurns = 1024;
 
   static std::uint64_t pack(std::uint32_t high, std::uint32_t low) {
     return static_cast<std::uint64_t>(high) << 32 | low;

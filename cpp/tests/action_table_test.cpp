@@ -78,7 +78,7 @@ TEST(an_attached_table_is_the_same_table) {
   const auto arena = Arena::create(Arena::Kind::kShared);
   arena->grow(100, 1);
   const ActionTable table(*arena, test::obedient_spec(), options_for(5));
-  const auto other_arena = Arena::attach(arena->descriptor());
+  const auto other_arena = Arena::attach(arena->descriptor(), arena->reserved());
   const ActionTable other(*other_arena, table.offset(), test::obedient_spec(), options_for(5));
   table.state(4).episode = 77;
   reinterpret_cast<std::int64_t*>(table.action(0))[4] = 5;

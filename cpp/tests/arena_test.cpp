@@ -1,5 +1,6 @@
 #include "core/arena.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <thread>
 #include <vector>
@@ -93,7 +95,7 @@ TEST(a_punched_range_of_shared_memory_can_be_backed_again) {
 TEST(an_attached_arena_is_the_same_memory_at_another_address) {
   const auto arena = Arena::create(Kind::kShared);
   const std::size_t offset = arena->grow(100, 64);
-  const auto other = Arena::attach(arena->descriptor());
+  const auto other = Arena::attach(arena->descriptor(), arena->reserved());
   CHECK(other->at(offset) != arena->at(offset));
   arena->at(offset)[5] = std::byte{42};
   CHECK(other->at(offset)[5] == std::byte{42});
@@ -105,7 +107,7 @@ TEST(an_attached_arena_is_the_same_memory_at_another_address) {
 TEST(only_the_creator_of_an_arena_grows_it) {
   const auto arena = Arena::create(Kind::kShared);
   arena->grow(100, 64);
-  const auto other = Arena::attach(arena->descriptor());
+  const auto other = Arena::attach(arena->descriptor(), arena->reserved());
   CHECK_THROWS(other->grow(100, 64), std::bad_alloc);
 }
 
@@ -122,7 +124,7 @@ TEST(an_arena_leaves_addresses_to_others) {
         arenas.push_back(Arena::create(i % 2 ? Kind::kShared : Kind::kPrivate));
         arenas.back()->grow(16 * kMegabyte, 64);
       }
-      arenas.push_back(Arena::attach(arenas[1]->descriptor()));
+      arenas.push_back(Arena::attach(arenas[1]->descriptor(), arenas[1]->reserved()));
       const std::vector<char> own(1024 * kMegabyte);
       _exit(own[7]);
     } catch (const std::exception& error) {
@@ -135,7 +137,69 @@ TEST(an_arena_leaves_addresses_to_others) {
   CHECK(status == 0);
 }
 
-TEST(a_descriptor_that_is_none_is_refused) { CHECK_THROWS(Arena::attach(-1), std::system_error); }
+// Between the least that an arena takes and twice that, there is nothing to give back.
+TEST(an_arena_takes_what_little_there_is) {
+  if (test::kSanitized) return;
+  for (const Kind kind : {Kind::kPrivate, Kind::kShared}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::size_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const std::size_t most = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + 96 * kMegabyte;
+      const rlimit limit{most, most};
+      setrlimit(RLIMIT_AS, &limit);
+      try {
+        const auto arena = Arena::create(kind);
+        arena->at(arena->grow(kMegabyte, 64))[0] = std::byte{1};
+        _exit(arena->reserved() == 64 * kMegabyte ? 0 : 2);
+      } catch (const std::exception& error) {
+        std::cerr << error.what() << "\n";
+        _exit(1);
+      }
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+}
+
+// Pages that the pool is about to touch cannot be taken away: that would be a SIGBUS of the pool.
+TEST(nobody_can_shrink_a_shared_arena) {
+  const auto arena = Arena::create(Kind::kShared);
+  arena->grow(3 * kMegabyte, 64);
+  CHECK(ftruncate(arena->descriptor(), 0) == -1);
+  CHECK(ftruncate(arena->descriptor(), kMegabyte) == -1);
+  CHECK(fcntl(arena->descriptor(), F_ADD_SEALS, F_SEAL_WRITE) == -1);
+  const std::size_t later = arena->grow(3 * kMegabyte, 64);
+  arena->at(later)[kMegabyte] = std::byte{1};
+}
+
+// Whoever has mapped it cannot make it take more memory than the pool has asked for.
+TEST(memory_beyond_the_end_of_a_shared_arena_is_nobodys) {
+  if (test::kSanitized) return;  // which would report the crash
+  const auto arena = Arena::create(Kind::kShared);
+  arena->grow(100, 64);
+  const std::int64_t before = backed_bytes(*arena);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    Arena::attach(arena->descriptor(), arena->reserved())->at(512 * kMegabyte)[0] = std::byte{1};
+    _exit(0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) == true);
+  CHECK(backed_bytes(*arena) == before);
+}
+
+TEST(an_attached_arena_keeps_no_descriptor) {
+  const auto arena = Arena::create(Kind::kShared);
+  arena->grow(100, 64);
+  CHECK(Arena::attach(arena->descriptor(), arena->reserved())->descriptor() == -1);
+}
+
+TEST(a_descriptor_that_is_none_is_refused) { CHECK_THROWS(Arena::attach(-1, kMegabyte), std::system_error); }
 
 // A signal interrupts the system call that backs memory; that must not look like no memory.
 TEST(growth_goes_on_after_signals) {

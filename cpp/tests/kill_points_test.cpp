@@ -661,7 +661,7 @@ TEST(a_worker_stopped_at_any_point_misses_its_deadline) {
 // Everything that a pool and its workers share, but for the times and flags that are only hints.
 std::vector<std::byte> shared_memory(Processes& p) {
   const std::size_t bytes = p.pool->memory();
-  const auto arena = Arena::attach(p.pool->arena_descriptor());
+  const auto arena = Arena::attach(p.pool->arena_descriptor(), p.pool->plan().arena_bytes);
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{4096}); }
   };

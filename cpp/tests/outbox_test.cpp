@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "tests/check.h"
 
@@ -167,6 +168,47 @@ TEST(without_room_a_block_stays_as_it_was) {
   CHECK(p.read(block, 1'000) == text_of(1'000, 'a'));
 }
 
+// What a worker says of its size costs the pool no memory: only what was written is read.
+TEST(a_hole_reads_as_nothing) {
+  Pair p;
+  Outbox::Block small, large;
+  p.write(small, "text");
+  CHECK(p.pool.read(small.offset, 1u << 30).empty());
+  CHECK(p.pool.read(std::uint64_t{1} << 30, 1u << 20).empty());
+  const std::string text = text_of(3'000'000, 'a');
+  p.write(large, text);
+  CHECK((p.read(large, text.size()) == text) == true);
+  CHECK(p.pool.read(large.offset, 1u << 30).empty());
+  CHECK(p.pool.memory() < 4'000'000u);
+}
+
+// An env may close any descriptor and open its own file under the same number.
+TEST(a_worker_touches_no_file_of_its_envs) {
+  const int made = Outbox::create();
+  Outbox worker(made, true);
+  const Outbox pool(made, false);
+  const int numbers = 64;
+  const File mine(memfd_create("a user's file", MFD_CLOEXEC));
+  const std::string text = text_of(4'000'000, 'm');
+  CHECK(pwrite(mine.number, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  std::vector<int> reused;  // every number there is, but for those of the pool's side
+  for (int number = 3; number < numbers; ++number)
+    if (fcntl(number, F_GETFD) < 0 && dup2(mine.number, number) == number) reused.push_back(number);
+  CHECK(dup2(mine.number, made) == made);
+  Outbox::Block block;
+  for (std::size_t size = 1'200'000; size < 12'000'000; size *= 2) {
+    const std::string note = text_of(size, 'n');
+    std::memcpy(worker.reserve(block, size), note.data(), size);
+  }
+  CHECK(pool.memory() < 2 * block.capacity);
+  std::string after(text.size(), ' ');
+  CHECK(pread(mine.number, after.data(), after.size(), 0) == static_cast<ssize_t>(after.size()));
+  CHECK((after == text) == true);
+  CHECK(lseek(mine.number, 0, SEEK_END) == static_cast<off_t>(text.size()));
+  for (const int number : reused) ::close(number);
+  ::close(made);
+}
+
 // Pages that the pool is about to read cannot be taken away: that would be a SIGBUS of the pool.
 TEST(nobody_can_shrink_it) {
   const File file(Outbox::create());
@@ -192,7 +234,7 @@ TEST(nothing_is_left_behind) {
     Pair p;
     Outbox::Block block;
     p.write(block, "text");
-    CHECK(open_descriptors() == before + 3);
+    CHECK(open_descriptors() == before + 2);  // the worker has none
   }
   CHECK(open_descriptors() == before);
 }

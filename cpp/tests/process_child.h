@@ -5,12 +5,16 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
+#include <memory>
 #include <new>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -126,7 +130,9 @@ struct Self {
   std::int32_t number = -1, env = -1;
   std::uint32_t life = 0;
   bool same_step = false;
-  int stack = -1;
+  int stack = -1, arena = -1;
+  std::shared_ptr<Arena> memory;
+  std::mt19937_64 random;
   double drawn = 0.0;              // what the env shows that was observed last
   std::vector<std::int32_t> rows;  // by env: rows written
 };
@@ -155,12 +161,29 @@ inline void pass_point(const char* name) {
 
 // ---- the env -----------------------------------------------------------------------------------
 
+// As a wild pointer does: into all of the arena, and more often into its beginning, where the tables are.
+inline void scribble(int words) {
+  struct stat status{};
+  fstat(self.arena, &status);
+  const auto all = static_cast<std::uint64_t>(status.st_size) / sizeof(std::uint64_t);
+  auto& random = self.random;
+  for (int i = 0; i < words; ++i) {
+    const std::uint64_t limit = random() % 10 < 7 ? std::min<std::uint64_t>(all, 8192) : all;
+    auto& word = reinterpret_cast<std::atomic<std::uint64_t>*>(self.memory->at(0))[random() % limit];
+    const std::uint64_t old = word.load(std::memory_order_relaxed);
+    const std::uint64_t values[] = {random(), std::uint64_t{1} << random() % 64, old ^ std::uint64_t{1} << random() % 64,
+                                    old + random() % 5 - 2, (random() % 40) << 32 | random() % 40};
+    word.store(values[random() % std::size(values)], std::memory_order_relaxed);
+  }
+}
+
 // What an action may order beside what an obedient env knows. In the test's own process (the reference)
 // nothing of it happens.
 enum Further : std::int64_t {
   kBlock = kOrders,          // stand at the gate
   kEndThenBlockInReset,      // the next reset stands there
   kExit,                     // the process exits
+  kScribble,                 // write random words over everything that is shared with the pool
 };
 constexpr int kExitCode = 7;
 
@@ -188,6 +211,7 @@ class Steered {
     std::int64_t order = action.index();
     if (self.board && order == kBlock) self.board->pass_gate();
     if (self.board && order == kExit) _exit(kExitCode);
+    if (self.memory && order == kScribble) scribble(200);
     reset_blocks_ = order == kEndThenBlockInReset;
     order = order == kEndThenBlockInReset ? kTerminate : order >= kOrders ? kGoOn : order;
     void* const leaves[] = {&order};
@@ -248,6 +272,7 @@ struct ProcessDriverOptions : DriverOptions {
   std::int32_t num_workers = 2;
   Deadlines deadlines;
   std::uint64_t start_ns = 0;
+  std::uint32_t seed = 0;  // of what workers do at random
   bool obituaries = true;  // how workers ended is told
   // The pool gets descriptors that it cannot kill by, and learns of an end only when the test says so.
   bool immortal = false;
@@ -271,6 +296,10 @@ struct ProcessDriverOptions : DriverOptions {
     EnvSet envs(steered_table(), steered_configs(worker.first_env(), worker.env_count(), options.work),
                 worker.first_env());
     self.worker = &worker;
+    self.arena = arena;
+    self.memory = Arena::attach(arena, plan.arena_bytes);
+    self.random.seed(static_cast<std::uint64_t>(self.life) << 32 | static_cast<std::uint32_t>(self.number) << 8 |
+                     options.seed);
     self.same_step = options.autoreset == SM_SAME_STEP;
     self.rows.resize(static_cast<std::size_t>(options.num_envs));
     if (options.before_announce) options.before_announce(self.number, self.life);

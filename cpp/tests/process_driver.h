@@ -307,8 +307,11 @@ class Processes {
 
   std::string note(std::int32_t env) {
     std::string out;
-    pool->read_note(env, [&](std::span<const std::byte> bytes) { out = text_of(bytes); });
-    return out;
+    const bool good = pool->read_note(env, [&](std::span<const std::byte> bytes) {
+      out = text_of(bytes);
+      return bytes_of(out);
+    });
+    return good ? out : "a note that is broken";
   }
 
   void await_rest(std::int32_t env) {

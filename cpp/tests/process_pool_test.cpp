@@ -231,7 +231,7 @@ struct Hand {
         worker(pool.arena_descriptor(), outbox, pool.spec(), pool.plan(), number, life),
         envs(test::steered_table(), test::steered_configs(worker.first_env(), worker.env_count(), 1),
              worker.first_env()),
-        arena(Arena::attach(pool.arena_descriptor())),
+        arena(Arena::attach(pool.arena_descriptor(), pool.plan().arena_bytes)),
         tables(pool.spec(), pool.plan().table, pool.plan().batch_size, pool.plan().process) {
     tables.attach(arena->at(pool.plan().process_offset));
     worker.announce();

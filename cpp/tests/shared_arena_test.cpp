@@ -198,7 +198,7 @@ class Caller {
   [[noreturn]] void serve_in_child() {
     alarm(200);  // not inherited, and nobody else would end a child that hangs
     try {
-      const auto mapped = Arena::attach(arena_->descriptor());
+      const auto mapped = Arena::attach(arena_->descriptor(), arena_->reserved());
       if (mapped->at(0) == arena_->at(0)) _exit(10);
       Server(mapped, at_, options_, 1).run();
     } catch (const std::exception& error) {
@@ -319,7 +319,7 @@ TEST(a_descriptor_is_all_a_process_needs) {
   const std::size_t offset = arena->grow(64, 64);
   const pid_t child = fork();
   if (child == 0) {
-    *reinterpret_cast<std::uint64_t*>(Arena::attach(arena->descriptor())->at(offset)) = 77;
+    *reinterpret_cast<std::uint64_t*>(Arena::attach(arena->descriptor(), arena->reserved())->at(offset)) = 77;
     _exit(0);
   }
   int status = -1;

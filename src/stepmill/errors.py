@@ -23,6 +23,7 @@
     │   ├── ConcurrentUseError                       another call is inside the pool
     │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
     │       └── CopyError       (TypeError)          a pool or a manager cannot be copied or pickled
+    ├── BrokenPoolError         (RuntimeError)       envs wrote over memory of the pool: close it
     ├── MissingPackageError     (ImportError)        an optional package is not installed
     ├── ResourceError           (OSError)            the system refuses descriptors, processes or threads
     │   └── OutOfMemoryError    (MemoryError)        or memory
@@ -50,6 +51,7 @@ from gymnasium import error as gymnasium_error
 __all__ = [
     "ActionError",
     "ActionTypeError",
+    "BrokenPoolError",
     "ClosedError",
     "ConcurrentUseError",
     "ConfigError",
@@ -191,6 +193,13 @@ class UnsupportedError(UsageError, NotImplementedError):
 
 class CopyError(UnsupportedError, TypeError):
     """A pool or a manager cannot be copied or pickled: what it runs on exists once."""
+
+
+class BrokenPoolError(StepmillError, RuntimeError):
+    """Code of an env wrote over the memory that the pool shares with its workers, and it cannot be mended.
+
+    Every later call raises this too. ``close()`` the pool and make it again.
+    """
 
 
 class MissingPackageError(StepmillError, ImportError, gymnasium_error.DependencyNotInstalled):

@@ -25,7 +25,9 @@ __all__ = [
     "children",
     "die_with_parent",
     "flush_streams",
+    "leave_if_forked",
     "outlive_parent",
+    "stay_this_process",
 ]
 
 # What the pool is told of a death: worker id, incarnation, exit code or minus the signal. In one write, so never in
@@ -63,6 +65,25 @@ def die_with_parent(parent: int) -> None:
 def outlive_parent() -> None:
     """Takes ``die_with_parent`` back."""
     _prctl(_PR_SET_PDEATHSIG, 0)
+
+
+_own_pid: int | None = None
+
+
+def stay_this_process() -> None:
+    """From now on, ``leave_if_forked`` lets nobody but this process pass."""
+    global _own_pid
+    _own_pid = os.getpid()
+
+
+def leave_if_forked() -> None:
+    """Ends a process that the user's code has forked off, and that came back from there as if it were this one.
+
+    To be called when code of the user has returned. Two of us would do everything twice. Nothing is flushed: what was
+    printed before the fork is the parent's to write.
+    """
+    if _own_pid is not None and os.getpid() != _own_pid:
+        os._exit(0)
 
 
 def flush_streams() -> None:

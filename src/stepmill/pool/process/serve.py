@@ -19,6 +19,7 @@ from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.own_envs import EnvBuilder
+from stepmill.pool.process.guardian import leave_if_forked
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
@@ -98,6 +99,7 @@ def serve(
             env.close()
         except BaseException as error:  # whatever it is, the other envs are to be closed too
             failed.append((env_id, describe(error)))
+        leave_if_forked()
     return failed
 
 

@@ -17,7 +17,9 @@ from stepmill.pool.process.guardian import (
     become_subreaper,
     die_with_parent,
     flush_streams,
+    leave_if_forked,
     outlive_parent,
+    stay_this_process,
 )
 from stepmill.pool.process.payload import unpack
 from stepmill.pool.process.remote_error import describe
@@ -30,6 +32,7 @@ __all__ = ["main"]
 def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> None:
     """Runs the template in a process just forked by the server; and a worker, in one that it forks itself."""
     die_with_parent(server)
+    stay_this_process()
     os.setpgid(0, 0)
     become_subreaper()
     _print_to(stdout, stderr)
@@ -42,6 +45,7 @@ def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> No
     except WireClosed:
         os._exit(0)
     except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
+        leave_if_forked()
         with contextlib.suppress(WireClosed):
             wire.send(("failed", describe(error)))
         flush_streams()
@@ -63,6 +67,7 @@ def _load(packed: bytes, dump: int) -> Any:
     payload = unpack(packed)
     payload.apply()
     source = payload.source()
+    leave_if_forked()
     stop_answering()
     flush_streams()  # else every worker would print it once more
     gc.collect()

@@ -5,25 +5,36 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import fcntl
 import os
 import pickle
+import resource
 import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireTimeout", "close_all"]
+from stepmill.pool.foreign import own_failure
+
+__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireStolen", "WireTimeout", "close_all", "out_of_reach"]
 
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
 _CHUNK = 1 << 20
 _MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
+# Numbers that no program reaches by opening files, unless it opens hundreds.
+_HIGH_FD = 960
 
 
 class WireClosed(Exception):
     """The other end is closed, or the process that held it is gone."""
+
+
+class WireStolen(WireClosed):
+    """Other code of this process has closed the descriptor of this end; the number may be that of its own file."""
 
 
 class DescriptorsLost(OSError):
@@ -49,6 +60,7 @@ class Wire:
         self._socket = socket.socket(fileno=end) if isinstance(end, int) else end
         self._socket.setblocking(False)
         self._socket.set_inheritable(False)
+        self._identity = _identity(self._socket.fileno())
         self._begun = bytearray()  # of a message that has not come whole
         self._fds: list[int] = []
         self._lost_fds = False  # of the same message
@@ -63,8 +75,15 @@ class Wire:
         """The descriptor, for selectors; -1 once closed."""
         return self._socket.fileno()
 
+    def move(self, elsewhere: Callable[[int], int]) -> None:
+        """Gives this end another descriptor, which takes the place of the one it has."""
+        self._socket = socket.socket(fileno=elsewhere(self._socket.detach()))
+        self._socket.setblocking(False)
+
     def close(self) -> None:
         """Closes this end. What of a message had come is dropped, with its descriptors."""
+        with contextlib.suppress(WireStolen):
+            self._check_ours()
         self._socket.close()
         self._begun.clear()
         close_all(self._fds)
@@ -72,7 +91,8 @@ class Wire:
 
     def hang_up(self) -> None:
         """Ends the connection for both sides at once, even where a forked process holds a copy of this end."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, WireStolen):
+            self._check_ours()
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def send(self, message: Any, fds: Sequence[int] = (), timeout: float | None = None) -> None:
@@ -81,6 +101,7 @@ class Wire:
         rest = memoryview(_HEADER.pack(len(body)) + body)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         end = None if timeout is None else time.monotonic() + timeout
+        self._check_ours()
         try:
             while rest:
                 try:
@@ -101,6 +122,7 @@ class Wire:
         ``DescriptorsLost`` has the message: the wire can be used further.
         """
         end = None if timeout is None else time.monotonic() + timeout
+        self._check_ours()
         while (missing := self._missing()) > 0:
             try:
                 self._read(missing)
@@ -113,12 +135,23 @@ class Wire:
         lost, self._lost_fds = self._lost_fds, False
         try:
             message = pickle.loads(memoryview(body)[_HEADER.size :])
-            if lost:
-                raise DescriptorsLost(message)
-        except BaseException:
+        except BaseException as error:
             close_all(fds)
+            # Not what we send: somebody else wrote into our descriptor. Unless a signal handler has raised.
+            if isinstance(error, Exception) and own_failure(partial(pickle.loads, bytes(body[_HEADER.size :]))):
+                raise WireClosed(f"what came over the wire cannot be read: {error}") from None
             raise
+        if lost:
+            close_all(fds)
+            raise DescriptorsLost(message)
         return message, fds
+
+    def _check_ours(self) -> None:
+        """Code of an env may close any descriptor and open its own file: nothing of ours goes into that."""
+        number = self._socket.fileno()
+        if number >= 0 and _identity(number) != self._identity:
+            self._socket.detach()
+            raise WireStolen(f"descriptor {number} is not the wire's any more")
 
     def _missing(self) -> int:
         """How many bytes the message still lacks; of a header first. Never more: the next message is not ours yet."""
@@ -157,6 +190,27 @@ def close_all(fds: Iterable[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
+
+
+def out_of_reach(fd: int) -> int:
+    """Moves a descriptor to a high number: an env that closes what it finds, and opens files, gets low ones."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = _HIGH_FD if soft == resource.RLIM_INFINITY else min(_HIGH_FD, soft - _MAX_FDS)
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(least, 0))
+    except OSError:  # none is free up there
+        return fd
+    os.close(fd)
+    return high
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    """Which file a descriptor stands for; None where it is closed."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _as_closed(error: OSError) -> Exception:

@@ -23,13 +23,19 @@ from stepmill.errors import ConfigError, EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.own_envs import EnvBuilder
-from stepmill.pool.process.guardian import become_subreaper, die_with_parent, flush_streams
+from stepmill.pool.process.guardian import (
+    become_subreaper,
+    die_with_parent,
+    flush_streams,
+    leave_if_forked,
+    stay_this_process,
+)
 from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.serve import serve
 from stepmill.pool.process.stack import answer_with_stack
 from stepmill.pool.process.trial import step_cost
-from stepmill.pool.process.wire import Wire, WireClosed
+from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reach
 from stepmill.pool.source import NativeSource, PythonSource
 
 __all__ = ["Context", "main", "set_current_env"]
@@ -58,9 +64,11 @@ def main(context: Context) -> None:
         _settle_in(context)
         code = _work(context)
     except BaseException:
+        leave_if_forked()
         # The end of the process, whatever it was: the caller sees the exit code, the user the traceback.
         traceback.print_exc()
     finally:
+        leave_if_forked()
         with contextlib.suppress(Exception):
             logging.shutdown()
         flush_streams()
@@ -70,6 +78,7 @@ def main(context: Context) -> None:
 def _settle_in(context: Context) -> None:
     """Makes this process one of its own, and takes apart what a fork shares."""
     die_with_parent(context.template)
+    stay_this_process()
     os.setsid()  # whatever the envs spawn is in our group, and ends with us
     become_subreaper()  # or, where it left the group, our child still when we end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,7 +86,8 @@ def _settle_in(context: Context) -> None:
     if context.is_trial:
         _fall_silent()
     faulthandler.enable()
-    answer_with_stack(context.dump_fd)
+    context.wire.move(out_of_reach)
+    answer_with_stack(out_of_reach(context.dump_fd))
     _reseed()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a module may have put its own there
@@ -115,6 +125,10 @@ def _work(context: Context) -> int:
         if context.tells_progress:
             wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
+    except WireStolen as stolen:
+        leave_if_forked()
+        sys.stderr.write(f"stepmill: the constructor of an env closed descriptors that are not its own: {stolen}\n")
+        return 1
     except WireClosed:  # nobody wants them any more
         _close_all(envs)
         return 0
@@ -156,8 +170,11 @@ def _load(context: Context) -> PythonSource | NativeSource:
         payload = unpack(context.packed or b"")
         payload.apply()
         _prefix_logs()
-        return payload.source()
+        source = payload.source()
+        leave_if_forked()
+        return source
     except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
+        leave_if_forked()
         raise _Failed(context.first_env, "import", error) from None
 
 
@@ -169,7 +186,10 @@ def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
             if context.tells_progress:
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
-            envs.append(builder.build(env_id, context.worker_id))
+            try:
+                envs.append(builder.build(env_id, context.worker_id))
+            finally:
+                leave_if_forked()
             EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))

@@ -1,0 +1,107 @@
+// What the pool reads from memory that workers can write: read and checked here, and nowhere else.
+//
+// Code of an env may write anywhere in that memory, by a mistake of its own. So nothing in it is believed: each value is
+// copied once, held against what the pool itself keeps in memory of its own process (`Asked`, and whose row is where),
+// and handed on only where it can be true. What cannot be true is nobody's result: the worker that the word, the row or
+// the note belongs to is replaced. Counters, clocks and measurements are hints: any value of them is taken.
+//
+// Out of scope is malice: an env can run code in the caller through what is unpickled there (docs/processes.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "core/process_layout.h"
+#include "core/slot_ring.h"
+
+namespace stepmill {
+
+// The memory that a pool shares with its workers is broken, and what it should say cannot be found out any more.
+struct BrokenMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What the pool has asked of an env last.
+struct Asked {
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;  // of the worker, as an env word has it; 0: the pool answered, or nobody was asked
+  std::uint64_t at = 0;           // nanoseconds of the monotonic clock
+  bool is_call = false;
+  bool is_reset = false;    // or stands for one
+  bool given_up = false;    // the pool has declared a fault, and is about to answer
+};
+
+// Distinguishes bytes of an outbox, written for that action of that env, from any others.
+std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::uint32_t epoch);
+
+class ProcessChecks {
+ public:
+  // Both as the pool has them attached.
+  ProcessChecks(const EnvSpec& spec, std::int32_t num_envs, const ProcessTables& tables, const SlotRing& ring)
+      : max_players_(spec.max_num_players), num_envs_(num_envs), tables_(tables), ring_(ring) {}
+
+  // How far what was asked is. Nothing: the word is not one that this life of the worker could have written.
+  std::optional<EnvWord> word(std::int32_t env, const Asked& asked) const;
+  // Whether the env can be asked something: what was asked before is over.
+  bool is_idle(std::int32_t env, const Asked& asked) const;
+
+  // Since when the code of a RUNNING env runs; whether it is the reset that follows an end (`same_step`).
+  struct Run {
+    std::uint64_t since;
+    bool is_reset_after_end;
+  };
+  std::optional<Run> run(std::int32_t env, const Asked& asked) const;
+  // The same where only what kind of code it was matters.
+  bool was_reset_after_end(std::int32_t env) const;
+
+  // What a worker reports of a row: where its note is, and whether the env raised (else -1).
+  struct Note {
+    std::uint64_t offset = 0, bytes = 0, seal = 0;
+  };
+  struct Row {
+    Note note;  // offset 0: none
+    std::int32_t fault_phase = -1;
+  };
+  std::optional<Row> row(std::int32_t env, std::uint32_t epoch) const;
+  Note call(std::int32_t env) const;
+  // Which copy of the last good observation is whole.
+  std::uint32_t last_good(std::int32_t env) const { return copy(tables_.report(env).last_good) & 1; }
+
+  // The players in a row of a batch.
+  std::optional<std::int32_t> players(const sm_columns& columns, std::int64_t row) const;
+
+  // Who has taken a slot of an open batch.
+  struct Slot {
+    enum Kind { kFree, kSealed, kTaken, kBroken } kind;
+    std::int32_t env;
+    std::uint32_t epoch;
+  };
+  Slot slot(std::uint32_t number, std::uint32_t row) const;
+
+  // ---- hints ----
+
+  bool has_announced(std::int32_t worker, std::uint32_t incarnation) const {
+    return tables_.worker(worker).ready.load(std::memory_order_acquire) == incarnation;
+  }
+  std::uint64_t busy_ns(std::int32_t worker) const {
+    return tables_.worker(worker).busy_ns.load(std::memory_order_relaxed);
+  }
+  std::uint64_t steps(std::int32_t worker) const { return tables_.worker(worker).steps.load(std::memory_order_relaxed); }
+  std::uint32_t step_count(std::int32_t env, int bucket) const { return copy(tables_.times(env).count[bucket]); }
+
+ private:
+  // Once: a compiler may read plain memory twice, and a worker may write in between.
+  template <class T>
+  static T copy(const T& value) {
+    return *static_cast<const volatile T*>(&value);
+  }
+
+  const std::int32_t max_players_, num_envs_;
+  const ProcessTables& tables_;
+  const SlotRing& ring_;
+};
+
+}  // namespace stepmill
