@@ -8,6 +8,7 @@ env's failure, by contract, and what is raised in the caller's own code no conce
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -29,11 +30,13 @@ class Alarms:
         self._called_python: set[FrameType] = set()
 
     def __enter__(self) -> Alarms:
+        gc.disable()  # it calls functions of others, at moments that nobody chose
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        gc.enable()
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call":

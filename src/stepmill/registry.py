@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.arguments import whole_number
-from stepmill.errors import ConfigError, UnknownEnvError
+from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
 from stepmill.optional import require
 
 __all__ = ["EnvRecord", "find", "list_all_envs", "register"]
@@ -93,6 +93,8 @@ def find(id: str) -> EnvRecord:
 
     try:
         spec = gymnasium_spec(id)
+    except StepmillError:  # it says which package is missing
+        raise
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         if isinstance(error, ModuleNotFoundError) and not _is_named_in(id, error.name):
             raise  # the module is there, and misses another one
