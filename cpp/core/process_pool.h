@@ -155,7 +155,7 @@ class ProcessPool final : public Pool {
   void put_mail(Mailbox& box, std::span<const std::byte> mail);
   // These are called with the lock held.
   using Lock = std::unique_lock<std::mutex>;
-  void queue(std::int32_t env, Mailbox& box, const Asked& next);
+  void queue(std::int32_t env, Mailbox& box, const Asked& next, Order order);
   bool is_lost(std::int32_t env) const;
   bool may_live(std::int32_t env, std::uint32_t incarnation) const;
   void kill_all();
