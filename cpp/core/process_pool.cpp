@@ -69,6 +69,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
   row_notes_.resize(n);
   asked_.resize(n);
   sights_.resize(n);
+  failures_.resize(n);
   flying_.resize(n);
   calling_.resize(n);
   seats_.resize(n);
@@ -244,7 +245,8 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       saved_notes_[e].reset();
       const sm_env_state state = table_.state(env);
       Asked next{asked(env).epoch + 1, 0, now, false, state.phase != SM_LIVE || state.command != SM_STEP, false};
-      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], next.epoch} : Seat{nullptr, -1, next.epoch};
+      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], next.epoch, next.is_reset}
+                           : Seat{nullptr, -1, next.epoch, next.is_reset};
       if (const sm_reset_request& request = table_.reset_request(env); request.has_seed) seeds_[e] = request.seed;
       const bool lost = is_lost(env);
       if (lost) reseed(env);
@@ -442,9 +444,11 @@ void ProcessPool::inspect_row(std::int32_t env, const Batch& batch, std::int32_t
   }
   row_notes_[e] = report->note;
   if (saved_notes_[e] ? !saved_notes_[e]->bytes.empty() : report->note.offset != 0) noted_.emplace_back(row, env);
+  const bool is_good_step = report->fault_phase < 0 ? !seats_[e].is_reset : batch.buffer->columns.c.ended[row] != 0;
+  if (is_good_step) failures_[e] = 0;
   if (report->fault_phase < 0) return;
   const sm_env_state& state = table_.state(env);
-  faults_.push_back({env, report->fault_phase, state.episode, state.elapsed, state.failures, "", Fault::kRaised});
+  faults_.push_back({env, report->fault_phase, state.episode, state.elapsed, ++failures_[e], "", Fault::kRaised});
 }
 
 void ProcessPool::take_faults(std::vector<Fault>& into) {
