@@ -275,7 +275,7 @@ Fault ProcessPool::end_by_fault(std::int32_t env, Fault fault) {
   fault.env = env;
   fault.episode = state.episode;
   fault.step = state.elapsed;
-  fault.failures = state.failures;
+  fault.failures = ++failures_[e];
   answered_here_[e] = 1;
   saved_notes_[e].reset();
   return fault;

@@ -1,45 +1,6 @@
 #include "core/process_checks.h"
 
-#include <bit>
-#include <cstring>
-
 namespace stepmill {
-
-// ---- seals -------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
-
-// Both steps can be undone, so that two different words never lead to the same.
-std::uint64_t mix(std::uint64_t state, std::uint64_t word) { return std::rotl((state ^ word) * kOdd, 29); }
-
-std::uint64_t load(const std::byte* from, std::size_t bytes) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, from, bytes);
-  return word;
-}
-
-}  // namespace
-
-std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::uint32_t epoch) {
-  std::uint64_t lanes[4];  // which a processor works on at the same time
-  for (std::size_t i = 0; i < 4; ++i)
-    lanes[i] = mix(i + 1, static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint32_t>(env));
-  const std::byte* from = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 32; left -= 32, from += 32)
-    for (std::size_t i = 0; i < 4; ++i) lanes[i] = mix(lanes[i], load(from + 8 * i, 8));
-  for (std::size_t i = 0; left > 0; ++i) {
-    const std::size_t some = left < 8 ? left : 8;
-    lanes[i] = mix(lanes[i], load(from, some));
-    from += some;
-    left -= some;
-  }
-  std::uint64_t seal = bytes.size();
-  for (const std::uint64_t lane : lanes) seal = mix(seal, lane);
-  return seal;
-}
 
 // ---- words -------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -33,9 +32,6 @@ struct Asked {
   bool is_reset = false;    // or stands for one
   bool given_up = false;    // the pool has declared a fault, and is about to answer
 };
-
-// Distinguishes bytes of an outbox, written for that action of that env, from any others.
-std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::uint32_t epoch);
 
 class ProcessChecks {
  public:

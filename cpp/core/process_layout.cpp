@@ -5,10 +5,54 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 
 #include "core/slot_ring.h"
 
 namespace stepmill {
+
+// ---- seals -------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
+
+// Both steps can be undone, so that two different words never lead to the same.
+std::uint64_t mix(std::uint64_t state, std::uint64_t word) { return std::rotl((state ^ word) * kOdd, 29); }
+
+std::uint64_t load(const std::byte* from, std::size_t bytes) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, bytes);
+  return word;
+}
+
+}  // namespace
+
+std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::uint32_t epoch) {
+  std::uint64_t lanes[4];  // which a processor works on at the same time
+  for (std::size_t i = 0; i < 4; ++i)
+    lanes[i] = mix(i + 1, static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint32_t>(env));
+  const std::byte* from = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 32; left -= 32, from += 32)
+    for (std::size_t i = 0; i < 4; ++i) lanes[i] = mix(lanes[i], load(from + 8 * i, 8));
+  for (std::size_t i = 0; left > 0; ++i) {
+    const std::size_t some = left < 8 ? left : 8;
+    lanes[i] = mix(lanes[i], load(from, some));
+    from += some;
+    left -= some;
+  }
+  std::uint64_t seal = bytes.size();
+  for (const std::uint64_t lane : lanes) seal = mix(seal, lane);
+  return seal;
+}
+
+std::uint64_t Order::seal_for(std::int32_t env, std::uint32_t epoch) const {
+  return seal_of(std::as_bytes(std::span(this, 1)).first(offsetof(Order, seal)), env, epoch);
+}
+
+// ---- measurements ------------------------------------------------------------------------------
 
 void StepTimes::add(std::uint64_t ns) {
   const int octave = std::bit_width(ns | 1) - 1;
@@ -19,6 +63,8 @@ void StepTimes::add(std::uint64_t ns) {
 double StepTimes::upper_bound_ns(int bucket) {
   return std::ldexp(1.0 + (bucket % 4 + 1) / 4.0, kFirstOctave + bucket / 4);
 }
+
+// ---- the layout --------------------------------------------------------------------------------
 
 ProcessTables::ProcessTables(const EnvSpec& spec, const TableOptions& table, std::int32_t batch_size,
                              const ProcessOptions& options) {

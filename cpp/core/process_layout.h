@@ -27,6 +27,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/action_table.h"
 #include "core/batch_layout.h"
@@ -55,14 +56,19 @@ struct EnvWord {
   EnvWord at(Stage next) const { return {epoch, incarnation, next}; }
 };
 
-// What the caller asks of an env. Written while the env is idle, read by its worker.
+// What the caller asks of an env. Written while the env is idle, read by its worker, which would write its row anywhere
+// if it believed an order that another env's code has overwritten: so it is sealed.
 struct Order {
   enum Kind : std::uint32_t { kAct, kCall };
-  std::uint64_t buffer;  // offset of the batch buffer with the env's row
-  std::int32_t row;      // -1: the next slot of the open batch
-  std::uint32_t kind;
-  std::uint32_t is_reset;  // 1: of a pool whose results come as they are ready, for a reset
-  std::uint64_t mail, mail_bytes, mail_seal;  // what no array holds: reset options, objects, the call; in the arena
+  std::uint64_t buffer = 0;  // offset of the batch buffer with the env's row
+  std::int32_t row = -1;     // -1: the next slot of the open batch
+  std::uint32_t kind = kAct;
+  std::uint64_t is_reset = 0;  // 1: of a pool whose results come as they are ready, for a reset
+  // What no array holds: reset options, objects, the call; in the arena.
+  std::uint64_t mail = 0, mail_bytes = 0, mail_seal = 0;
+  std::uint64_t seal = 0;
+
+  std::uint64_t seal_for(std::int32_t env, std::uint32_t epoch) const;
 };
 
 // What a worker says of an env beside its row. Written in WRITING.
@@ -115,6 +121,9 @@ inline void announce_rest(WorkerBlock& block) {
   block.rested.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(block.rested, 1, true);
 }
+
+// Distinguishes bytes that were written for that action of that env from any others.
+std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::uint32_t epoch);
 
 struct ProcessOptions {
   std::int32_t num_workers = 1;

@@ -81,6 +81,7 @@ void ProcessPool::begin() {
   row_notes_.resize(n);
   asked_.resize(n);
   sights_.resize(n);
+  failures_.resize(n);
   flying_.resize(n);
   calling_.resize(n);
   seats_.resize(n);
@@ -209,14 +210,15 @@ void ProcessPool::put_mail(Mailbox& box, std::span<const std::byte> mail) {
 }
 
 // Hands the env to its worker, or to the life that will come: all that the worker reads is written.
-void ProcessPool::queue(std::int32_t env, Mailbox& box, const Asked& next) {
+void ProcessPool::queue(std::int32_t env, Mailbox& box, const Asked& next, Order order) {
   // What cannot be true of an idle env, whose word nobody needs any more, is found here.
   if (!checks_.is_idle(env, asked(env))) found_broken(env, "the state of an idle env");
-  Order& order = tables_.order(env);
   order.mail = box.offset;
   order.mail_bytes = box.bytes;
   order.mail_seal = box.bytes == 0 ? 0 : seal_of({arena_->at(box.offset), box.bytes}, env, next.epoch);
+  order.seal = order.seal_for(env, next.epoch);
   box.bytes = 0;
+  tables_.order(env) = order;
   Crew& crew = crew_of(env);
   const bool served = crew.life.number != 0;
   if (!served && !crew.wanted) {
@@ -255,12 +257,8 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       saved_notes_[e].reset();
       const sm_env_state state = table_.state(env);
       Asked next{asked(env).epoch + 1, 0, now, false, state.phase != SM_LIVE || state.command != SM_STEP, false};
-      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], next.epoch} : Seat{nullptr, -1, next.epoch};
-      Order& order = tables_.order(env);
-      order.kind = Order::kAct;
-      order.buffer = assigned ? assigned_buffer_->offset : 0;
-      order.row = seats_[e].row;
-      order.is_reset = resetting_[e];
+      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], next.epoch, next.is_reset}
+                           : Seat{nullptr, -1, next.epoch, next.is_reset};
       if (const sm_reset_request& request = table_.reset_request(env); request.has_seed) seeds_[e] = request.seed;
       const bool lost = is_lost(env);
       if (lost) reseed(env);
@@ -271,7 +269,11 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
         answer_row(env, {next.epoch, 0, Stage::kFault}, lost ? crew_of(env).loss : ring_loss_, std::nullopt);
         continue;
       }
-      queue(env, mail_[e], next);
+      Order order;
+      order.buffer = assigned ? assigned_buffer_->offset : 0;
+      order.row = seats_[e].row;
+      order.is_reset = resetting_[e];
+      queue(env, mail_[e], next, order);
       to_ring_[static_cast<std::size_t>(worker_of(env))] = 1;
     }
   }
@@ -332,12 +334,13 @@ bool ProcessPool::rows_are_over(bool counted) {
     for (const std::int32_t env : assigned_envs_) over += row_is_over(env, counted);
     return over >= want;
   }
-  // Who is over has a slot: this is looked at first.
-  const bool all = !counted && all_in_ring_are_over();
+  const auto enough = [&](const auto& over) { return over && *over >= (want & ~BatchHeader::kStepsOnly); };
   const auto over = slots_over(want, counted);
-  const bool enough = over && *over >= (want & ~BatchHeader::kStepsOnly);
-  if (!over || (all && !enough)) lose_ring();
-  return enough;
+  if (enough(over)) return true;
+  // Who is over has a slot: this is looked at before the slots are.
+  const bool all = over && all_in_ring_are_over();
+  if (!over || (all && !enough(slots_over(want, counted)))) lose_ring();
+  return false;
 }
 
 bool ProcessPool::all_in_ring_are_over() {
@@ -453,9 +456,11 @@ void ProcessPool::inspect_row(std::int32_t env, const Batch& batch, std::int32_t
   }
   row_notes_[e] = report->note;
   if (saved_notes_[e] ? !saved_notes_[e]->bytes.empty() : report->note.offset != 0) noted_.emplace_back(row, env);
+  const bool is_good_step = report->fault_phase < 0 ? !seats_[e].is_reset : batch.buffer->columns.c.ended[row] != 0;
+  if (is_good_step) failures_[e] = 0;
   if (report->fault_phase < 0) return;
   const sm_env_state& state = table_.state(env);
-  faults_.push_back({env, report->fault_phase, state.episode, state.elapsed, state.failures, "", Fault::kRaised});
+  faults_.push_back({env, report->fault_phase, state.episode, state.elapsed, ++failures_[e], "", Fault::kRaised});
 }
 
 void ProcessPool::take_faults(std::vector<Fault>& into) {
@@ -532,8 +537,9 @@ void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) 
       return;  // at rest as it is
     }
     calling_[e] = 1;
-    tables_.order(env).kind = Order::kCall;
-    queue(env, call_mail_[e], {asked(env).epoch + 1, 0, monotonic_ns(), true, false, false});
+    Order order;
+    order.kind = Order::kCall;
+    queue(env, call_mail_[e], {asked(env).epoch + 1, 0, monotonic_ns(), true, false, false}, order);
   }
   ring_bell(worker_of(env));
 }

@@ -134,6 +134,7 @@ class ProcessPool final : public Pool {
     Buffer* buffer = nullptr;  // null: a slot of the open batch
     std::int32_t row = -1;
     std::uint32_t epoch = 0;
+    bool is_reset = false;  // or stands for one
   };
   struct Mailbox {
     std::size_t offset = 0, capacity = 0, bytes = 0;  // bytes: for the next order
@@ -154,7 +155,7 @@ class ProcessPool final : public Pool {
   void put_mail(Mailbox& box, std::span<const std::byte> mail);
   // These are called with the lock held.
   using Lock = std::unique_lock<std::mutex>;
-  void queue(std::int32_t env, Mailbox& box, const Asked& next);
+  void queue(std::int32_t env, Mailbox& box, const Asked& next, Order order);
   bool is_lost(std::int32_t env) const;
   bool may_live(std::int32_t env, std::uint32_t incarnation) const;
   void kill_all();
@@ -245,6 +246,7 @@ class ProcessPool final : public Pool {
   std::vector<Crew> crews_;
   std::vector<Asked> asked_;
   std::vector<Sight> sights_;
+  std::vector<std::int32_t> failures_;  // by env, in a row, with no good step between
   std::uint32_t first_open_ = 0, end_open_ = 0;  // the batches of the ring that are open
   // Whose its slots are is not known: it is laid out anew once no worker of before is left. Written with the lock held.
   std::atomic<bool> ring_is_lost_{false};

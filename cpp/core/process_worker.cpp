@@ -25,6 +25,12 @@ ProcessTables attached(ProcessTables tables, std::byte* base) {
   return tables;
 }
 
+// The end of this worker, which the pool replaces: whatever it did now could be wrong.
+[[noreturn]] void throw_overwritten(const char* what, std::int32_t env) {
+  throw std::runtime_error("the memory shared with the pool was overwritten: " + std::string(what) + " of env " +
+                           std::to_string(env));
+}
+
 }  // namespace
 
 ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan,
@@ -105,6 +111,11 @@ std::int32_t ProcessWorker::next() {
     if (word.stage != Stage::kQueued || word.incarnation != incarnation_) continue;
     Turn& its = turn(env);
     its.word = word.at(Stage::kRunning);
+    its.order = tables_.order(env);
+    if (its.order.seal != its.order.seal_for(env, word.epoch)) {
+      if (tables_.word(env).load(std::memory_order_acquire) != seen) continue;  // the pool has given up on us meanwhile
+      throw_overwritten("an order", env);
+    }
     const sm_env_state& state = table_.state(env);
     const Activity activity = is_call(env)                                                ? Activity::kCall
                               : state.phase == SM_LIVE && state.command == SM_STEP ? Activity::kStep
@@ -138,15 +149,12 @@ void ProcessWorker::sleep() {
 }
 
 std::span<const std::byte> ProcessWorker::mail(std::int32_t env) const {
-  const Order order = tables_.order(env);
+  const Order& order = turn(env).order;
   if (order.mail_bytes == 0) return {};
   // An env of another worker may have written over it: what is unpickled then could ask for all the memory there is.
-  if (order.mail <= arena_->reserved() && order.mail_bytes <= arena_->reserved() - order.mail) {
-    const std::span<const std::byte> mail(arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes));
-    if (seal_of(mail, env, turns_[static_cast<std::size_t>(env - first_)].word.epoch) == order.mail_seal) return mail;
-  }
-  throw std::runtime_error("the memory shared with the pool is broken: what came with an action of env " +
-                           std::to_string(env) + " was overwritten");
+  const std::span<const std::byte> mail(arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes));
+  if (seal_of(mail, env, turn(env).word.epoch) != order.mail_seal) throw_overwritten("what came with an action", env);
+  return mail;
 }
 
 // ---- running -----------------------------------------------------------------------------------
@@ -214,7 +222,7 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   const std::uint64_t seal = note.empty() ? 0 : seal_of(note, env, its.word.epoch);
   if (!enter_writing(env)) return false;
 
-  const Order& order = tables_.order(env);
+  const Order& order = its.order;
   const bool claims = order.row < 0;
   std::uint64_t buffer = order.buffer;
   std::int64_t row = order.row;
@@ -244,7 +252,7 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kDone).pack(), std::memory_order_seq_cst))
     return false;
   STEPMILL_KILL_POINT("done");
-  commit(*BatchLayout::header(to), 1, order.is_reset, ended_, true);
+  commit(*BatchLayout::header(to), 1, static_cast<std::uint32_t>(order.is_reset), ended_, true);
   STEPMILL_KILL_POINT("committed");
   // Where the caller was faster, the env has its next action already.
   seen = its.word.at(Stage::kDone).pack();

@@ -43,13 +43,14 @@ class ProcessWorker {
 
   bool told_to_stop() const { return block_.stop.load(std::memory_order_acquire) == incarnation_; }
 
-  // The queued env that has used the least time so far, now RUNNING; -1 when none is queued.
+  // The queued env that has used the least time so far, now RUNNING; -1 when none is queued. Throws where what it is
+  // asked was overwritten.
   std::int32_t next();
   // Sleeps until there may be something to do.
   void wait();
 
   // What the RUNNING env is asked.
-  bool is_call(std::int32_t env) const { return tables_.order(env).kind == Order::kCall; }
+  bool is_call(std::int32_t env) const { return turn(env).order.kind == Order::kCall; }
   bool is_reset(std::int32_t env) const { return table_.state(env).command == SM_RESET; }
   std::span<const std::byte> mail(std::int32_t env) const;  // throws where it was overwritten
 
@@ -75,10 +76,12 @@ class ProcessWorker {
   struct Turn {
     std::uint64_t used_ns = 0;  // by this env, all in all
     EnvWord word;               // RUNNING
+    Order order;                // a copy
     Outbox::Block note, call;
   };
 
   Turn& turn(std::int32_t env) { return turns_[static_cast<std::size_t>(env - first_)]; }
+  const Turn& turn(std::int32_t env) const { return turns_[static_cast<std::size_t>(env - first_)]; }
   void find_queued();
   void sleep();
   void end_turn(std::int32_t env);

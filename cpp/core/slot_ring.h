@@ -22,18 +22,18 @@ class SlotRing {
  public:
   static std::size_t bytes(std::int32_t num_envs, std::int32_t batch_size) {
     const std::size_t places = BatchRing::places_for(num_envs, batch_size);
-    return kCacheLine + align_up(places * sizeof(std::uint64_t), kCacheLine) +
+    return kCacheLine + align_up(places * sizeof(Opened), kCacheLine) +
            places * static_cast<std::size_t>(batch_size) * sizeof(std::uint64_t);
   }
 
   // `memory` is zeroed, or laid out so by another process.
   SlotRing(std::byte* memory, std::int32_t num_envs, std::int32_t batch_size)
       : next_(*reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
-        offsets_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory + kCacheLine)),
+        opened_(reinterpret_cast<Opened*>(memory + kCacheLine)),
         mask_(BatchRing::places_for(num_envs, batch_size) - 1),
         batch_size_(static_cast<std::uint32_t>(batch_size)) {
     slots_ = reinterpret_cast<std::atomic<std::uint64_t>*>(
-        memory + kCacheLine + align_up((mask_ + 1) * sizeof(std::uint64_t), kCacheLine));
+        memory + kCacheLine + align_up((mask_ + 1) * sizeof(Opened), kCacheLine));
   }
 
   std::uint32_t places() const { return mask_ + 1; }
@@ -51,7 +51,9 @@ class SlotRing {
 
   // Opens batch `number` in the buffer at `offset`. Nobody takes a slot of it before its words say so.
   void open(std::uint32_t number, std::uint64_t offset) {
-    offsets_[number & mask_].store(offset, std::memory_order_relaxed);
+    Opened& batch = opened_[number & mask_];
+    batch.offset.store(offset, std::memory_order_relaxed);
+    batch.seal.store(Opened::seal_for(number, offset), std::memory_order_relaxed);
     for (std::uint32_t row = 0; row < batch_size_; ++row)
       slot(number, row).store(pack(number, kEmpty), std::memory_order_release);
   }
@@ -119,12 +121,12 @@ class SlotRing {
           STEPMILL_KILL_POINT("taken");
           // Only a hint: who finds it behind moves it on.
           next_.compare_exchange_strong(hint, next, std::memory_order_acq_rel, std::memory_order_relaxed);
-          return {number, row, offsets_[number & mask_].load(std::memory_order_relaxed)};
+          return {number, row, offset_of(number)};
         }
       }
       if (next_.compare_exchange_weak(hint, next, std::memory_order_acq_rel, std::memory_order_acquire)) hint = next;
     }
-    throw std::runtime_error("the memory shared with the pool is broken: no slot is free");
+    throw std::runtime_error("the memory shared with the pool was overwritten: no slot is free");
   }
 
  private:
@@ -133,13 +135,28 @@ class SlotRing {
   static std::uint64_t pack(std::uint32_t high, std::uint32_t low) {
     return static_cast<std::uint64_t>(high) << 32 | low;
   }
+  // Where the buffer of an open batch lies. Sealed: a row that is written to where an overwritten offset says would be
+  // written over anything.
+  struct Opened {
+    std::atomic<std::uint64_t> offset, seal;
+    static std::uint64_t seal_for(std::uint32_t number, std::uint64_t offset) {
+      return (offset ^ 0x9e3779b97f4a7c15u) * (2 * std::uint64_t{number} + 1);
+    }
+  };
+  std::uint64_t offset_of(std::uint32_t number) const {
+    const Opened& batch = opened_[number & mask_];
+    const std::uint64_t offset = batch.offset.load(std::memory_order_relaxed);
+    if (batch.seal.load(std::memory_order_relaxed) != Opened::seal_for(number, offset))
+      throw std::runtime_error("the memory shared with the pool was overwritten: where a batch lies");
+    return offset;
+  }
   std::atomic<std::uint64_t>& slot(std::uint32_t number, std::uint32_t row) const {
     return slots_[static_cast<std::size_t>(number & mask_) * batch_size_ + row];
   }
 
   // (batch number, row): no slot before it is free. Moves only forward, one slot or batch at a time.
   std::atomic<std::uint64_t>& next_;
-  std::atomic<std::uint64_t>* offsets_;
+  Opened* opened_;
   std::atomic<std::uint64_t>* slots_;
   std::uint32_t mask_, batch_size_;
 };
