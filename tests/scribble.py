@@ -192,7 +192,6 @@ class Trial:
         try:
             *_, truncated, info = self.timed(self.pool.recv)
         except EnvError as error:
-            assert error.batch is not None, "an error without the rows"
             *_, truncated, info = error.batch
         ids = info["env_id"].tolist()
         assert len(ids) == len(set(ids)) == len(truncated), f"an env has two rows: {ids}"
@@ -202,10 +201,8 @@ class Trial:
         self.abnormal += int(np.sum(info.get("abnormal", 0)))
 
     def ask(self) -> None:
-        try:
+        with contextlib.suppress(EnvError):
             self.timed(self.pool.get_attr, "steps")
-        except EnvError:
-            pass
 
 
 def peak_memory() -> int:

@@ -492,3 +492,39 @@ def test_what_is_faster(
     monkeypatch.setattr(auto._native, "available_cores", lambda: cores)
     asked = settings(num_envs, batch_size, min(num_envs, cores))
     assert auto.is_faster_in_processes(StepCost(step_us * 1e-6, info_us * 1e-6), asked) == processes
+
+
+@pytest.mark.parametrize("where", ["constructor", "reset", "step", "close"])
+def test_an_env_that_forks_is_not_for_the_calling_thread(where: str) -> None:
+    """Both sides of the fork return: there the caller's program would go on twice."""
+    out = run_well(
+        f"""
+        import os
+        import stepmill
+        from auto_envs import Walk
+
+        class Forking(Walk):
+            def fork(self, place):
+                if place == {where!r}:
+                    os.fork()
+
+            def __init__(self):
+                super().__init__()
+                self.fork("constructor")
+
+            def reset(self, **arguments):
+                self.fork("reset")
+                return super().reset(**arguments)
+
+            def step(self, action):
+                self.fork("step")
+                return super().step(action)
+
+            def close(self):
+                self.fork("close")
+
+        with stepmill.make(Forking, num_envs=2) as pool:
+            print(pool.backend, flush=True)
+        """
+    )
+    assert out.split() == ["process"]

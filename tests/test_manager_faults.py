@@ -34,7 +34,7 @@ from subprocesses import run_well
 from test_replay import CountingEnv, counts
 
 from stepmill import EnvError, errors
-from stepmill.errors import ActionError, InputError, UnsupportedError
+from stepmill.errors import ActionError, ConcurrentUseError, InputError, UnsupportedError
 from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -919,6 +919,20 @@ def test_a_reset_that_fails_is_seen_to_while_others_step(max_retry: int, gate: G
     finally:
         gate.open(0)
         manager.close()
+
+
+@BOTH
+def test_a_call_while_a_manager_launches_is_refused(kind: str, gate: Gate) -> None:
+    manager = make(kind, [suffering("constructor", "gate", folder=gate.folder), {}])
+    join = doing(manager.launch)
+    assert gate.wait() == 0
+    for call in (manager.launch, manager.close, lambda: manager.seed(1)):
+        with pytest.raises(ConcurrentUseError):
+            call()
+    gate.open(0)
+    join()
+    assert list(manager.ready_obs) == [0, 1]
+    manager.close()
 
 
 class Hooked(SyncSubprocessEnvManager):

@@ -65,6 +65,23 @@ class Locked(Mapping[str, Any]):
         return 1
 
 
+class Sealed(dict[str, Any]):
+    """A dict that cannot be looked through, and not be pickled."""
+
+    def items(self) -> Any:
+        raise Broken
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise Broken
+
+
+class Interrupting(dict[str, Any]):
+    """Raises what Ctrl-C does, and is none."""
+
+    def items(self) -> Any:
+        raise KeyboardInterrupt
+
+
 class Unreadable:
     """Can be pickled, and not be read again."""
 
@@ -100,6 +117,7 @@ ODD: dict[str, Any] = {
     "a key without a text": lambda: {Unspeakable(): 1},
     "a mapping that cannot be read": Locked,
 }
+SEALED: dict[str, Any] = {"that cannot be read": lambda: Sealed(x=1), "that interrupts": lambda: Interrupting(x=1)}
 UNREADABLE = {"unreadable": lambda: {"x": Unreadable(), "y": 1}, "unreadable inside": lambda: {"x": [Unreadable()]}}
 GOOD: dict[str, Any] = {
     "deep": lambda: deep(100),
@@ -119,8 +137,19 @@ class Odd(ProbeTwin):
         self.place, self.odd = env_id, odd
 
     def step(self, action: Any) -> Any:
-        told = {**ODD, **UNREADABLE, **GOOD}[self.odd]() if self.odd else {"place": self.place}
+        told = {**ODD, **UNREADABLE, **GOOD, **SEALED}[self.odd]() if self.odd else {"place": self.place}
         return (*super().step(action)[:4], told)
+
+
+@pytest.mark.filterwarnings("ignore:the info of env 1")
+@pytest.mark.parametrize("odd", SEALED)
+@on_backends
+def test_a_dict_with_code_of_its_own_costs_neither_the_row_nor_the_worker(backend: str, odd: str) -> None:
+    with stepmill.make(Odd, num_envs=3, backend=backend, env_config=[{}, {"odd": odd}, {}]) as pool:
+        pool.reset()
+        _, reward, *_, info = pool.step([0.25, 0.5, 0.75])
+        assert reward.tolist() == [0.25, 0.5, 0.75]
+        assert info["_place"].tolist() == [True, False, True]
 
 
 @pytest.mark.filterwarnings("ignore:the info of env 1", "ignore:an info of env 1")

@@ -248,6 +248,7 @@ class BaseEnvManager(Uncopyable):
             env_id: Which envs, where ``seed`` is not a dict; by default all.
             dynamic_seed: As ``BaseEnv.seed`` has it; None leaves that as it was.
         """
+        self._core.refuse_others()
         if isinstance(seed, Mapping):
             ids = self._core.check_ids(list(seed))
             seeds = list(seed.values())

@@ -9,6 +9,7 @@ its envs, and Python finds attributes of such objects more slowly.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import weakref
@@ -146,8 +147,11 @@ class ManagerCore(Uncopyable):
 
     # ---- life --------------------------------------------------------------------------------
 
+    @_mends
     def open(self) -> EnvSpaces:
         """Builds the envs, which are to be reset now. Returns what spaces they have."""
+        if self.pool is not None:
+            raise UsageError(f"{self!r} is launched already: close() it first")
         self._forget()
         self.pool = open_pool(self._recipes, self._settings, self._backend)
         try:
@@ -157,9 +161,15 @@ class ManagerCore(Uncopyable):
             self._read_rows = RowReader(self.pool.observation, self.pool.num_players, reward_shape, self.env_num)
             self._is_open = spaces.are_open
         except BaseException:
-            close_quietly(self)
+            with contextlib.suppress(Exception):
+                self._close()
             raise
         return spaces
+
+    def refuse_others(self) -> None:
+        """Raises where a call is inside."""
+        if self._callers:
+            self._refuse_second(object())
 
     def close(self) -> None:
         """Ends all envs, whatever they are doing. Closing twice does nothing."""

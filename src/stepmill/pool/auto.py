@@ -53,7 +53,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
         return "inline", None
     try:
         launcher = Launcher(source, settings)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:  # they cannot be pickled, or the system refuses a descriptor
         _log.warning("the envs run in the calling thread: %s", error)
         return "inline", None
     if not _are_of_one_kind(source):

@@ -18,12 +18,10 @@ def bearing(work: Callable[[], R], otherwise: Callable[[BaseException], R]) -> R
     """``work()``, or ``otherwise(failure)`` where it fails by itself. What a signal handler raises is raised."""
     try:
         return work()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+    except BaseException as error:
         failure = own_failure(work)
-        if failure is None:
-            raise
+        if failure is None or isinstance(error, KeyboardInterrupt) > isinstance(failure, KeyboardInterrupt):
+            raise  # a handler's, or Ctrl-C
     return otherwise(failure)
 
 

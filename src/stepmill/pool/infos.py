@@ -48,13 +48,13 @@ def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = fr
     """
     try:
         return _merge(infos, count, taken)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+    except BaseException as error:
         broken: dict[int, BaseException] = {}
         failure = own_failure(lambda: broken.update(_find_broken(infos, count, taken)))
         if failure is not None or not broken:  # the infos are good: a signal handler raised it
             raise
+        if isinstance(error, KeyboardInterrupt) and not any(isinstance(b, KeyboardInterrupt) for b in broken.values()):
+            raise  # Ctrl-C
         for row, env_id, _ in infos:
             if row in broken:
                 _tell(env_id, broken[row])

@@ -3,7 +3,8 @@
 One object in two slots, as ``lambda: env`` gives it, would be stepped for both and reset by either. Two things give it
 away: it is in another slot of this process already; or it existed before the factories were called, and those of
 several slots refer to it. The second holds in a worker with a single env, too, so the answer is the same however the
-envs are dealt out.
+envs are dealt out; but not of envs that a factory takes out of a list or a dict, or makes once and keeps: these are
+found only where two slots are in one process.
 """
 
 from __future__ import annotations

@@ -132,14 +132,24 @@ class _Task(Generic[R]):
 
     def start(self) -> None:
         """Runs it in a thread. Not in a ``threading.Thread``: ``start`` of one that finds no memory never returns."""
+        _thread.start_new_thread(self._run_with, self._new_token())
+
+    def _new_token(self) -> tuple[_Token]:
         token = _Token()
-        self._watch = weakref.ref(token, self._ended.put)
-        _thread.start_new_thread(self._run_with, (token,))
+        try:
+            self._watch = weakref.ref(token, self._end)
+            return (token,)
+        finally:
+            del token  # a frame of ours may live on, in the traceback of what a signal handler raises
+
+    def _end(self, _: object) -> None:
+        """Called by the thread that ends, not by the one that waits: what it takes from the queue it may lose again."""
+        self.is_over = True
+        self._ended.put(None)
 
     def wait(self) -> None:
         """Waits for the end of the thread, however it comes."""
         self._ended.get()
-        self.is_over = True
 
     def decide(self) -> bool:
         """Whether this call, of all, decides what becomes of the work."""

@@ -148,8 +148,13 @@ def _dumps(env_id: int, part: Any) -> bytes:
         by_value: bytes = cloudpickle.dumps(part)
         return by_value
     except BaseException:
+        pass
+    try:
         kept: bytes = cloudpickle.dumps(_travelling(env_id, part))
         return kept
+    except BaseException as error:
+        tell(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
+        return pickle.dumps({})
 
 
 def _travelling(env_id: int, info: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import pickle
 import statistics
 import time
@@ -13,7 +14,9 @@ from typing import Any
 
 from gymnasium.vector.utils import batch_space
 
+from stepmill.errors import UnsupportedError
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.process.guardian import leave_if_forked
 from stepmill.pool.source import PythonSource
 
 __all__ = ["StepCost", "Trial", "step_cost"]
@@ -43,16 +46,23 @@ def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
     """What a step of env 0 costs; None where its constructor is slow, which says enough.
 
     The env has a whole life: it is built as env 0 is, reset, stepped with sampled actions, reset at its ends, and
-    closed.
+    closed. One that forks is not for the calling thread, where both sides would go on: that is an error.
     """
+    forks: list[int] = []
+    os.register_at_fork(after_in_parent=lambda: forks.append(1))
     began = time.perf_counter()
     env = source.build(0, 0)
+    leave_if_forked()
     try:
         if time.perf_counter() - began > trial.heavy_s:
             return None
-        return _Life(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
+        cost = _Life(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
     finally:
         env.close()
+        leave_if_forked()
+    if forks:
+        raise UnsupportedError("the env forks")
+    return cost
 
 
 class _Life:
@@ -65,6 +75,7 @@ class _Life:
         self._resets: list[float] = []
         self._infos: list[float] = []
         env.reset(seed=seed, options=None)
+        leave_if_forked()
 
     def cost(self, enough_s: float) -> StepCost:
         self._step()
@@ -88,6 +99,7 @@ class _Life:
         if terminated or truncated or self._elapsed == self._most_steps:
             self._elapsed = 0
             self._resets.append(_seconds(lambda: self._env.reset(seed=None, options=None)))
+        leave_if_forked()
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -14,10 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
-
-from stepmill.pool.foreign import own_failure
 
 __all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireStolen", "WireTimeout", "close_all", "out_of_reach"]
 
@@ -27,6 +24,19 @@ _CHUNK = 1 << 20
 _MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 # Numbers that no program reaches by opening files, unless it opens hundreds.
 _HIGH_FD = 960
+
+
+# What bytes that are no pickle make of it. Nothing that a signal handler would raise: that is for the caller.
+_GARBLED = (
+    pickle.UnpicklingError,
+    EOFError,
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class WireClosed(Exception):
@@ -135,11 +145,11 @@ class Wire:
         lost, self._lost_fds = self._lost_fds, False
         try:
             message = pickle.loads(memoryview(body)[_HEADER.size :])
-        except BaseException as error:
+        except _GARBLED as error:  # not what we send: somebody else wrote into our descriptor
             close_all(fds)
-            # Not what we send: somebody else wrote into our descriptor. Unless a signal handler has raised.
-            if isinstance(error, Exception) and own_failure(partial(pickle.loads, bytes(body[_HEADER.size :]))):
-                raise WireClosed(f"what came over the wire cannot be read: {error}") from None
+            raise WireClosed(f"what came over the wire cannot be read: {error}") from None
+        except BaseException:
+            close_all(fds)
             raise
         if lost:
             close_all(fds)
