@@ -143,7 +143,7 @@ def test_a_constructor_that_closes_all_descriptors_is_told_of(tmp_path: Path, ca
 # ---- forks ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ("constructor", *MOMENTS))
+@pytest.mark.parametrize("moment", ["constructor", *MOMENTS])
 @pytest.mark.parametrize("env", [wild_envs.Forking, wild_envs.ForkingUnseen, wild_envs.ForkingAndLeaving])
 def test_a_process_that_an_env_forks_off_does_not_serve_too(env: Any, moment: str, capfd: Any) -> None:
     with make(env, moment=moment) as pool:
@@ -166,7 +166,7 @@ def test_a_fork_in_close_is_nobodys_second_end(env: Any, capfd: Any) -> None:
         assert capfd.readouterr().out.count("before-close.") == 2
 
 
-@pytest.mark.parametrize("moment", ("constructor", *MOMENTS))
+@pytest.mark.parametrize("moment", ["constructor", *MOMENTS])
 def test_processes_that_an_env_employs_do_their_work(moment: str, tmp_path: Path) -> None:
     with make(wild_envs.Employing, tmp_path, moment) as pool:
         assert play(pool, 3) == EXPECTED[:3]
