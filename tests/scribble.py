@@ -190,9 +190,11 @@ class Trial:
         if not self.in_flight:
             return
         try:
-            *_, truncated, info = self.timed(self.pool.recv)
+            batch = self.timed(self.pool.recv)
         except EnvError as error:
-            *_, truncated, info = error.batch
+            batch = error.batch
+        assert batch is not None, "an error without the rows"
+        *_, truncated, info = batch
         ids = info["env_id"].tolist()
         assert len(ids) == len(set(ids)) == len(truncated), f"an env has two rows: {ids}"
         assert set(ids) <= self.in_flight, f"a row of an env that was sent nothing: {ids}, {self.in_flight}"

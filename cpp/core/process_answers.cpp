@@ -133,15 +133,13 @@ void ProcessPool::give_up(std::int32_t env, std::uint32_t incarnation, const Fau
     if (!tables_.word(env).compare_exchange_strong(seen, now->at(Stage::kFault).pack(), std::memory_order_seq_cst))
       continue;  // it went on meanwhile: look again
     Fault fault = reason;
-    if (fault.phase == SM_IN_STEP && now->stage == Stage::kRunning && runs_reset(env)) fault.phase = SM_IN_RESET;
+    const Activity activity = checks_.activity(env);
+    if (fault.phase == SM_IN_STEP && now->stage == Stage::kRunning &&
+        (activity == Activity::kReset || activity == Activity::kResetAfterEnd))
+      fault.phase = SM_IN_RESET;
     answer(env, *now, fault, std::nullopt);
     return;
   }
-}
-
-// Whether an env that runs is reset; else it steps, or answers a call.
-bool ProcessPool::runs_reset(std::int32_t env) const {
-  return !asked(env).is_call && (asked(env).is_reset || checks_.was_reset_after_end(env));
 }
 
 // Whether the caller waits for what an env was asked last.
@@ -200,8 +198,9 @@ void ProcessPool::save_notes(const Crew& crew, std::uint32_t incarnation) {
       keep(saved_calls_[e], checks_.call(env));
     } else if (!its.is_call && !answered_here_[e]) {
       // What is said of a row that cannot be true is found when the row is received.
-      if (const auto row = checks_.row(env, its.epoch); row && row->note.offset != 0) keep(saved_notes_[e], row->note);
-      else if (row && !saved_notes_[e]) saved_notes_[e].emplace();
+      if (!checks_.fault_phase(env, its.epoch)) continue;
+      if (const auto note = checks_.note(env); note.offset != 0) keep(saved_notes_[e], note);
+      else if (!saved_notes_[e]) saved_notes_[e].emplace();
     }
   }
 }
@@ -293,7 +292,7 @@ void ProcessPool::reseed(std::int32_t env) {
 // the final one.
 bool ProcessPool::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row) {
   const bool ran = from.stage == Stage::kRunning || from.stage == Stage::kWriting;
-  if (!ran || asked(env).is_reset || !checks_.was_reset_after_end(env)) return false;
+  if (!ran || checks_.activity(env) != Activity::kResetAfterEnd) return false;
   const BatchLayout single(spec_, 1, true, options_.table.reward_is_float32);
   const BatchLayout& layout = (seats_[static_cast<std::size_t>(env)].buffer ? gather_store_ : store_)->layout();
   single.copy_row(tables_.ending(env), 0, layout, arena_->at(buffer.offset), row);

@@ -20,46 +20,28 @@ std::optional<ProcessChecks::Run> ProcessChecks::run(std::int32_t env, const Ask
   const std::uint64_t begun = tables_.begun(env).load(std::memory_order_acquire);
   const std::uint64_t since = begun >> 2;
   if (since < asked.at || since > monotonic_ns()) return std::nullopt;
-  return Run{since, static_cast<Activity>(begun & 3) == Activity::kResetAfterEnd && tables_.ending(env)};
+  return Run{since, activity_of(env, begun)};
 }
 
-bool ProcessChecks::was_reset_after_end(std::int32_t env) const {
-  const std::uint64_t begun = tables_.begun(env).load(std::memory_order_acquire);
-  return static_cast<Activity>(begun & 3) == Activity::kResetAfterEnd && tables_.ending(env);
+Activity ProcessChecks::activity(std::int32_t env) const {
+  return activity_of(env, tables_.begun(env).load(std::memory_order_acquire));
 }
 
-// ---- rows --------------------------------------------------------------------------------------
+Activity ProcessChecks::activity_of(std::int32_t env, std::uint64_t begun) const {
+  const auto activity = static_cast<Activity>(begun & 3);
+  return activity == Activity::kResetAfterEnd && !tables_.ending(env) ? Activity::kReset : activity;
+}
 
-std::optional<ProcessChecks::Row> ProcessChecks::row(std::int32_t env, std::uint32_t epoch) const {
+// ---- notes -------------------------------------------------------------------------------------
+
+ProcessChecks::Note ProcessChecks::note(std::int32_t env) const {
   const Report& report = tables_.report(env);
-  Row row;
-  row.note = {copy(report.note), copy(report.note_bytes), copy(report.note_seal)};
-  row.fault_phase = copy(report.fault_phase);
-  if (copy(report.epoch) != epoch || row.fault_phase < -1 || row.fault_phase > SM_IN_OBSERVE) return std::nullopt;
-  return row;
+  return {copy(report.note), copy(report.note_bytes), copy(report.note_seal)};
 }
 
 ProcessChecks::Note ProcessChecks::call(std::int32_t env) const {
   const Report& report = tables_.report(env);
   return {copy(report.call), copy(report.call_bytes), copy(report.call_seal)};
-}
-
-std::optional<std::int32_t> ProcessChecks::players(const sm_columns& columns, std::int64_t row) const {
-  if (!columns.players) return 1;
-  const std::int32_t players = copy(columns.players[row]);
-  return players >= 0 && players <= max_players_ ? std::optional(players) : std::nullopt;
-}
-
-ProcessChecks::Slot ProcessChecks::slot(std::uint32_t number, std::uint32_t row) const {
-  const SlotRing::Owner owner = ring_.owner(number, row);
-  if (owner.env < static_cast<std::uint32_t>(num_envs_))
-    return {Slot::kTaken, static_cast<std::int32_t>(owner.env), owner.epoch};
-  // The word of a slot without an owner holds the number of its batch.
-  const Slot::Kind kind = owner.epoch != number             ? Slot::kBroken
-                          : owner.env == SlotRing::kEmpty   ? Slot::kFree
-                          : owner.env == SlotRing::kSealed ? Slot::kSealed
-                                                           : Slot::kBroken;
-  return {kind, -1, 0};
 }
 
 }  // namespace stepmill

@@ -1,4 +1,5 @@
-// What the pool reads from memory that workers can write: read and checked here, and nowhere else.
+// What the pool reads from memory that workers can write: read and checked here, and nowhere else. (Counts of batches
+// and futex words are waited on where they are: they only tell when to look.)
 //
 // Code of an env may write anywhere in that memory, by a mistake of its own. So nothing in it is believed: each value is
 // copied once, held against what the pool itself keeps in memory of its own process (`Asked`, and whose row is where),
@@ -29,7 +30,7 @@ struct Asked {
   std::uint32_t incarnation = 0;  // of the worker, as an env word has it; 0: the pool answered, or nobody was asked
   std::uint64_t at = 0;           // nanoseconds of the monotonic clock
   bool is_call = false;
-  bool is_reset = false;    // or stands for one
+  bool is_reset = false;    // or stands for one; known where resets have another deadline than steps
   bool given_up = false;    // the pool has declared a fault, and is about to answer
 };
 
@@ -41,28 +42,35 @@ class ProcessChecks {
 
   // How far what was asked is. Nothing: the word is not one that this life of the worker could have written.
   std::optional<EnvWord> word(std::int32_t env, const Asked& asked) const;
-  // Whether the env can be asked something: what was asked before is over.
+  // Whether what was asked is over: the env can be asked something else.
   bool is_idle(std::int32_t env, const Asked& asked) const;
 
-  // Since when the code of a RUNNING env runs; whether it is the reset that follows an end (`same_step`).
+  // Since when the code of a RUNNING env runs, and what for.
   struct Run {
     std::uint64_t since;
-    bool is_reset_after_end;
+    Activity activity;
   };
   std::optional<Run> run(std::int32_t env, const Asked& asked) const;
-  // The same where only what kind of code it was matters.
-  bool was_reset_after_end(std::int32_t env) const;
+  // What kind of code of the env ran last. A hint, but for ProcessTables::ending: it says that there is one.
+  Activity activity(std::int32_t env) const;
 
-  // What a worker reports of a row: where its note is, and whether the env raised (else -1).
+  // What a worker reports of a row: whether the env raised (else -1), and where its note is (offset 0: there is none).
+  // Nothing: that is not of the row of that action.
+  std::optional<std::int32_t> fault_phase(std::int32_t env, std::uint32_t epoch) const {
+    const std::int32_t phase = copy(tables_.report(env).fault_phase);
+    const bool good = is_written(env, epoch) && phase >= -1 && phase <= SM_IN_OBSERVE;
+    return good ? std::optional(phase) : std::nullopt;
+  }
   struct Note {
     std::uint64_t offset = 0, bytes = 0, seal = 0;
   };
-  struct Row {
-    Note note;  // offset 0: none
-    std::int32_t fault_phase = -1;
-  };
-  std::optional<Row> row(std::int32_t env, std::uint32_t epoch) const;
+  std::uint64_t note_offset(std::int32_t env) const { return copy(tables_.report(env).note); }
+  Note note(std::int32_t env) const;
   Note call(std::int32_t env) const;
+  // Whether the row of that action was written to its end. Where a count says so too, nobody has to look at the word, on
+  // a cache line with those of envs that are running.
+  bool is_written(std::int32_t env, std::uint32_t epoch) const { return copy(tables_.report(env).epoch) == epoch; }
+  void will_read_row(std::int32_t env) const { __builtin_prefetch(&tables_.report(env)); }
   // Which copy of the last good observation is whole.
   std::uint32_t last_good(std::int32_t env) const { return copy(tables_.report(env).last_good) & 1; }
 
@@ -89,6 +97,7 @@ class ProcessChecks {
   std::uint32_t step_count(std::int32_t env, int bucket) const { return copy(tables_.times(env).count[bucket]); }
 
  private:
+  Activity activity_of(std::int32_t env, std::uint64_t begun) const;
   // Once: a compiler may read plain memory twice, and a worker may write in between.
   template <class T>
   static T copy(const T& value) {
@@ -99,5 +108,25 @@ class ProcessChecks {
   const ProcessTables& tables_;
   const SlotRing& ring_;
 };
+
+// Once for every row.
+
+inline std::optional<std::int32_t> ProcessChecks::players(const sm_columns& columns, std::int64_t row) const {
+  if (!columns.players) return 1;
+  const std::int32_t players = copy(columns.players[row]);
+  return players >= 0 && players <= max_players_ ? std::optional(players) : std::nullopt;
+}
+
+inline ProcessChecks::Slot ProcessChecks::slot(std::uint32_t number, std::uint32_t row) const {
+  const SlotRing::Owner owner = ring_.owner(number, row);
+  if (owner.env < static_cast<std::uint32_t>(num_envs_))
+    return {Slot::kTaken, static_cast<std::int32_t>(owner.env), owner.epoch};
+  // The word of a slot without an owner holds the number of its batch.
+  const Slot::Kind kind = owner.epoch != number            ? Slot::kBroken
+                          : owner.env == SlotRing::kEmpty  ? Slot::kFree
+                          : owner.env == SlotRing::kSealed ? Slot::kSealed
+                                                           : Slot::kBroken;
+  return {kind, -1, 0};
+}
 
 }  // namespace stepmill

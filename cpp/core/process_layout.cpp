@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 
 #include "core/slot_ring.h"
@@ -46,10 +45,6 @@ std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::u
   std::uint64_t seal = bytes.size();
   for (const std::uint64_t lane : lanes) seal = mix(seal, lane);
   return seal;
-}
-
-std::uint64_t Order::seal_for(std::int32_t env, std::uint32_t epoch) const {
-  return seal_of(std::as_bytes(std::span(this, 1)).first(offsetof(Order, seal)), env, epoch);
 }
 
 // ---- measurements ------------------------------------------------------------------------------

@@ -58,21 +58,32 @@ struct EnvWord {
 
 // What the caller asks of an env. Written while the env is idle, read by its worker, which would write its row anywhere
 // if it believed an order that another env's code has overwritten: so it is sealed.
-struct Order {
+struct alignas(kCacheLine) Order {
   enum Kind : std::uint32_t { kAct, kCall };
   std::uint64_t buffer = 0;  // offset of the batch buffer with the env's row
   std::int32_t row = -1;     // -1: the next slot of the open batch
   std::uint32_t kind = kAct;
-  std::uint64_t is_reset = 0;  // 1: of a pool whose results come as they are ready, for a reset
+  std::uint64_t is_reset = 0;  // 0, or 1: of a pool whose results come as they are ready, for a reset
   // What no array holds: reset options, objects, the call; in the arena.
   std::uint64_t mail = 0, mail_bytes = 0, mail_seal = 0;
   std::uint64_t seal = 0;
 
-  std::uint64_t seal_for(std::int32_t env, std::uint32_t epoch) const;
+  // By words, and not as `seal_of` does: made and looked at with every action. A change of any one word shows.
+  static std::uint64_t seal_for(std::uint64_t buffer, std::int32_t row, std::uint32_t kind, std::uint64_t is_reset,
+                                std::uint64_t mail, std::uint64_t mail_bytes, std::uint64_t mail_seal, std::int32_t env,
+                                std::uint32_t epoch) {
+    const std::uint64_t place = static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) << 32 | kind << 1 | is_reset;
+    const std::uint64_t whose = static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint32_t>(env);
+    return buffer * 0x9e3779b97f4a7c15u ^ place * 0xbf58476d1ce4e5b9u ^ mail * 0x94d049bb133111ebu ^
+           mail_bytes * 0xd6e8feb86659fd93u ^ mail_seal ^ whose * 0xff51afd7ed558ccdu;
+  }
+  bool is_whole(std::int32_t env, std::uint32_t epoch) const {
+    return seal == seal_for(buffer, row, kind, is_reset, mail, mail_bytes, mail_seal, env, epoch);
+  }
 };
 
 // What a worker says of an env beside its row. Written in WRITING.
-struct Report {
+struct alignas(kCacheLine) Report {
   std::uint64_t note, note_bytes, note_seal;  // of the row, in the worker's outbox
   std::uint64_t call, call_bytes, call_seal;  // of a call
   std::uint32_t epoch;                        // of the row

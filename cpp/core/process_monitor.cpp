@@ -226,7 +226,11 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
   }
   if (deadlines_.step == 0 && deadlines_.reset == 0) return next;
   for (std::int32_t env = 0; env < num_envs(); ++env) {
-    if (!is_awaited(env) || asked(env).incarnation == 0 || asked(env).incarnation != crew_of(env).life.number) continue;
+    if (asked(env).incarnation == 0 || asked(env).incarnation != crew_of(env).life.number) continue;
+    if (!is_awaited(env)) {
+      if (!checks_.is_idle(env, asked(env))) found_broken(env, "the state of an idle env");
+      continue;
+    }
     const auto now = checks_.word(env, asked(env));
     const auto run = now && now->stage == Stage::kRunning ? checks_.run(env, asked(env)) : std::nullopt;
     if (!now || (now->stage == Stage::kRunning && !run)) {
@@ -234,7 +238,10 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
       continue;
     }
     if (!run) continue;
-    const bool resets = !asked(env).is_call && (asked(env).is_reset || run->is_reset_after_end);
+    // Where it makes a difference, what the pool has asked for counts, and not what the worker says that it does.
+    const bool says_reset = run->activity == Activity::kReset || run->activity == Activity::kResetAfterEnd;
+    const bool was_asked = deadlines_.step == deadlines_.reset ? says_reset : asked(env).is_reset;
+    const bool resets = !asked(env).is_call && (was_asked || run->activity == Activity::kResetAfterEnd);
     const std::uint64_t limit = resets ? deadlines_.reset : deadlines_.step;
     if (limit == 0) continue;
     const std::uint64_t spent = monotonic_ns() - run->since;

@@ -37,6 +37,13 @@ int make_event() {
   return event;
 }
 
+// As 0 and 1, whatever they were. Returns whether any is set.
+bool copy_flags(const std::uint8_t* __restrict from, std::uint8_t* __restrict to, std::int32_t count) {
+  std::uint8_t any = 0;
+  for (std::int32_t i = 0; i < count; ++i) any |= to[i] = from[i] != 0;
+  return any != 0;
+}
+
 constexpr nanoseconds kDoubt = std::chrono::milliseconds(1), kLook = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -71,7 +78,7 @@ void ProcessPool::begin() {
   const auto n = static_cast<std::size_t>(num_envs());
   mail_.resize(n);
   call_mail_.resize(n);
-  slot_envs_.reserve(n);
+  slot_envs_.resize(n);
   slot_looks_.resize(n);
   row_env_.resize(n);
   row_players_.resize(n);
@@ -209,31 +216,49 @@ void ProcessPool::put_mail(Mailbox& box, std::span<const std::byte> mail) {
   box.bytes = mail.size();
 }
 
-// Hands the env to its worker, or to the life that will come: all that the worker reads is written.
-void ProcessPool::queue(std::int32_t env, Mailbox& box, const Asked& next, Order order) {
-  // What cannot be true of an idle env, whose word nobody needs any more, is found here.
-  if (!checks_.is_idle(env, asked(env))) found_broken(env, "the state of an idle env");
-  order.mail = box.offset;
-  order.mail_bytes = box.bytes;
-  order.mail_seal = box.bytes == 0 ? 0 : seal_of({arena_->at(box.offset), box.bytes}, env, next.epoch);
-  order.seal = order.seal_for(env, next.epoch);
-  box.bytes = 0;
-  tables_.order(env) = order;
+// Hands the env to its worker, or to the life that will come: all that the worker reads is written. Field by field: to
+// put it together first, and then to copy it, costs more than all the rest.
+[[gnu::always_inline]] inline void ProcessPool::queue(std::int32_t env, Mailbox& box, const Errand& errand) {
   Crew& crew = crew_of(env);
   const bool served = crew.life.number != 0;
   if (!served && !crew.wanted) {
     crew.wanted = true;
     attention_.store(true, std::memory_order_release);
   }
-  asked(env) = next;
-  asked(env).incarnation = (served ? crew.life.number : crew.next) & 0xffffff;
-  tables_.word(env).store(EnvWord{next.epoch, asked(env).incarnation, Stage::kQueued}.pack(), std::memory_order_seq_cst);
+  Asked& its = asked(env);
+  its.epoch += 1;
+  its.incarnation = (served ? crew.life.number : crew.next) & 0xffffff;
+  its.at = errand.at;
+  its.is_call = errand.kind == Order::kCall;
+  its.is_reset = errand.is_reset;
+  its.given_up = false;
+  const std::uint64_t mail_seal = box.bytes == 0 ? 0 : seal_of({arena_->at(box.offset), box.bytes}, env, its.epoch);
+  Order& order = tables_.order(env);
+  order.buffer = errand.buffer;
+  order.row = errand.row;
+  order.kind = errand.kind;
+  order.is_reset = errand.counts_as_reset;
+  order.mail = box.offset;
+  order.mail_bytes = box.bytes;
+  order.mail_seal = mail_seal;
+  order.seal = Order::seal_for(errand.buffer, errand.row, errand.kind, errand.counts_as_reset, box.offset, box.bytes,
+                               mail_seal, env, its.epoch);
+  box.bytes = 0;
+  // Whatever the word was: nobody needs that of an idle env.
+  tables_.word(env).store(EnvWord{its.epoch, its.incarnation, Stage::kQueued}.pack(), std::memory_order_seq_cst);
 }
 
 // Whether the env lives no more: it was built by a life of its worker that is gone. What was answered
 // here instead has no life, and is told only once.
 bool ProcessPool::is_lost(std::int32_t env) const {
   return asked(env).incarnation != 0 && asked(env).incarnation != crew_of(env).life.number;
+}
+
+// Whether the action means a reset, or stands for one. In memory that the env's worker has just written: looked at only
+// where it matters.
+bool ProcessPool::will_reset(std::int32_t env) const {
+  const sm_env_state& state = table_.state(env);
+  return state.phase != SM_LIVE || state.command != SM_STEP;
 }
 
 void ProcessPool::open_batch(std::uint32_t number, Buffer& buffer) {
@@ -247,33 +272,35 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
   found_over_ = 0;
   if (assigned && assigned_ == static_cast<std::int32_t>(envs.size())) assigned_envs_.clear();
   const std::uint64_t now = monotonic_ns();
+  const bool watches_resets = deadlines_.step != deadlines_.reset;
+  const std::uint64_t buffer = assigned ? assigned_buffer_->offset : 0;
   {
     const Lock lock(mutex_);
+    bool ring_is_lost = ring_is_lost_;
     for (const std::int32_t env : envs) {
       const auto e = static_cast<std::size_t>(env);
       if (assigned) assigned_envs_.push_back(env);
       flying_[e] = 1;
       answered_here_[e] = 0;
       saved_notes_[e].reset();
-      const sm_env_state state = table_.state(env);
-      Asked next{asked(env).epoch + 1, 0, now, false, state.phase != SM_LIVE || state.command != SM_STEP, false};
-      seats_[e] = assigned ? Seat{assigned_buffer_, row_of_[e], next.epoch, next.is_reset}
-                           : Seat{nullptr, -1, next.epoch, next.is_reset};
+      Seat& seat = seats_[e];
+      seat.buffer = assigned ? assigned_buffer_ : nullptr;
+      seat.row = assigned ? row_of_[e] : -1;
+      seat.epoch = asked(env).epoch + 1;
+      seat.is_reset = failures_[e] != 0 && will_reset(env);
       if (const sm_reset_request& request = table_.reset_request(env); request.has_seed) seeds_[e] = request.seed;
       const bool lost = is_lost(env);
       if (lost) reseed(env);
       // A reset begins anew, whatever was lost.
-      if ((lost && state.command != SM_RESET) || (ring_is_lost_ && !assigned)) {
+      if ((lost && table_.state(env).command != SM_RESET) || (ring_is_lost && !assigned)) {
         mail_[e].bytes = 0;
-        asked(env) = next;
-        answer_row(env, {next.epoch, 0, Stage::kFault}, lost ? crew_of(env).loss : ring_loss_, std::nullopt);
+        asked(env) = Asked{};
+        asked(env).epoch = seat.epoch;
+        answer_row(env, {seat.epoch, 0, Stage::kFault}, lost ? crew_of(env).loss : ring_loss_, std::nullopt);
+        ring_is_lost = ring_is_lost_;
         continue;
       }
-      Order order;
-      order.buffer = assigned ? assigned_buffer_->offset : 0;
-      order.row = seats_[e].row;
-      order.is_reset = resetting_[e];
-      queue(env, mail_[e], next, order);
+      queue(env, mail_[e], {buffer, seat.row, Order::kAct, resetting_[e], now, watches_resets && will_reset(env)});
       to_ring_[static_cast<std::size_t>(worker_of(env))] = 1;
     }
   }
@@ -305,21 +332,23 @@ bool ProcessPool::is_over(std::int32_t env, bool counted) {
 
 // Whether the action is over whose row is in flight. A call comes only after it.
 bool ProcessPool::row_is_over(std::int32_t env, bool counted) {
-  return asked(env).epoch != seats_[static_cast<std::size_t>(env)].epoch || is_over(env, counted);
+  const std::uint32_t epoch = seats_[static_cast<std::size_t>(env)].epoch;
+  return (counted && checks_.is_written(env, epoch)) || asked(env).epoch != epoch || is_over(env, counted);
 }
 
 // Counts only tell when to look: it is the words that say what is there. So nobody writes into what is handed out, and
 // a count that is wrong delays a batch and does no more.
 bool ProcessPool::ready() {
+  if (found_over_ != 0 && found_over_ == wanted()) return true;  // what is over stays so
   const bool counted = Pool::ready();
   const bool suspect = (awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) != 0;
-  if (!counted && !suspect && !ring_is_lost_ && !words_due_) return found_over_ != 0 && found_over_ == wanted();
+  if (!counted && !suspect && !ring_is_lost_ && !words_due_) return false;
   words_due_ = false;
   const Lock lock(mutex_);
   check_whole();
   if (ring_is_lost_ && !restore_ring() && assigned_ == 0) return false;
   const bool over = rows_are_over(counted);
-  found_over_ = over ? wanted() : 0;  // what is over stays so
+  found_over_ = over ? wanted() : 0;
   return over;
 }
 
@@ -354,18 +383,21 @@ bool ProcessPool::all_in_ring_are_over() {
 // How many rows of the batch that is awaited are over, of those that are `wanted`. Nothing: it cannot be said whose
 // the slots are.
 std::optional<std::uint32_t> ProcessPool::slots_over(std::uint32_t want, bool counted) {
-  slot_envs_.clear();
   looks_ += 1;
+  slot_count_ = 0;
   std::uint32_t over = 0;
   for (std::int32_t row = 0; row < options_.batch_size; ++row) {
     const ProcessChecks::Slot slot = checks_.slot(head_, static_cast<std::uint32_t>(row));
     if (slot.kind == slot.kFree || (slot.kind == slot.kSealed && row != 0 && row == sealed_rows_)) break;
-    const auto e = static_cast<std::size_t>(slot.env);
-    if (!has_row(slot) || slot_looks_[e] == looks_) return std::nullopt;
-    slot_looks_[e] = looks_;
-    slot_envs_.push_back(slot.env);
-    const bool counts = (want & BatchHeader::kStepsOnly) == 0 || !resetting_[e];
-    over += counts && row_is_over(slot.env, counted);
+    if (!has_row(slot) || slot_looks_[static_cast<std::size_t>(slot.env)] == looks_) return std::nullopt;
+    slot_looks_[static_cast<std::size_t>(slot.env)] = looks_;
+    slot_envs_[static_cast<std::size_t>(slot_count_++)] = slot.env;
+    checks_.will_read_row(slot.env);
+  }
+  const bool steps_only = (want & BatchHeader::kStepsOnly) != 0;
+  for (std::int32_t row = 0; row < slot_count_; ++row) {
+    const std::int32_t env = slot_envs_[static_cast<std::size_t>(row)];
+    over += row_is_over(env, counted) && !(steps_only && resetting_[static_cast<std::size_t>(env)]);
   }
   return over;
 }
@@ -413,6 +445,29 @@ void ProcessPool::look_around() {
   if (is_async() && !ring_is_lost_) mend_hint();
 }
 
+// A row that a worker wrote.
+[[gnu::always_inline]] inline void ProcessPool::inspect_row(std::int32_t env, const Batch& batch, std::int32_t row) {
+  const auto e = static_cast<std::size_t>(env);
+  const sm_columns& c = batch.buffer->columns.c;
+  const auto phase = checks_.fault_phase(env, seats_[e].epoch);
+  if (!phase || (c.players && !checks_.players(c, row))) [[unlikely]] {
+    faults_.push_back(spoil_row(env, *batch.buffer, row, phase ? "the players of a row" : "what is said of a row"));
+    return;
+  }
+  ProcessChecks::Note& note = row_notes_[e];
+  note.offset = checks_.note_offset(env);
+  if (note.offset != 0) {
+    note = checks_.note(env);
+    noted_.emplace_back(row, env);
+  }
+  if (*phase < 0 && failures_[e] == 0) [[likely]] return;
+  const bool is_good_step = *phase < 0 ? !seats_[e].is_reset : c.ended[row] != 0;
+  if (is_good_step) failures_[e] = 0;
+  if (*phase < 0) return;
+  const sm_env_state& state = table_.state(env);
+  faults_.push_back({env, *phase, state.episode, state.elapsed, ++failures_[e], "", Fault::kRaised});
+}
+
 // Which env each row belongs to is known here: what the workers wrote is replaced by it.
 void ProcessPool::inspect(Batch& batch, bool assigned) {
   const sm_columns& c = batch.buffer->columns.c;
@@ -422,45 +477,26 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
   noted_.clear();
   const Lock lock(mutex_);
   const std::vector<std::int32_t>& envs = assigned ? assigned_envs_ : slot_envs_;
-  if (std::cmp_less(envs.size(), batch.rows)) give_in("a batch was taken that is not ready");
+  if (batch.rows > (assigned ? std::ssize(assigned_envs_) : slot_count_)) give_in("a batch was taken that is not ready");
   if (!assigned) first_open_ = head_ + 1;
   found_over_ = 0;
-  batch.any_ended = false;  // as the rows say
+  std::int32_t* const ids = row_env_.data();
   for (std::int32_t row = 0; row < batch.rows; ++row) {
-    const auto r = static_cast<std::size_t>(row);
-    const std::int32_t env = envs[r];
+    const std::int32_t env = envs[static_cast<std::size_t>(row)];
     const auto e = static_cast<std::size_t>(env);
-    row_env_[r] = c.env_id[row] = env;
+    ids[row] = c.env_id[row] = env;
     flying_[e] = 0;
     if (!answered_here_[e]) inspect_row(env, batch, row);
-    row_players_[r] = checks_.players(c, row).value_or(spec_.max_num_players);
-    row_terminated_[r] = c.terminated[row] != 0;
-    row_truncated_[r] = c.truncated[row] != 0;
-    row_ended_[r] = c.ended[row] != 0;
-    batch.any_ended |= row_ended_[r] != 0;
+    if (c.players) row_players_[static_cast<std::size_t>(row)] = checks_.players(c, row).value_or(spec_.max_num_players);
   }
+  copy_flags(c.terminated, row_terminated_.data(), batch.rows);
+  copy_flags(c.truncated, row_truncated_.data(), batch.rows);
+  batch.any_ended = copy_flags(c.ended, row_ended_.data(), batch.rows);  // as the rows say
   batch.env_id = row_env_.data();
   if (batch.players) batch.players = row_players_.data();
   batch.terminated = row_terminated_.data();
   batch.truncated = row_truncated_.data();
   batch.ended = row_ended_.data();
-}
-
-// A row that a worker wrote.
-void ProcessPool::inspect_row(std::int32_t env, const Batch& batch, std::int32_t row) {
-  const auto e = static_cast<std::size_t>(env);
-  const auto report = checks_.row(env, seats_[e].epoch);
-  if (!report || !checks_.players(batch.buffer->columns.c, row)) {
-    faults_.push_back(spoil_row(env, *batch.buffer, row, report ? "the players of a row" : "what is said of a row"));
-    return;
-  }
-  row_notes_[e] = report->note;
-  if (saved_notes_[e] ? !saved_notes_[e]->bytes.empty() : report->note.offset != 0) noted_.emplace_back(row, env);
-  const bool is_good_step = report->fault_phase < 0 ? !seats_[e].is_reset : batch.buffer->columns.c.ended[row] != 0;
-  if (is_good_step) failures_[e] = 0;
-  if (report->fault_phase < 0) return;
-  const sm_env_state& state = table_.state(env);
-  faults_.push_back({env, report->fault_phase, state.episode, state.elapsed, ++failures_[e], "", Fault::kRaised});
 }
 
 void ProcessPool::take_faults(std::vector<Fault>& into) {
@@ -537,9 +573,7 @@ void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) 
       return;  // at rest as it is
     }
     calling_[e] = 1;
-    Order order;
-    order.kind = Order::kCall;
-    queue(env, call_mail_[e], {asked(env).epoch + 1, 0, monotonic_ns(), true, false, false}, order);
+    queue(env, call_mail_[e], {0, -1, Order::kCall, 0, monotonic_ns(), false});
   }
   ring_bell(worker_of(env));
 }

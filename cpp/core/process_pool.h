@@ -134,7 +134,16 @@ class ProcessPool final : public Pool {
     Buffer* buffer = nullptr;  // null: a slot of the open batch
     std::int32_t row = -1;
     std::uint32_t epoch = 0;
-    bool is_reset = false;  // or stands for one
+    bool is_reset = false;  // or stands for one; known where the env has failed before
+  };
+  // What becomes of an Order, and of Asked.
+  struct Errand {
+    std::uint64_t buffer;
+    std::int32_t row;
+    Order::Kind kind;
+    std::uint64_t counts_as_reset;  // Order::is_reset
+    std::uint64_t at;
+    bool is_reset;
   };
   struct Mailbox {
     std::size_t offset = 0, capacity = 0, bytes = 0;  // bytes: for the next order
@@ -155,8 +164,9 @@ class ProcessPool final : public Pool {
   void put_mail(Mailbox& box, std::span<const std::byte> mail);
   // These are called with the lock held.
   using Lock = std::unique_lock<std::mutex>;
-  void queue(std::int32_t env, Mailbox& box, const Asked& next, Order order);
+  void queue(std::int32_t env, Mailbox& box, const Errand& errand);
   bool is_lost(std::int32_t env) const;
+  bool will_reset(std::int32_t env) const;
   bool may_live(std::int32_t env, std::uint32_t incarnation) const;
   void kill_all();
   bool is_over(std::int32_t env, bool counted);
@@ -165,7 +175,6 @@ class ProcessPool final : public Pool {
   std::optional<std::uint32_t> slots_over(std::uint32_t want, bool counted);
   bool all_in_ring_are_over();
   bool is_awaited(std::int32_t env) const;
-  bool runs_reset(std::int32_t env) const;
   bool has_row(const ProcessChecks::Slot& slot) const;
   void inspect_row(std::int32_t env, const Batch& batch, std::int32_t row);
   void mend_hint();
@@ -230,6 +239,7 @@ class ProcessPool final : public Pool {
   std::uint32_t found_over_ = 0;  // so many rows of the batch that is awaited, as `wanted` has them; 0: not known
   std::vector<std::int32_t> assigned_envs_;  // by row
   std::vector<std::int32_t> slot_envs_;      // of the batch that is awaited, by row, as it was found ready
+  std::int32_t slot_count_ = 0;              // so many of these
   std::vector<std::uint32_t> slot_looks_;    // by env: the look at the slots that found it last
   std::uint32_t looks_ = 0;
   // Of the batch that was received last, see Batch.

@@ -90,6 +90,7 @@ ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const P
 // Looks through the words. Least used first: where one env is slow, the others get their turns.
 void ProcessWorker::find_queued() {
   heard_ = block_.bell.load(std::memory_order_acquire);
+  turn_ended_at_ = 0;
   queued_.clear();
   for (std::int32_t env = first_; env < first_ + count_; ++env) {
     const EnvWord word = EnvWord::unpack(tables_.word(env).load(std::memory_order_acquire));
@@ -112,7 +113,7 @@ std::int32_t ProcessWorker::next() {
     Turn& its = turn(env);
     its.word = word.at(Stage::kRunning);
     its.order = tables_.order(env);
-    if (its.order.seal != its.order.seal_for(env, word.epoch)) {
+    if (!its.order.is_whole(env, word.epoch)) {
       if (tables_.word(env).load(std::memory_order_acquire) != seen) continue;  // the pool has given up on us meanwhile
       throw_overwritten("an order", env);
     }
@@ -120,7 +121,9 @@ std::int32_t ProcessWorker::next() {
     const Activity activity = is_call(env)                                                ? Activity::kCall
                               : state.phase == SM_LIVE && state.command == SM_STEP ? Activity::kStep
                                                                                    : Activity::kReset;
-    tables_.begun(env).store(pack_begun(monotonic_ns(), activity), std::memory_order_relaxed);
+    // An env that was queued before the last one had its turn begins when that turn ends: a look at the clock is spared.
+    const std::uint64_t now = turn_ended_at_ != 0 ? turn_ended_at_ : monotonic_ns();
+    tables_.begun(env).store(pack_begun(now, activity), std::memory_order_relaxed);
     STEPMILL_KILL_POINT("before running");
     if (!tables_.word(env).compare_exchange_strong(seen, its.word.pack(), std::memory_order_acq_rel))
       continue;  // the pool was first: it has given up on us
@@ -206,7 +209,8 @@ bool ProcessWorker::enter_writing(std::int32_t env) {
 
 void ProcessWorker::end_turn(std::int32_t env) {
   const std::uint64_t begun = tables_.begun(env).load(std::memory_order_relaxed);
-  const std::uint64_t spent = monotonic_ns() - (begun >> 2);
+  turn_ended_at_ = monotonic_ns();
+  const std::uint64_t spent = turn_ended_at_ - (begun >> 2);
   turn(env).used_ns += spent;
   if (static_cast<Activity>(begun & 3) == Activity::kStep) tables_.times(env).add(spent);
   block_.busy_ns.fetch_add(spent, std::memory_order_relaxed);
