@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-random test-cpp soak bench lint sanitize wheel clean install ding bench-ding
+.PHONY: run test test-torch test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
 
 # A virtual environment with what builds: the same tools for every target.
 $(BIN)/python:
@@ -48,6 +48,10 @@ test-cpp: build/tests/.built
 # Process pools under full load, five minutes of kills, stops, exceptions and stalls: is every action accounted for?
 soak: install
 	PYTHONPATH=tests $(BIN)/python -m soak
+
+# Envs that write at random over all the memory they share with their pool, thousands of times.
+scribble: install
+	PYTHONPATH=tests $(BIN)/python -m scribble
 
 bench: install
 	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"
