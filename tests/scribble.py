@@ -30,11 +30,11 @@ MOST_SECONDS = 30.0
 MOST_GROWTH = 512 << 20
 
 
-def shared_ranges() -> Iterator[tuple[int, int]]:
+def shared_ranges(name: str = "memfd:stepmill") -> Iterator[tuple[int, int]]:
     """The addresses in this process of what a pool and its workers share, as far as there is memory behind them."""
     with open("/proc/self/maps") as lines, open("/proc/self/mem", "rb", buffering=0) as memory:
         for line in lines:
-            if "memfd:stepmill" not in line:
+            if name not in line:
                 continue
             first, last = (int(part, 16) for part in line.split()[0].split("-"))
             low, high = first, min(last, first + (64 << 20))

@@ -72,10 +72,10 @@ struct alignas(kCacheLine) Order {
   static std::uint64_t seal_for(std::uint64_t buffer, std::int32_t row, std::uint32_t kind, std::uint64_t is_reset,
                                 std::uint64_t mail, std::uint64_t mail_bytes, std::uint64_t mail_seal, std::int32_t env,
                                 std::uint32_t epoch) {
-    const std::uint64_t place = static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) << 32 | kind << 1 | is_reset;
+    const std::uint64_t place = static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) << 32 | kind;
     const std::uint64_t whose = static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint32_t>(env);
     return buffer * 0x9e3779b97f4a7c15u ^ place * 0xbf58476d1ce4e5b9u ^ mail * 0x94d049bb133111ebu ^
-           mail_bytes * 0xd6e8feb86659fd93u ^ mail_seal ^ whose * 0xff51afd7ed558ccdu;
+           mail_bytes * 0xd6e8feb86659fd93u ^ mail_seal ^ is_reset * 0xc4ceb9fe1a85ec53u ^ whose * 0xff51afd7ed558ccdu;
   }
   bool is_whole(std::int32_t env, std::uint32_t epoch) const {
     return seal == seal_for(buffer, row, kind, is_reset, mail, mail_bytes, mail_seal, env, epoch);

@@ -152,9 +152,9 @@ TEST(a_slow_reset_holds_no_step_back) {
       while (ledger.idle().size() != 4) ledger.receive_some(1, true);
     }
   ledger.send_reset({4}, false);  // a quick one is no step either
+  p.await_rest(4);                // before its worker is held up by the other
   ledger.send({5}, test::kBlock);
   test::await_word("env 5 is in its step", p.board().entered, 3);
-  p.await_rest(4);
   p.pool->be_content_with(1, true);
   CHECK(p.pool->ready() == false);
   p.pool->be_content_with(1, false);
