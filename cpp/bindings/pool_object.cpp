@@ -311,18 +311,11 @@ nb::object PoolObject::finish(bool is_reset) {
   counts_.steps += static_cast<std::uint64_t>(batch.rows);
   if (batch.any_ended)
     for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += batch.ended[row];
-  const auto to_result = [&] {
+  nb::object extras = collect_extras(batch);
+  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none())
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
-  };
-  const bool as_it_is = (is_reset ? show_reset_ : show_step_).is_none();
-  if (as_it_is && !python_ && !processes_ && faults_.empty()) return to_result();
-  nb::list notes = collect_notes(batch);
-  if (as_it_is && faults_.empty() && nb::len(notes) == 0) return to_result();
   std::vector<std::int32_t> ids(batch.env_id, batch.env_id + batch.rows);
-  nb::object result = output_->step_result(std::move(batch), faults_);
-  nb::list faults;
-  for (const Fault& f : faults_) faults.append(fault_tuple(f));
-  pending_.emplace(Pending{result, notes, faults, std::move(ids)});
+  pending_.emplace(Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids)});
   return complete(is_reset);
 }
 
@@ -331,14 +324,14 @@ nb::object PoolObject::finish(bool is_reset) {
 // `as_reset`: in the form that `reset` returns; `recv` gives the rows of a reset, too, in that of steps.
 nb::object PoolObject::complete(bool as_reset) {
   nb::object result = pending_->result, error = nb::none();
-  if (nb::len(pending_->notes) != 0 || nb::len(pending_->faults) != 0) {
-    nb::object finished = on_rows_(result, pending_->notes, pending_->faults);
+  if (pending_->extras.is_valid()) {
+    nb::object finished = on_rows_(result, pending_->extras[0], pending_->extras[1]);
     result = finished[0];
     error = finished[1];
   }
   if (as_reset) result = nb::make_tuple(result[0], result[4]);
   const nb::object& show = as_reset ? show_reset_ : show_step_;
-  if (!show.is_none()) result = show(result);
+  if (!show.is_none()) result = owned(PyObject_CallOneArg(show.ptr(), result.ptr()));
   if (!error.is_none()) error.attr("batch") = result;
   const std::optional<Pending> done = std::exchange(pending_, std::nullopt);
   if (error.is_none()) return result;
@@ -363,6 +356,16 @@ void PoolObject::refuse_pending(std::span<const std::int32_t> envs) const {
 // As Python's Fault takes it.
 nb::object PoolObject::fault_tuple(const Fault& f) {
   return nb::make_tuple(f.env, f.phase, f.episode, f.step, f.failures, to_text(f.message), static_cast<int>(f.kind));
+}
+
+// What Python adds to a batch: its notes, and its faults. Nothing in most batches, and then there is no object for it.
+nb::object PoolObject::collect_extras(const Batch& batch) {
+  if (!python_ && !processes_ && faults_.empty()) return {};
+  nb::list notes = collect_notes(batch);
+  if (faults_.empty() && nb::len(notes) == 0) return {};
+  nb::list faults;
+  for (const Fault& f : faults_) faults.append(fault_tuple(f));
+  return nb::make_tuple(notes, faults);
 }
 
 // What the rows of a batch have beside their arrays: (row, env, info, final info, objects, final objects,
@@ -582,7 +585,7 @@ int PoolObject::traverse(visitproc visit, void* arg) const {
   Py_VISIT(show_reset_.ptr());
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
-    Py_VISIT(pending_->notes.ptr());
+    Py_VISIT(pending_->extras.ptr());
   }
   return python_ && pool_ ? python_->traverse(visit, arg) : 0;
 }

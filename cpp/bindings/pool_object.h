@@ -147,6 +147,7 @@ class PoolObject {
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
   void refuse_pending(std::span<const std::int32_t> envs) const;
+  nanobind::object collect_extras(const Batch& batch);
   nanobind::list collect_notes(const Batch& batch);
   void lose_row(const Batch& batch, std::int32_t row);
   void require_something_in_flight() const;
@@ -169,7 +170,7 @@ class PoolObject {
   // between (Ctrl-C, or of a signal handler) it is as good as in flight, and `recv` begins with it anew.
   struct Pending {
     nanobind::object result;
-    nanobind::list notes, faults;
+    nanobind::object extras;  // notes and faults, or nothing
     std::vector<std::int32_t> ids;
   };
   std::optional<Pending> pending_;

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -72,7 +73,7 @@ def _is_env(value: Any) -> bool:
         hasattr(kind, "step")
         and hasattr(kind, "reset")
         and not isinstance(value, type)
-        and any(_static(value, name) is not None for name in _SPACES)
+        and any(hasattr(kind, name) or _has_own(value, name) for name in _SPACES)
     )
 
 
@@ -84,8 +85,40 @@ def _layers(env: Any) -> list[Any]:
         one = todo.pop()
         if id(one) not in found and _is_env(one):
             found[id(one)] = one
-            todo += getattr(one, "__dict__", {}).values()
+            todo += _kept_by(one)
     return list(found.values())
+
+
+# Envs are looked at without `__dict__`: once somebody has asked for that, CPython 3.11 and 3.12 read and write the
+# attributes of the object more slowly for the rest of its life.
+
+
+def _kept_by(env: Any) -> list[Any]:
+    """The values of an env's attributes."""
+    values = gc.get_referents(env)
+    for one in values:
+        if type(one) is dict and one and _is_dict_of(one, env):
+            return [*values, *one.values()]
+    return values
+
+
+def _is_dict_of(attributes: dict[Any, Any], env: Any) -> bool:
+    """Whether that is the ``__dict__`` of an env which has one by now, and not a dict that it keeps."""
+    kind = type(env)
+    return all(
+        type(name) is str
+        and (hasattr(kind, name) or (_has_own(env, name) and object.__getattribute__(env, name) is value))
+        for name, value in attributes.items()
+    )
+
+
+def _has_own(value: Any, name: str) -> bool:
+    """Whether an object has an attribute that its class has not; no code of the object runs."""
+    try:
+        object.__getattribute__(value, name)
+    except AttributeError:
+        return False
+    return True
 
 
 # ---- what factories refer to ---------------------------------------------------------------------

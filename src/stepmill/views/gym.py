@@ -64,5 +64,5 @@ class GymPool(PoolView):
 
 def _translate(result: Any) -> tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]:
     observation, reward, terminated, truncated, info = result
-    info["TimeLimit.truncated"] = truncated & ~terminated
+    info["TimeLimit.truncated"] = truncated > terminated  # `truncated & ~terminated`, in one pass
     return observation, reward, terminated | truncated, info
