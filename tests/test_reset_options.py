@@ -40,10 +40,10 @@ def test_async_resets_take_them_as_well() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([{}], "expected 2 dicts, one an env, got 1"),
-        ([{}, 3], "expected a dict, or a list of dicts, one an env, got 3"),
+        ([{}], "expected 2 dicts, one per env, got 1"),
+        ([{}, 3], "expected a dict, or a list of dicts, one per env, got 3"),
         ("fast", "got 'fast'"),
-        ([], "expected 2 dicts, one an env, got 0"),
+        ([], "expected 2 dicts, one per env, got 0"),
         ([{"reset_mask": [True, True]}, {}], "expected 'reset_mask' in one dict for all envs"),
     ],
 )

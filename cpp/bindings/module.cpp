@@ -12,7 +12,10 @@
 #include "bindings/direct_calls.h"
 #include "bindings/errors.h"
 #include "bindings/exit.h"
-#include "bindings/pool_object.h"
+#include "bindings/engine.h"
+#include "bindings/inline_host.h"
+#include "bindings/native_host.h"
+#include "bindings/process_host.h"
 #include "bindings/single_rows.h"
 #include "bindings/values.h"
 #include "bindings/worker_object.h"
@@ -82,8 +85,8 @@ PoolOptions read_pool_options(const Given& given) {
   return options;
 }
 
-PoolObject::Arguments read_common(const Given& given) {
-  PoolObject::Arguments a;
+Engine::Arguments read_common(const Given& given) {
+  Engine::Arguments a;
   a.observation_tree = TreeNode(given["observation_tree"]);
   a.action_tree = TreeNode(given["action_tree"]);
   a.bounds = static_cast<Bounds>(given.get<int>("bounds"));
@@ -101,48 +104,45 @@ EnvSpec read_any_spec(const Given& given) {
 }
 
 // Native envs on threads.
-PoolObject* make_native(nb::kwargs arguments) {
+Engine* make_native(nb::kwargs arguments) {
   const Given given(std::move(arguments));
-  PoolObject::Arguments a = read_common(given);
+  Engine::Arguments a = read_common(given);
   PoolOptions options = read_pool_options(given);
   options.num_threads = given.get<int>("num_threads");
   options.affinity_offset = given.get<int>("affinity_offset");
-  a.table = find_table(given["env_class"]);
-  std::unique_ptr<EnvSet> envs = build_native(*a.table, given["configs"], 0);
-  a.native = envs.get();
-  a.pool = std::make_unique<LocalPool>(std::move(envs), read_any_spec(given), options);
-  return new PoolObject(std::move(a));
+  const sm_env_table& table = *find_table(given["env_class"]);
+  a.host = std::make_unique<NativeHost>(table, build_native(table, given["configs"], 0), read_any_spec(given), options);
+  return new Engine(std::move(a));
 }
 
 // Python envs in the calling thread.
-PoolObject* make_inline(nb::kwargs arguments) {
+Engine* make_inline(nb::kwargs arguments) {
   const Given given(std::move(arguments));
-  PoolObject::Arguments a = read_common(given);
+  Engine::Arguments a = read_common(given);
   PoolOptions options = read_pool_options(given);
   options.num_threads = 0;
   EnvSpec spec = read_any_spec(given);
   auto kind = read_kind(given, spec);
   kind->keep_last = options.table.keep_last_observation;
-  a.python.emplace(std::move(kind), given["envs"], given["limits"], 0);
-  a.pool = std::make_unique<LocalPool>(a.python->take_set(), std::move(spec), options);
-  return new PoolObject(std::move(a));
+  PythonEnvs envs(std::move(kind), given["envs"], given["limits"], 0);
+  a.host = std::make_unique<InlineHost>(std::move(envs), std::move(spec), options);
+  return new Engine(std::move(a));
 }
 
 // Envs in worker processes, which are started elsewhere.
-PoolObject* make_process(nb::kwargs arguments) {
+Engine* make_process(nb::kwargs arguments) {
   const Given given(std::move(arguments));
-  PoolObject::Arguments a = read_common(given);
+  Engine::Arguments a = read_common(given);
   const PoolOptions options = read_pool_options(given);
   const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
   const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
-  if (nb::object env_class = given["env_class"]; !env_class.is_none()) a.table = find_table(env_class);
+  const nb::object env_class = given["env_class"];
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
                                             Deadlines{limit("step_timeout"), limit("reset_timeout")}, a.seeds,
                                             given.get<int>("obituaries"));
-  a.processes = pool.get();
-  a.pool = std::move(pool);
-  a.on_attention = given["on_attention"];
-  return new PoolObject(std::move(a));
+  a.host = std::make_unique<ProcessHost>(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class),
+                                         given["on_attention"]);
+  return new Engine(std::move(a));
 }
 
 WorkerObject* make_worker(nb::kwargs arguments) {
@@ -189,18 +189,18 @@ nb::object float32_trig(int kind, bool cosine, nb::handle values) {
 }
 
 // An env of a pool may refer to the pool: the garbage collector has to see through it.
-int traverse_pool(PyObject* self, visitproc visit, void* arg) {
+int traverse_engine(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? nb::inst_ptr<PoolObject>(self)->traverse(visit, arg) : 0;
+  return nb::inst_ready(self) ? nb::inst_ptr<Engine>(self)->traverse(visit, arg) : 0;
 }
 
-int clear_pool(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<PoolObject>(self)->clear_references();
+int clear_engine(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Engine>(self)->clear_references();
   return 0;
 }
 
-PyType_Slot pool_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_pool)},
-                            {Py_tp_clear, reinterpret_cast<void*>(clear_pool)},
+PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_engine)},
+                            {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
                             {0, nullptr}};
 
 }  // namespace
@@ -243,49 +243,53 @@ NB_MODULE(_native, m) {
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
         "truncated"_a, "A tuple (observation, reward, done, {}) of a type a row, and the rows that are done.");
 
-  nb::class_<PoolObject>(m, "Pool", nb::is_weak_referenceable(), nb::type_slots(pool_slots))
+  nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(engine_slots))
       .def_static("make_native", &make_native, nb::rv_policy::take_ownership)
       .def_static("make_inline", &make_inline, nb::rv_policy::take_ownership)
       .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
-      .def("send", &PoolObject::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
-      .def("recv", &PoolObject::recv, "timeout"_a = nb::none())
-      .def("recv_some", &PoolObject::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
+      .def("send", &Engine::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
+      .def("recv", &Engine::recv, "timeout"_a = nb::none())
+      .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
-      .def("step", &PoolObject::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
-      .def("reset", &PoolObject::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
+      .def("step", &Engine::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
+      .def("reset", &Engine::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
-      .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
+      .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "prepare"_a = nb::none())
-      .def("show_as", &PoolObject::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
-      .def("close", &PoolObject::close)
+      .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
+      .def("close", &Engine::close)
       .def("__reduce_ex__", [](nb::handle, nb::handle) {
         raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");
       })
-      .def("check_usable", &PoolObject::check_usable)
-      .def("enter", &PoolObject::enter, "token"_a)
-      .def("leave", &PoolObject::leave, "token"_a)
-      .def("wait_until_left", &PoolObject::wait_until_left, "most"_a)
-      .def("stats", &PoolObject::stats)
-      .def_prop_ro("closed", &PoolObject::closed)
-      .def_prop_ro("forked", &PoolObject::forked)
-      .def_prop_ro("is_native", &PoolObject::is_native)
-      .def_prop_ro("in_flight_count", &PoolObject::in_flight_count)
-      .def_prop_ro("in_flight_ids", &PoolObject::in_flight_ids)
-      .def_prop_ro("last_ids", &PoolObject::last_ids)
-      .def("seeds", &PoolObject::seeds, "env_ids"_a)
-      .def("random_states", &PoolObject::random_states, "env_ids"_a)
-      .def("replace", &PoolObject::replace, "env"_a, "by"_a)
-      .def("fail_next", &PoolObject::fail_next, "env"_a, "error"_a)
-      .def_prop_ro("arena", &PoolObject::arena_descriptor)
-      .def("plan", &PoolObject::plan)
-      .def("admit", &PoolObject::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
+      .def("check_usable", &Engine::check_usable)
+      .def("enter", &Engine::enter, "token"_a)
+      .def("leave", &Engine::leave, "token"_a)
+      .def("wait_until_left", &Engine::wait_until_left, "most"_a)
+      .def("stats", &Engine::stats)
+      .def_prop_ro("closed", &Engine::closed)
+      .def_prop_ro("forked", &Engine::forked)
+      .def_prop_ro("is_native", &Engine::is_native)
+      .def_prop_ro("in_flight_count", &Engine::in_flight_count)
+      .def_prop_ro("in_flight_ids", &Engine::in_flight_ids)
+      .def_prop_ro("last_ids", &Engine::last_ids)
+      .def("seeds", &Engine::seeds, "env_ids"_a)
+      .def("random_states", &Engine::random_states, "env_ids"_a)
+      .def_prop_ro("host", &Engine::host, nb::rv_policy::reference_internal)
+      .def("ask_to_stop", &Engine::ask_to_stop)
+      .def("wait_stopped", &Engine::wait_stopped, "most"_a);
+
+  nb::class_<Host>(m, "Host");
+  nb::class_<InlineHost, Host>(m, "InlineHost")
+      .def("replace", &InlineHost::replace, "env"_a, "by"_a)
+      .def("fail_next", &InlineHost::fail_next, "env"_a, "error"_a);
+  nb::class_<ProcessHost, Host>(m, "ProcessHost")
+      .def_prop_ro("arena", &ProcessHost::arena_descriptor)
+      .def("plan", &ProcessHost::plan)
+      .def("admit", &ProcessHost::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
            "start_timeout"_a)
-      .def("to_restart", &PoolObject::to_restart)
-      .def("restart_failed", &PoolObject::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
-      .def("ask", &PoolObject::ask, "env_ids"_a, "questions"_a)
-      .def("ask_to_stop", &PoolObject::ask_to_stop)
-      .def("wait_stopped", &PoolObject::wait_stopped, "most"_a)
-      .def("kill", &PoolObject::kill);
+      .def("to_restart", &ProcessHost::to_restart)
+      .def("restart_failed", &ProcessHost::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
+      .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def_static("make", &make_worker, nb::rv_policy::take_ownership)

@@ -17,6 +17,8 @@ class LocalPool final : public Pool {
   LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options);
   ~LocalPool() override;
 
+  const EnvSet& envs() const { return *envs_; }
+
   bool is_brief() const override;
   void work_or_wait(std::chrono::nanoseconds most) override;
 

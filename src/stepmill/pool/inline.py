@@ -42,7 +42,7 @@ class InlinePool(PythonPool):
         self.num_players = described.num_players
         observation, action = flatten(described.observation_space), flatten(described.action_space)
         finish = finisher(observation, FaultPolicy(settings.on_error, settings.max_restarts), settings.autoreset)
-        core = _native.Pool.make_inline(
+        core = _native.Engine.make_inline(
             **engine_arguments(observation, action, described.num_players, settings),
             envs=list(self._envs),
             limits=[env.max_episode_steps for env in source.envs],
@@ -83,15 +83,15 @@ class InlinePool(PythonPool):
                 if prepare.renew:
                     close_quietly(self._envs[env_id])
                     self._envs[env_id] = self._builder.build(env_id)
-                    self._core.replace(env_id, self._envs[env_id])
+                    self._core.host.replace(env_id, self._envs[env_id])
                 if prepare.tell is not None:
                     prepare.tell(self._envs[env_id])
             except KeyboardInterrupt:
                 raise
             except EnvError as error:  # of the constructor: its own exception is the cause
-                self._core.fail_next(env_id, error.__cause__ or error)
+                self._core.host.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
-                self._core.fail_next(env_id, error)
+                self._core.host.fail_next(env_id, error)
 
     # ---- the envs themselves -----------------------------------------------------------------
 

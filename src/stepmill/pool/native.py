@@ -10,10 +10,10 @@ from stepmill.pool.source import NativeSource
 __all__ = ["native_pool"]
 
 
-def native_pool(source: NativeSource, settings: Settings) -> _native.Pool:
+def native_pool(source: NativeSource, settings: Settings) -> _native.Engine:
     """The pool that the views talk to; on ``inline``, one without threads."""
     refuse_same_step(source.max_num_players, settings)
-    return _native.Pool.make_native(
+    return _native.Engine.make_native(
         env_class=source.env_class,
         configs=source.configs,
         spec=None,

@@ -51,14 +51,14 @@ class Preparation:
 
 
 class PythonPool(Uncopyable):
-    """Has the methods of ``_native.Pool``, over Python envs. Subclasses say where these run."""
+    """Has the methods of ``_native.Engine``, over Python envs. Subclasses say where these run."""
 
     is_native = False
     metadata: dict[str, Any]
     render_mode: str | None
     num_players: int
 
-    def __init__(self, core: _native.Pool, observation: FlatSpace, action: FlatSpace, settings: Settings) -> None:
+    def __init__(self, core: _native.Engine, observation: FlatSpace, action: FlatSpace, settings: Settings) -> None:
         self._core = core
         self._settings = settings
         self.observation = observation
@@ -194,7 +194,7 @@ class PythonPool(Uncopyable):
 
 
 def engine_arguments(observation: FlatSpace, action: FlatSpace, num_players: int, settings: Settings) -> dict[str, Any]:
-    """What ``_native.Pool`` is told of Python envs."""
+    """What ``_native.Engine`` is told of Python envs."""
     return {
         "env_class": None,
         "configs": [],

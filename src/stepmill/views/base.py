@@ -26,7 +26,7 @@ __all__ = ["Core", "PoolView"]
 
 
 class Core(Protocol):
-    """The engine under a view: ``_native.Pool``, or one with the same methods."""
+    """The engine under a view: ``_native.Engine``, or one with the same methods."""
 
     is_native: bool
 

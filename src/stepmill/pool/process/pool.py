@@ -48,7 +48,7 @@ _CLOSE_S = 5.0
 
 
 class ProcessPool(PythonPool):
-    """Has the methods of ``_native.Pool``, over envs of any kind in processes of their own.
+    """Has the methods of ``_native.Engine``, over envs of any kind in processes of their own.
 
     ``launcher``: of the same source and settings, where one has begun to load already. It is the pool's then.
     """
@@ -76,7 +76,7 @@ class ProcessPool(PythonPool):
             observation, action = self._read_spaces(source, started)
             refuse_same_step(self.num_players, settings)
             arguments = self._engine_arguments(source, observation, action, settings)
-            core = _native.Pool.make_process(
+            core = _native.Engine.make_process(
                 **arguments,
                 num_workers=settings.num_workers,
                 step_timeout=settings.step_timeout or 0.0,
@@ -92,7 +92,7 @@ class ProcessPool(PythonPool):
             self._attachment = {
                 **{key: arguments[key] for key in ("env_class", "observation_tree", "action_tree")},
                 "spec": _without_bounds(arguments["spec"]),
-                **core.plan(),
+                **core.host.plan(),
                 "has_objects": bool(observation.object_spaces),
             }
             for worker in started:
@@ -137,7 +137,7 @@ class ProcessPool(PythonPool):
         """Has the engine watch over a worker, and gives the worker what it needs to serve."""
         outbox = _native.create_outbox()
         try:
-            self._core.admit(
+            self._core.host.admit(
                 worker.worker_id,
                 worker.incarnation,
                 worker.pid,
@@ -157,13 +157,13 @@ class ProcessPool(PythonPool):
                 "env_count": worker.envs[1] - worker.envs[0],
             }
             with contextlib.suppress(WireClosed, WireTimeout):  # it died, or is stuck: the engine will see
-                worker.wire.send(("attach", attachment), [self._core.arena, outbox], _ATTACH_S)
+                worker.wire.send(("attach", attachment), [self._core.host.arena, outbox], _ATTACH_S)
         finally:
             os.close(outbox)
 
     def restart(self) -> None:
         """Starts a process for each worker that has none and is needed. Does not wait until it has built its envs."""
-        for worker_id, incarnation in self._core.to_restart():
+        for worker_id, incarnation in self._core.host.to_restart():
             # In one piece: a process that was forked and is not known to the engine would serve beside the next one.
             uninterrupted(functools.partial(self._start_again, worker_id, incarnation))
 
@@ -177,7 +177,7 @@ class ProcessPool(PythonPool):
             if worker is not None:
                 kill(worker.pidfd)
             reason = f"its worker process could not be started: {summary(error)}"
-            self._core.restart_failed(worker_id, incarnation, reason)
+            self._core.host.restart_failed(worker_id, incarnation, reason)
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ class ProcessPool(PythonPool):
     def _answers(self, phase: str, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
         """The envs' answers, those that failed as ``_Failed``."""
         out: list[Any] = []
-        for env_id, answer in zip(env_ids, self._core.ask(list(env_ids), list(questions)), strict=True):
+        for env_id, answer in zip(env_ids, self._core.host.ask(list(env_ids), list(questions)), strict=True):
             if isinstance(answer, tuple):
                 out.append(_Failed(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
                 continue

@@ -1,0 +1,31 @@
+// Python envs in the calling thread: `stepmill._native.InlineHost`.
+#pragma once
+
+#include "bindings/host.h"
+#include "bindings/python_env.h"
+
+namespace stepmill {
+
+class InlineHost final : public Host {
+ public:
+  InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options);
+
+  // Of an env that is not in flight. Puts another in the place of one that is about to be reset; or has the reset fail.
+  void replace(int env, nanobind::object by) { envs_->env(env).replace(std::move(by)); }
+  void fail_next(int env, nanobind::object error) { envs_->env(env).set_failure(std::move(error)); }
+
+  void give_objects(std::int32_t env, nanobind::handle objects) override;
+  void give_options(const ResetOrder& order) override;
+  bool runs_beside_the_caller() const override { return false; }
+  bool is_brief() const override { return false; }  // its envs may take any time, and need the interpreter lock
+  void work(std::chrono::nanoseconds most) override;
+  nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
+  void end() override;
+  int traverse(visitproc visit, void* arg) const override;
+  void clear_references() override;
+
+ private:
+  std::optional<PythonEnvs> envs_;
+};
+
+}  // namespace stepmill
