@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.arguments import real_number, true_or_false, whole_number
-from stepmill.envs.configs import read_cfg
+from stepmill.envs import read_cfg
 
 __all__ = ["CourierConfig"]
 
@@ -17,7 +17,7 @@ __all__ = ["CourierConfig"]
 class CourierConfig:
     """The town, the drone and the shift. Every town that is drawn can be served in time."""
 
-    size: int = 9  # cells a side
+    size: int = 9  # cells per side
     buildings: float = 0.2  # the share of cells that have one
     chargers: int = 2
     packages: int = 4

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stepmill.envs.element import EnvElement
-from stepmill.envs.element_runner import EnvElementRunner
+from stepmill.envs import EnvElement, EnvElementRunner
 from stepmill.errors import ActionError, ActionTypeError
-from stepmill.zoo.courier.world import Verb
+
+from .world import Verb
 
 __all__ = ["CourierAction", "CourierActionRunner"]
 

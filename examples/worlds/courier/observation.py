@@ -1,16 +1,15 @@
 """The observation: a vector of features, and a map of what is around the drone.
 
-All tables are made once, with the functions of ``stepmill.envs.common``; a step only looks rows up.
+All tables are made once, with functions of ``stepmill.envs``; a step only looks rows up.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from stepmill.envs.common import clip_one_hot, div_one_hot
-from stepmill.envs.element import EnvElement
-from stepmill.envs.element_runner import EnvElementRunner
-from stepmill.zoo.courier.world import HasWorld, World
+from stepmill.envs import EnvElement, EnvElementRunner, clip_one_hot, div_one_hot
+
+from .world import HasWorld, World
 
 __all__ = ["FeaturesObs", "FeaturesObsRunner", "MapObs", "MapObsRunner"]
 

@@ -25,10 +25,8 @@ from stepmill.errors import (
     NeedsResetError,
     ResetOptionError,
 )
-from stepmill.zoo import pursuit_parallel
-from stepmill.zoo.pursuit import PursuitEnv
-from stepmill.zoo.pursuit.drawing import GATE_CLOSED, GATE_OPEN, HUNTER, RUNNER, draw
-from stepmill.zoo.pursuit.world import MOVES, STRIDE, Fate, Point, PursuitWorld, Start, draw_start
+from stepmill.zoo import pursuit, pursuit_parallel
+from stepmill.zoo.pursuit import Fate, Point, PursuitEnv, PursuitWorld, Start, draw, draw_start
 
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 FAR_GATES = ((-0.9, 0.9), (0.9, 0.9))
@@ -187,7 +185,7 @@ def begin_with(
     monkeypatch: pytest.MonkeyPatch, *runners: Point, gates: Any = FAR_GATES, hunter: Point = CORNER
 ) -> None:
     """Makes every episode begin like this; chance decides only when the hunter hesitates."""
-    monkeypatch.setattr("stepmill.zoo.pursuit.env.draw_start", lambda _: Start(runners, gates, hunter))
+    monkeypatch.setattr("stepmill.zoo.pursuit.draw_start", lambda _: Start(runners, gates, hunter))
 
 
 def play(env: PursuitEnv, policy: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -394,10 +392,10 @@ def run_to_the_gates(observation: np.ndarray) -> np.ndarray:
 
 def _best_move(gate: np.ndarray, hunter: np.ndarray) -> int:
     def cost(move: int) -> float:
-        step = STRIDE * np.array(MOVES[move])
+        step = pursuit.STRIDE * np.array(pursuit.MOVES[move])
         return float(np.linalg.norm(gate - step) + 10 * max(0.25 - np.linalg.norm(hunter - step), 0))
 
-    return min(range(len(MOVES)), key=cost)
+    return min(range(len(pursuit.MOVES)), key=cost)
 
 
 def test_runners_that_know_the_way_get_out_and_random_ones_do_not() -> None:
@@ -572,24 +570,24 @@ def count(picture: np.ndarray, colour: tuple[int, int, int]) -> int:
 def test_a_picture_has_everyone_where_they_are() -> None:
     picture = draw(world_of((-0.5, 0.3), (0.4, -0.6), gates=((0.0, 0.8), (0.7, 0.1)), hunter=(-0.7, -0.7)))
     assert (picture.shape, picture.dtype) == ((400, 400, 3), np.uint8)
-    assert pixel_at(picture, -0.5, 0.28) == list(RUNNER[0])
-    assert pixel_at(picture, 0.4, -0.62) == list(RUNNER[1])
-    assert pixel_at(picture, -0.7, -0.73) == list(HUNTER)
-    assert pixel_at(picture, 0.15, 0.8) == pixel_at(picture, 0.55, 0.1) == list(GATE_OPEN)
+    assert pixel_at(picture, -0.5, 0.28) == list(pursuit.RUNNER[0])
+    assert pixel_at(picture, 0.4, -0.62) == list(pursuit.RUNNER[1])
+    assert pixel_at(picture, -0.7, -0.73) == list(pursuit.HUNTER)
+    assert pixel_at(picture, 0.15, 0.8) == pixel_at(picture, 0.55, 0.1) == list(pursuit.GATE_OPEN)
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 100, "edges are smooth"
 
 
 def test_a_picture_shows_who_is_out_and_who_is_caught() -> None:
     world = world_of((0.9, 0.9), (0.15, 0.0), hunter=(0.0, 0.0))
     before = draw(world)
-    assert count(before, GATE_CLOSED) == 0
+    assert count(before, pursuit.GATE_CLOSED) == 0
     world.step([STAY, LEFT])
     assert world.fates == [Fate.OUT, Fate.CAUGHT]
     after = draw(world)
-    assert count(after, GATE_CLOSED) > 100
-    assert count(after, GATE_OPEN) < count(before, GATE_OPEN)
-    assert count(before, RUNNER[1]) > 100
-    assert count(after, RUNNER[1]) == 0, "a faded cross"
+    assert count(after, pursuit.GATE_CLOSED) > 100
+    assert count(after, pursuit.GATE_OPEN) < count(before, pursuit.GATE_OPEN)
+    assert count(before, pursuit.RUNNER[1]) > 100
+    assert count(after, pursuit.RUNNER[1]) == 0, "a faded cross"
 
 
 def test_a_picture_shows_the_time_left() -> None:

@@ -1,4 +1,4 @@
-"""The reward, in terms: each an element that says what it pays. Their runners are in ``reward_runner.py``.
+"""The reward, in terms: each is an element that says what it pays, and a runner that knows what it has paid for.
 
 ==================  ============================================================================
 ``DeliveryReward``  a delivery: 1 at the beginning of the shift, down to 0.5 at its end
@@ -18,15 +18,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepmill.envs.element import EnvElement
+from stepmill.envs import EnvElement, EnvElementRunner
+
+from .world import HasWorld
 
 __all__ = [
     "BatteryReward",
+    "BatteryRewardRunner",
     "CourierReward",
+    "CourierRewardRunner",
     "DeliveryReward",
+    "DeliveryRewardRunner",
     "EpisodeScore",
+    "EpisodeScoreRunner",
     "ProgressReward",
+    "ProgressRewardRunner",
     "StepCost",
+    "StepCostRunner",
 ]
 
 
@@ -44,7 +52,7 @@ class _Payment(EnvElement):
         self._from_agent_processor = None
 
     def _details(self) -> str:
-        return f"from {self.bounds[0]:g} to {self.bounds[1]:g} a step"
+        return f"from {self.bounds[0]:g} to {self.bounds[1]:g} per step"
 
 
 class DeliveryReward(_Payment):
@@ -59,6 +67,23 @@ class DeliveryReward(_Payment):
         return deliveries * (1.0 - 0.5 * passed)
 
 
+class DeliveryRewardRunner(EnvElementRunner):
+    """Remembers how many deliveries it has paid for."""
+
+    def _init(self) -> None:
+        self._core = DeliveryReward()
+        self._paid = 0
+
+    def get(self, engine: HasWorld) -> float:
+        world = engine.world
+        new = world.delivered - self._paid
+        self._paid = world.delivered
+        return DeliveryReward.pay(new, world.steps / world.config.max_steps)
+
+    def reset(self, engine: HasWorld) -> None:
+        self._paid = engine.world.delivered
+
+
 class ProgressReward(_Payment):
     """For what leads to a delivery."""
 
@@ -68,6 +93,26 @@ class ProgressReward(_Payment):
     @staticmethod
     def pay(cells_nearer: int, lifted: bool) -> float:
         return 0.2 if lifted else 0.02 * cells_nearer
+
+
+class ProgressRewardRunner(EnvElementRunner):
+    """Remembers the way to the target. A new target begins anew: it pays nothing to have another one."""
+
+    def _init(self) -> None:
+        self._core = ProgressReward()
+
+    def get(self, engine: HasWorld) -> float:
+        world = engine.world
+        leg, way = self._leg, self._way
+        self.reset(engine)
+        if self._leg == leg:
+            return ProgressReward.pay(way - self._way, False)
+        return ProgressReward.pay(0, world.carried is not None)
+
+    def reset(self, engine: HasWorld) -> None:
+        world = engine.world
+        self._leg = (len(world.waiting), world.carried is not None)
+        self._way = world.way
 
 
 class BatteryReward(_Payment):
@@ -81,6 +126,21 @@ class BatteryReward(_Payment):
         return 0.2 * (stranded_before - stranded) - crashed
 
 
+class BatteryRewardRunner(EnvElementRunner):
+    """Remembers whether a charger was within reach."""
+
+    def _init(self) -> None:
+        self._core = BatteryReward()
+
+    def get(self, engine: HasWorld) -> float:
+        before = self._stranded
+        self.reset(engine)
+        return BatteryReward.pay(before, self._stranded, engine.world.crashed)
+
+    def reset(self, engine: HasWorld) -> None:
+        self._stranded = engine.world.reserve < 0
+
+
 class StepCost(_Payment):
     """Against standing still."""
 
@@ -90,6 +150,19 @@ class StepCost(_Payment):
     @staticmethod
     def pay() -> float:
         return -0.002
+
+
+class StepCostRunner(EnvElementRunner):
+    """Has nothing to remember."""
+
+    def _init(self) -> None:
+        self._core = StepCost()
+
+    def get(self, engine: HasWorld) -> float:
+        return StepCost.pay()
+
+    def reset(self, engine: HasWorld) -> None:
+        pass
 
 
 class CourierReward(EnvElement):
@@ -117,6 +190,25 @@ class CourierReward(EnvElement):
         return np.array([sum(payments)], np.float32)
 
 
+class CourierRewardRunner(EnvElementRunner):
+    """Adds the terms up: all of them in training, else the deliveries alone."""
+
+    _core: CourierReward
+
+    def _init(self, is_train: bool) -> None:
+        self._core = CourierReward()
+        self._terms: list[EnvElementRunner] = [DeliveryRewardRunner()]
+        if is_train:
+            self._terms += [ProgressRewardRunner(), BatteryRewardRunner(), StepCostRunner()]
+
+    def get(self, engine: HasWorld) -> np.ndarray:
+        return self._core.add([term.get(engine) for term in self._terms])
+
+    def reset(self, engine: HasWorld) -> None:
+        for term in self._terms:
+            term.reset(engine)
+
+
 class EpisodeScore(EnvElement):
     """How well the episode went: what its deliveries were worth."""
 
@@ -130,3 +222,20 @@ class EpisodeScore(EnvElement):
 
     def _details(self) -> str:
         return "the sum of DeliveryReward"
+
+
+class EpisodeScoreRunner(EnvElementRunner):
+    """Adds the deliveries of the episode up."""
+
+    def _init(self) -> None:
+        self._core = EpisodeScore()
+        self._delivery = DeliveryRewardRunner()
+        self._score = 0.0
+
+    def get(self, engine: HasWorld) -> float:
+        self._score += self._delivery.get(engine)
+        return self._score
+
+    def reset(self, engine: HasWorld) -> None:
+        self._delivery.reset(engine)
+        self._score = 0.0

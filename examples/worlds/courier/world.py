@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
-from stepmill.zoo.courier.config import CourierConfig
-from stepmill.zoo.courier.town import Package, Town
+from .config import CourierConfig
+from .town import Package, Town
 
 __all__ = ["HasWorld", "Verb", "World"]
 

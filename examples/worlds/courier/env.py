@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
+from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
 from stepmill.errors import NeedsResetError, ResetOptionError, UsageError
-from stepmill.zoo.courier.action import CourierAction, CourierActionRunner
-from stepmill.zoo.courier.config import CourierConfig
-from stepmill.zoo.courier.drawing import draw
-from stepmill.zoo.courier.observation import FeaturesObs, FeaturesObsRunner, MapObs, MapObsRunner
-from stepmill.zoo.courier.reward import CourierReward
-from stepmill.zoo.courier.reward_runner import CourierRewardRunner, EpisodeScoreRunner
-from stepmill.zoo.courier.town import Town
-from stepmill.zoo.courier.world import World
+
+from .action import CourierAction, CourierActionRunner
+from .config import CourierConfig
+from .observation import FeaturesObs, FeaturesObsRunner, MapObs, MapObsRunner
+from .picture import draw
+from .reward import CourierReward, CourierRewardRunner, EpisodeScoreRunner
+from .town import Town
+from .world import World
 
 __all__ = ["CourierEnv"]
 
@@ -26,10 +25,10 @@ __all__ = ["CourierEnv"]
 class CourierEnv(BaseEnv):
     """A drone that delivers packages in a town, and has to recharge in time.
 
-    The keys of its cfg are those of ``CourierConfig``, and ``replay_path``, a folder for videos. An episode
-    ends when all is delivered, when the battery is empty
-    away from a charger, or, cut off, when the shift is over. Its ``info`` then has ``deliveries``, ``success`` and
-    ``crashed`` beside ``eval_episode_return``, the score. Every town can be served.
+    The keys of its cfg are those of ``CourierConfig``, and ``replay_path``, a folder for videos. An episode ends when
+    all is delivered, when the battery is empty away from a charger, or, cut off, when the shift is over. Its ``info``
+    then has ``deliveries``, ``success`` and ``crashed`` beside ``eval_episode_return``, the score. Every town can be
+    served.
     """
 
     metadata: Mapping[str, Any] = {"render_fps": 8}

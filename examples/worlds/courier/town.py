@@ -13,7 +13,8 @@ from itertools import islice
 import numpy as np
 
 from stepmill.errors import ConfigError
-from stepmill.zoo.courier.config import CourierConfig
+
+from .config import CourierConfig
 
 __all__ = ["Package", "Town"]
 
