@@ -1,4 +1,4 @@
-"""Rules of the form of what ``reset`` and ``step`` return, of reward, ``done`` and ``info``."""
+"""Rules of what ``reset`` and ``step`` return: its form, observation, reward, ``done`` and ``info``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.testing.finding import Problem
-from stepmill.testing.moments import Moment
-from stepmill.testing.rule import moment_rule
-from stepmill.testing.trees import kind_of, outside, show
+from stepmill.testing.play import Moment
+from stepmill.testing.rules.rule import moment_rule
+from stepmill.testing.trees import Leaf, is_array_space, kind_of, leaves, misfits, outside, show
 
 __all__ = [
     "done_type",
     "info_flags",
     "info_type",
+    "obs_bounds",
+    "obs_dtype",
+    "obs_shape",
+    "obs_type",
     "reset_result",
     "reward_bounds",
     "reward_dtype",
@@ -25,7 +29,7 @@ __all__ = [
 ]
 
 
-@moment_rule("Return the observation; what else there is to say belongs into the info of a step.", at="reset")
+@moment_rule("Return the observation; what else there is to say belongs in the info of a step.", at="reset")
 def reset_result(moment: Moment) -> Iterator[Problem]:
     """``reset`` returns the observation alone."""
     if moment.form is not None:
@@ -37,6 +41,49 @@ def step_result(moment: Moment) -> Iterator[Problem]:
     """``step`` returns a named tuple of obs, reward, done and info, in this order."""
     if moment.form is not None:
         yield Problem("what step() returns", *moment.form)
+
+
+# ---- observations --------------------------------------------------------------------------------
+
+
+@moment_rule("Give arrays, nested as the observation space is: np.asarray(obs, np.float32).")
+def obs_type(moment: Moment) -> Iterator[Problem]:
+    """Observations are ``np.ndarray``, or dicts and tuples of them, as the observation space says."""
+    for misfit in misfits(moment.spaces.observation, moment.obs, "obs"):
+        yield Problem(*misfit)
+
+
+@moment_rule("Cast it, obs.astype(np.float32), and let the observation space say the same.")
+def obs_dtype(moment: Moment) -> Iterator[Problem]:
+    """Observations are float32 or int64, images may be uint8, and the observation space says so."""
+    for path, space, value in _arrays(moment):
+        is_image = value.dtype == np.uint8 and value.ndim >= 2
+        if not is_image and value.dtype not in (np.float32, np.int64):
+            yield Problem(path, "float32 or int64, or uint8 of an image", str(value.dtype))
+        elif value.dtype != space.dtype:
+            yield Problem(path, f"{np.dtype(space.dtype)}, as its space", str(value.dtype))
+
+
+@moment_rule("Fix the shape, or the observation space.")
+def obs_shape(moment: Moment) -> Iterator[Problem]:
+    """Observations have the shape of the observation space."""
+    for path, space, value in _arrays(moment):
+        if value.shape != space.shape:
+            yield Problem(path, f"the shape {space.shape}", str(value.shape))
+
+
+@moment_rule("Widen the observation space, or clip the observation to it.")
+def obs_bounds(moment: Moment) -> Iterator[Problem]:
+    """Observations are inside of the observation space."""
+    for path, space, value in leaves(moment.spaces.observation, moment.obs, "obs"):
+        fits = not is_array_space(space) or (value.shape == space.shape and value.dtype.kind in "fiub")
+        beyond = outside(space, value) if fits else None
+        if beyond is not None:
+            yield Problem(path, f"values of {show(space)}", beyond)
+
+
+def _arrays(moment: Moment) -> list[Leaf]:
+    return [leaf for leaf in leaves(moment.spaces.observation, moment.obs, "obs") if is_array_space(leaf.space)]
 
 
 # ---- reward --------------------------------------------------------------------------------------
@@ -56,7 +103,7 @@ def reward_dtype(moment: Moment) -> Iterator[Problem]:
         yield Problem("reward", "float32", str(moment.reward.dtype))
 
 
-@moment_rule("Return one reward, or one an agent, and let reward_space say the same shape.", at="step")
+@moment_rule("Return one reward, or one per agent, and let reward_space say the same shape.", at="step")
 def reward_shape(moment: Moment) -> Iterator[Problem]:
     """The reward has shape ``(1,)``; of many agents ``(num_agents,)``, or ``(1,)`` where they share it."""
     if not isinstance(moment.reward, np.ndarray):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stepmill.testing.evidence import Evidence
 from stepmill.testing.finding import Problem
-from stepmill.testing.moments import Moment
+from stepmill.testing.play import Moment
+from stepmill.testing.trial import Trial
 
 __all__ = ["MomentRule", "Rule", "moment_rule", "rule"]
 
@@ -24,7 +24,7 @@ class Rule:
     name: str
     meaning: str
     advice: str
-    check: Callable[[Evidence], Iterator[Problem]]
+    check: Callable[[Trial], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class MomentRule:
         return moment.over if self.at == "end" else self.at in ("any", moment.call)
 
 
-def rule(advice: str) -> Callable[[Callable[[Evidence], Iterator[Problem]]], Rule]:
+def rule(advice: str) -> Callable[[Callable[[Trial], Iterator[Problem]]], Rule]:
     """Makes a rule of a function: its name is the rule's, its docstring the meaning."""
 
-    def make(check: Callable[[Evidence], Iterator[Problem]]) -> Rule:
+    def make(check: Callable[[Trial], Iterator[Problem]]) -> Rule:
         return Rule(_name(check), _meaning(check), advice, check)
 
     return make
