@@ -892,7 +892,7 @@ def test_an_env_class_is_a_recipe_and_actions_have_the_types_of_the_contract() -
 
 
 @pytest.mark.parametrize(
-    ("id", "says"), [("Courier-v0", "is a BaseEnv already"), ("Catch-v0", "Catch-v0 is native only")]
+    ("id", "says"), [("Pursuit-v0", "is a BaseEnv already"), ("Catch-v0", "Catch-v0 is native only")]
 )
 def test_an_id_that_is_no_single_gymnasium_env_is_an_error_that_says_so(id: str, says: str) -> None:
     with pytest.raises(StepmillError, match=says):

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/zoo.md beside this file: ``python docs/images/zoo.py``. Needs OpenCV to write them."""
+"""Draws the pictures of docs/zoo.md beside this file: ``python -m docs.images.zoo``. Needs OpenCV to write them."""
 
 import math
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any
 import cv2
 import numpy as np
 
+from examples.worlds.courier import CourierEnv
+from examples.worlds.courier.world import Verb, World
 from stepmill.envs import BaseEnv
-from stepmill.zoo.courier import CourierEnv
-from stepmill.zoo.courier.world import Verb, World
 from stepmill.zoo.hybrid import HybridEnv
 from stepmill.zoo.pursuit import PursuitEnv
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from stepmill.arguments import whole_number
-from stepmill.testing.evidence import Evidence
 from stepmill.testing.finding import Finding, Problem, Report, Unchecked, count_of
-from stepmill.testing.moments import Moment
-from stepmill.testing.rule import MomentRule, Rule
+from stepmill.testing.play import Moment
 from stepmill.testing.rules import RULES
+from stepmill.testing.rules.rule import MomentRule, Rule
 from stepmill.testing.subject import Subject
-from stepmill.testing.trial import gather
+from stepmill.testing.trial import Trial, run_trial
 
 __all__ = ["check_env"]
 
@@ -28,7 +27,7 @@ def check_env(
 ) -> Report:
     """Plays with an env and says where it breaks the contract of ``BaseEnv``.
 
-    The findings are returned, and printed a line each; an env that keeps all rules gives an empty list. No exception
+    The findings are returned, and printed, one line each; an env that keeps all rules gives an empty list. No exception
     of the env comes out of here: it is a finding. ``stepmill.testing.RULES`` has the rules and what they mean.
 
     Args:
@@ -47,8 +46,8 @@ def check_env(
     steps = whole_number("check_env: steps", steps, 1)
     findings = _Findings()
     with _generators_restored():
-        evidence = gather(Subject(env, cfg), seed, episodes, steps, findings.see)
-    report = findings.report(evidence, steps)
+        trial = run_trial(Subject(env, cfg), seed, episodes, steps, findings.see)
+    report = findings.report(trial, steps)
     if print_report:
         sys.stdout.write(f"{report}\n")
     return report
@@ -72,24 +71,24 @@ class _Findings:
                         said.add(problem.subject)
                         self._add(rule, problem, f"{problem.subject}, {moment.where}")
 
-    def report(self, evidence: Evidence, steps: int) -> Report:
+    def report(self, trial: Trial, steps: int) -> Report:
         checked, unchecked = [], {}
         for rule in RULES:
             try:
-                self._ask(rule, evidence, steps)
+                self._ask(rule, trial, steps)
                 checked.append(rule.name)
             except Unchecked as why:
                 unchecked[rule.name] = str(why)
         order = [rule.name for rule in RULES]
         found = sorted(self._found.values(), key=lambda finding: order.index(finding.rule))
-        return Report(found, title=_title(evidence), checked=checked, unchecked=unchecked)
+        return Report(found, title=_title(trial), checked=checked, unchecked=unchecked)
 
-    def _ask(self, rule: Rule | MomentRule, evidence: Evidence, steps: int) -> None:
+    def _ask(self, rule: Rule | MomentRule, trial: Trial, steps: int) -> None:
         if isinstance(rule, Rule):
-            for problem in rule.check(evidence):
+            for problem in rule.check(trial):
                 self._add(rule, problem, problem.subject)
         elif rule.name not in self._applied:
-            raise Unchecked(evidence.stopped or f"no episode ended within {steps} steps: check_env(..., steps=...)")
+            raise Unchecked(trial.stopped or f"no episode ended within {steps} steps: check_env(..., steps=...)")
 
     def _add(self, rule: Rule | MomentRule, problem: Problem, where: str) -> None:
         key = (rule.name, problem.subject)
@@ -100,14 +99,14 @@ class _Findings:
             self._found[key] = replace(known, count=known.count + 1)
 
 
-def _title(evidence: Evidence) -> str:
-    played = f"{count_of(evidence.episodes, 'episode')}, {count_of(evidence.steps, 'step')}"
-    return f"check_env({evidence.subject.name}): {played}, seed {evidence.seed}"
+def _title(trial: Trial) -> str:
+    played = f"{count_of(trial.episodes, 'episode')}, {count_of(trial.steps, 'step')}"
+    return f"check_env({trial.subject.name}): {played}, seed {trial.seed}"
 
 
 @contextmanager
 def _generators_restored() -> Iterator[None]:
-    """An env that uses the global generators does not do so at the cost of who checks it."""
+    """An env that uses the global generators does not do so at the cost of its caller."""
     of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()
     try:
         yield

@@ -69,7 +69,7 @@ class Report(list[Finding]):
         self.unchecked = dict(unchecked or {})
 
     def lines(self) -> list[str]:
-        """The report as it is printed: a title, a line a finding, a line a reason for what was not checked, a sum."""
+        """As it is printed: a title, one line per finding, one per reason why rules were not checked, and a sum."""
         width = max((len(finding.rule) for finding in self), default=0)
         lines = [self.title]
         lines += [f"  {finding.rule:<{width}}  {finding.text}" for finding in self]

@@ -8,8 +8,8 @@ from unittest import SkipTest
 
 from stepmill.testing.check import check_env
 from stepmill.testing.finding import Report
-from stepmill.testing.rule import MomentRule, Rule
 from stepmill.testing.rules import RULES
+from stepmill.testing.rules.rule import MomentRule, Rule
 
 __all__ = ["EnvTestMixin"]
 

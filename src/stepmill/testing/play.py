@@ -1,18 +1,152 @@
-"""Plays episodes with an env, and gives what came back, call by call."""
+"""Plays episodes with an env. Every ``reset`` and ``step`` becomes a ``Moment``, read as far as it can be read."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs.conform import as_arrays
-from stepmill.testing.calls import Calls, Stopped
-from stepmill.testing.moments import Held, Moment, Spaces, place, read_reset, read_step
+from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.testing.subject import Stopped, Subject
+from stepmill.testing.trees import arrays_in
 
-__all__ = ["Actions", "fixed_actions", "new_actions", "play"]
+__all__ = ["Actions", "Held", "HeldArray", "Moment", "Spaces", "fixed_actions", "new_actions", "play"]
+
+_NAMES = BaseEnvTimestep._fields
+
+# What is wrong with the form of what a call returned: expected, got.
+Form = tuple[str, str] | None
+
+
+class Spaces(NamedTuple):
+    """What an env says of itself."""
+
+    observation: Any
+    action: Any
+    reward: Any
+    num_agents: Any
+
+
+class HeldArray(NamedTuple):
+    """An array that an env handed out, and what was in it."""
+
+    where: str
+    path: str
+    array: np.ndarray
+    content: bytes
+
+
+@dataclass
+class Held:
+    """What an env handed out and a caller may still hold: the last few results, and the first of the episode."""
+
+    first: list[HeldArray] = field(default_factory=list)
+    last: deque[list[HeldArray]] = field(default_factory=lambda: deque(maxlen=4))
+    infos: deque[Any] = field(default_factory=lambda: deque(maxlen=4))
+
+    def __iter__(self) -> Iterator[HeldArray]:
+        yield from self.first
+        for arrays in self.last:
+            yield from arrays
+
+    def add(self, moment: Moment) -> None:
+        """Takes the arrays of a result, once the rules have seen it."""
+        arrays = [HeldArray(moment.where, path, array, array.tobytes()) for path, array in moment.arrays()]
+        if moment.call == "reset":
+            self.first = arrays
+        else:
+            self.last.append(arrays)
+            self.infos.append(moment.info)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What came back from a call, and what is needed to judge it. Parts that cannot be found are None."""
+
+    run: str
+    call: str  # "reset" or "step"
+    episode: int
+    spaces: Spaces
+    held: Held
+    form: Form
+    obs: Any
+    step: int = 0
+    is_readable: bool = True  # whether the parts of what was returned could be told apart
+    reward: Any = None
+    done: Any = None
+    info: Any = None
+    action: Any = None
+    action_before: Any = None
+
+    @property
+    def where(self) -> str:
+        """``step 3 of episode 0``."""
+        return place(self.run, self.call, self.episode, self.step)
+
+    @property
+    def over(self) -> bool:
+        """Whether the env says that the episode ended."""
+        return self.call == "step" and _truth(self.done)
+
+    def arrays(self) -> Iterable[tuple[str, np.ndarray]]:
+        """The arrays that the caller may keep."""
+        yield from arrays_in(self.obs, "obs")
+        yield from arrays_in(self.reward, "reward")
+
+
+def _truth(value: Any) -> bool:
+    """Of anything that an env may call ``done``; of one flag per agent, whether all are."""
+    try:
+        return bool(value)
+    except Exception:
+        pass
+    try:
+        return bool(np.asarray(value).all())
+    except Exception:
+        return False
+
+
+def place(run: str, call: str, episode: int, step: int = 0) -> str:
+    """A call in words."""
+    what = f"step {step}" if call == "step" else call
+    return f"{what} of episode {episode}{f' ({run})' if run else ''}"
+
+
+def read_reset(returned: Any, space: spaces.Space[Any]) -> tuple[Any, Form]:
+    """The observation in what ``reset`` returned."""
+    is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
+    if not is_pair or isinstance(space, spaces.Tuple):
+        return returned, None
+    return returned[0], ("the observation alone", "a tuple (observation, info), as Gymnasium has it")
+
+
+def read_step(returned: Any) -> tuple[tuple[Any, Any, Any, Any] | None, Form]:
+    """The four parts of what ``step`` returned, None where they cannot be told apart."""
+    expected = f"a BaseEnvTimestep({', '.join(_NAMES)})"
+    if not isinstance(returned, tuple):
+        return None, (expected, f"a {type(returned).__name__}")
+    names = getattr(returned, "_fields", ())
+    if names[:4] == _NAMES:
+        return (returned[0], returned[1], returned[2], returned[3]), None
+    if set(_NAMES) <= set(names):
+        obs, reward, done, info = (getattr(returned, name) for name in _NAMES)
+        return (obs, reward, done, info), (expected, f"a tuple with the names {', '.join(names)}")
+    if len(returned) == 4:
+        return (returned[0], returned[1], returned[2], returned[3]), (expected, "a tuple of 4 without these names")
+    if len(returned) == 5:
+        obs, reward, terminated, truncated, info = returned
+        ended = _truth(terminated) or _truth(truncated)
+        return (obs, reward, ended, info), (expected, "a tuple of 5 with terminated and truncated, as Gymnasium has it")
+    return None, (expected, f"a tuple of {len(returned)}")
+
+
+# ---- playing -------------------------------------------------------------------------------------
 
 # The action of a step, by its number in the episode.
 Actions = Callable[[int], Any]
@@ -39,12 +173,12 @@ def fixed_actions(space: spaces.Space[Any], seed: int) -> Actions:
 
 
 def play(
-    calls: Calls, env: Any, seen: Spaces, actions: Actions, episodes: int, steps: int, run: str = ""
+    envs: Subject, env: Any, seen: Spaces, actions: Actions, episodes: int, steps: int, run: str = ""
 ) -> Iterator[Moment]:
     """Episodes of at most so many steps each. Raises ``Stopped`` where the env cannot be played on."""
     held = Held()
     for episode in range(episodes):
-        returned = calls("reset", place(run, "reset", episode), env.reset)
+        returned = envs.call("reset", place(run, "reset", episode), env.reset)
         obs, form = read_reset(returned, seen.observation)
         moment = Moment(run=run, call="reset", episode=episode, spaces=seen, held=held, form=form, obs=obs)
         yield moment
@@ -52,7 +186,7 @@ def play(
         for step in range(1, steps + 1):
             action = actions(step)
             before = copy.deepcopy(action)
-            returned = calls("step", place(run, "step", episode, step), env.step, action)
+            returned = envs.call("step", place(run, "step", episode, step), env.step, action)
             parts, form = read_step(returned)
             obs, reward, done, info = parts or (None, None, None, None)
             moment = Moment(
@@ -73,7 +207,7 @@ def play(
             )
             yield moment
             if parts is None:
-                raise Stopped(f"{moment.where} returned what nobody can read")
+                raise Stopped(f"{moment.where} returned something that cannot be read")
             held.add(moment)
             if moment.over:
                 break

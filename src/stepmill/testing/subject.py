@@ -1,29 +1,63 @@
-"""What is checked: a way to make envs, or one env."""
+"""What is checked: envs of one kind. They are made, called and closed here, and nowhere else."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
-from collections.abc import Mapping
+import pickle
+import random
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from stepmill.envs import as_base_env
-from stepmill.errors import ConfigError
-from stepmill.testing.calls import Calls
+from stepmill.errors import ConfigError, summary
 
-__all__ = ["Subject"]
+__all__ = ["FAILURES", "Raised", "Stopped", "Subject", "Touched"]
+
+# What an env may raise and is its failure, as in pools: sys.exit() in a step ends no check.
+FAILURES = (Exception, SystemExit)
+
+
+class Stopped(Exception):
+    """The trial cannot go on; says why."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that came out of an env."""
+
+    call: str
+    where: str
+    kind: type[BaseException]
+    error: str
+
+
+@dataclass(frozen=True)
+class Touched:
+    """A call that changed the state of a global generator."""
+
+    call: str
+    where: str
+    generator: str
 
 
 class Subject:
-    """Envs of one kind, each as a ``BaseEnv``.
+    """Envs of one kind, each as a ``BaseEnv``. Every call to them goes through here and is watched.
 
     Attributes:
         makes_many: Whether there can be several at once; else all checks are made on one env, seeded anew.
         is_adapted: Whether the envs are not ``BaseEnv`` by themselves.
         given_cfg: The configuration as it was given.
         first_cfg: The copy of it that the first env was built with.
+        raised: The exceptions that came out of calls.
+        touched: The calls that used global generators.
     """
 
     def __init__(self, env: Any, cfg: Any = None) -> None:
@@ -31,8 +65,12 @@ class Subject:
         self.is_adapted = False
         self.given_cfg = cfg
         self.first_cfg: Any = None
+        self.raised: list[Raised] = []
+        self.touched: list[Touched] = []
         self._env = env
         self._last = env  # the env itself, under an adapter
+        self._open: list[Any] = []
+        self._generators = _generators()
         if self.makes_many:
             return
         if not all(hasattr(env, name) for name in ("reset", "step")):
@@ -40,14 +78,50 @@ class Subject:
         if cfg is not None:
             raise ConfigError("check_env: cfg is for a class or a function, and this env is built already")
 
-    def env(self, calls: Calls, who: str) -> Any:
+    @property
+    def name(self) -> str:
+        """Of the class or function; of one env, or where a function has no name, of the class of the env."""
+        if not self.makes_many:
+            return type(self._last).__name__
+        name = getattr(self._env, "__name__", type(self._last).__name__)
+        return name if name != "<lambda>" or self._last is self._env else type(self._last).__name__
+
+    # ---- calls -------------------------------------------------------------------------------
+
+    def call(self, call: str, where: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function; where it raises, notes that and raises ``Stopped``."""
+        try:
+            return function(*args, **kwargs)
+        except FAILURES as error:
+            self.raised.append(Raised(call, where, type(error), _last_line(error)))
+            raise Stopped(f"{where} raised") from error
+        finally:
+            # Nothing draws from them between two calls; reading them is the expensive part of a call.
+            before, self._generators = self._generators, _generators()
+            changed = [name for name in before if before[name] != self._generators[name]]
+            self.touched += [Touched(call, where, name) for name in changed]
+
+    def attempt(self, call: str, where: str, function: Callable[..., Any], *args: Any) -> Any:
+        """A call that the rest does not depend on; None where it raises."""
+        with contextlib.suppress(Stopped):
+            return self.call(call, where, function, *args)
+        return None
+
+    def has(self, env: Any, name: str) -> bool:
+        """Whether an env has that attribute. A ``__getattr__`` that raises anything else to say no is noted."""
+        return bool(self.attempt("hasattr", f"hasattr(env, {name!r})", hasattr, env, name))
+
+    # ---- the life of an env ------------------------------------------------------------------
+
+    def new(self, who: str) -> Any:
         """An env that was not used before; the one there is, where there is only one."""
-        made = calls("__init__", f"the constructor{f' of {who}' if who else ''}", self._build)
-        if not calls.has(made, "step"):
+        made = self.call("__init__", f"the constructor{f' of {who}' if who else ''}", self._build)
+        if not self.has(made, "step"):
             raise ConfigError(f"check_env: expected {self.name} to make an env, got {made!r}")
-        env = calls("as_base_env", "as_base_env(env)", as_base_env, made)
+        env = self.call("as_base_env", "as_base_env(env)", as_base_env, made)
         self.is_adapted = env is not made
-        self._last = made.unwrapped if calls.has(made, "unwrapped") else made
+        self._last = made.unwrapped if self.has(made, "unwrapped") else made
+        self._open.append(env)
         return env
 
     def _build(self) -> Any:
@@ -61,10 +135,35 @@ class Subject:
             return self._env(**cfg)
         return self._env(cfg)
 
-    @property
-    def name(self) -> str:
-        """Of the class or function; of one env, or where a function has no name, of the class of the env."""
-        if not self.makes_many:
-            return type(self._last).__name__
-        name = getattr(self._env, "__name__", type(self._last).__name__)
-        return name if name != "<lambda>" or self._last is self._env else type(self._last).__name__
+    def seed(self, env: Any, seed: int, dynamic: bool) -> None:
+        """Seeds the episodes to come."""
+        if self.has(env, "seed"):  # it may be left out where nothing is random
+            self.call("seed", f"seed({seed}, dynamic_seed={dynamic})", env.seed, seed, dynamic_seed=dynamic)
+
+    def leave(self, env: Any) -> None:
+        """Closes an env that is not needed any more."""
+        if self.makes_many:
+            self.close(env)
+
+    def close(self, env: Any) -> None:
+        """Closes an env."""
+        self._open = [one for one in self._open if one is not env]
+        self.call("close", "close()", env.close)
+
+    def close_all(self) -> None:
+        """Closes what is open after a trial that broke off; its reason is known, other errors would hide it."""
+        for env in self._open:
+            with contextlib.suppress(*FAILURES):
+                env.close()
+
+
+def _generators() -> dict[str, Any]:
+    return {"np.random": pickle.dumps(np.random.get_state(legacy=False)), "random": random.getstate()}
+
+
+def _last_line(error: BaseException) -> str:
+    """``KeyError: 'speed' (my_env.py:31)``: what was raised, and where."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    file = Path(frame.filename)
+    is_ours = file.parent == Path(__file__).parent  # a call that could not even be made
+    return summary(error) if is_ours else f"{summary(error)} ({file.name}:{frame.lineno})"

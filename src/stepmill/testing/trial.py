@@ -16,89 +16,135 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 from gymnasium import spaces
 
-from stepmill.testing.belongings import Belongings
-from stepmill.testing.calls import Stopped
-from stepmill.testing.constructor_watch import ConstructorWatch
-from stepmill.testing.evidence import Episode, Evidence
-from stepmill.testing.keeper import Keeper
-from stepmill.testing.moments import Moment, Spaces
-from stepmill.testing.play import fixed_actions, new_actions, play
-from stepmill.testing.subject import Subject
+from stepmill.testing.finding import Unchecked
+from stepmill.testing.play import Moment, Spaces, fixed_actions, new_actions, play
+from stepmill.testing.subject import Raised, Stopped, Subject
 from stepmill.testing.trees import digest
+from stepmill.testing.watch import ConstructorWatch, OpenResources
 
-__all__ = ["gather"]
+__all__ = ["Episode", "Trial", "run_trial"]
 
 # Seeds are compared on many short episodes rather than on a few long ones.
 _DYNAMIC_EPISODES = 6
 _STATIC_EPISODES = 3
 _SHORT_EPISODE = 25
-# Threads and processes that close() told to end may take that long.
-_PATIENCE_SECONDS = 2.0
+
+T = TypeVar("T")
+
+# What came back in one episode, call by call, in a form that can be compared.
+Episode = list[tuple[Any, ...]]
 
 
-def gather(subject: Subject, seed: int, episodes: int, steps: int, see: Callable[[Moment], None]) -> Evidence:
+@dataclass
+class Trial:
+    """What was seen of an env: rules read it. Parts that the trial did not get to are None."""
+
+    subject: Subject
+    seed: int
+    # Why the trial broke off.
+    stopped: str | None = None
+    # How much was played, in all.
+    episodes: int = 0
+    steps: int = 0
+
+    # Of the first env.
+    env: Any = None
+    early: Spaces | None = None  # what it said before reset: None in it for what it could not say
+    late: list[tuple[str, Spaces]] = field(default_factory=list)  # and afterwards, with the time
+    text: Any = None
+    action_space: Any = None  # what its actions were drawn from
+    random_action: tuple[Any] | None = None
+
+    # Of others.
+    constructor: ConstructorWatch | None = None
+    left_open: list[str] | None = None
+    run: list[Episode] | None = None  # dynamic seed
+    run_again: list[Episode] | None = None
+    run_in_turns: list[Episode] | None = None
+    run_of_other_seed: list[Episode] | None = None
+    static_run: list[Episode] | None = None
+    static_run_of_other_seed: list[Episode] | None = None
+    was_closed_twice: bool = False
+    was_reset_after_close: bool = False
+
+    def seen(self, part: T | None) -> T:
+        """A part of this, or why there is none."""
+        if part is None or part is False:
+            raise Unchecked(self.stopped or "there was nothing to see of it")
+        return part
+
+    def raised_in(self, *calls: str) -> list[Raised]:
+        """What calls of these names raised."""
+        return [one for one in self.subject.raised if one.call in calls]
+
+    def need_several(self) -> None:
+        """For rules about more than one env."""
+        if not self.subject.makes_many:
+            raise Unchecked("needs several envs: pass the class, or a function that makes one")
+
+
+def run_trial(subject: Subject, seed: int, episodes: int, steps: int, see: Callable[[Moment], None]) -> Trial:
     """Plays through the list above. ``see`` is given every reset and step."""
-    evidence = Evidence(subject, seed)
-    envs = Keeper(subject, evidence.calls)
-    trial = _Trial(evidence, envs, steps, see)
+    trial = Trial(subject, seed)
+    player = _Player(trial, steps, see)
     try:
-        trial.play_whole_episodes(episodes)
-        trial.compare_dynamic_seeds()
-        trial.compare_static_seeds()
+        player.play_whole_episodes(episodes)
+        player.compare_dynamic_seeds()
+        player.compare_static_seeds()
     except Stopped as stop:
-        evidence.stopped = str(stop)
+        trial.stopped = str(stop)
     finally:
-        envs.close_all()
-    return evidence
+        subject.close_all()
+    return trial
 
 
-class _Trial:
-    def __init__(self, evidence: Evidence, envs: Keeper, steps: int, see: Callable[[Moment], None]) -> None:
-        self._evidence = evidence
-        self._envs = envs
-        self._subject = evidence.subject
-        self._calls = evidence.calls
-        self._seed = evidence.seed
+class _Player:
+    """Goes through the list, and notes in the trial what it saw."""
+
+    def __init__(self, trial: Trial, steps: int, see: Callable[[Moment], None]) -> None:
+        self._trial = trial
+        self._envs = trial.subject
+        self._seed = trial.seed
         self._steps = steps
         self._see = see
-        self._seen = Spaces(None, None, None, None)  # what results are judged by
+        self._spaces = Spaces(None, None, None, None)  # what results are judged by
 
     # ---- whole episodes ----------------------------------------------------------------------
 
     def play_whole_episodes(self, episodes: int) -> None:
-        evidence = self._evidence
-        env = evidence.env = self._envs.new("")
-        evidence.early = self._ask(env, "before reset")
-        evidence.text = self._envs.attempt("repr", "repr(env)", repr, env)
+        trial = self._trial
+        env = trial.env = self._envs.new("")
+        trial.early = self._ask(env, "before reset")
+        trial.text = self._envs.attempt("repr", "repr(env)", repr, env)
         self._envs.seed(env, self._seed, dynamic=True)
-        self._seen = self._spaces_of(env, evidence.early)
-        evidence.action_space = self._seen.action
-        actions = new_actions(self._seen.action, self._seed)
-        for moment in play(self._calls, env, self._seen, actions, episodes, self._steps):
+        self._spaces = self._spaces_of(env, trial.early)
+        trial.action_space = self._spaces.action
+        actions = new_actions(self._spaces.action, self._seed)
+        for moment in play(self._envs, env, self._spaces, actions, episodes, self._steps):
             self._look_at(moment)
             if moment.call == "reset" and moment.episode == 0:
-                evidence.late.append(("after reset", self._ask(env, "after reset")))
+                trial.late.append(("after reset", self._ask(env, "after reset")))
                 self._ask_optional(env)
-        evidence.late.append(("after some episodes", self._ask(env, "after some episodes")))
+        trial.late.append(("after some episodes", self._ask(env, "after some episodes")))
         self._envs.leave(env)
 
     def _look_at(self, moment: Moment) -> None:
-        self._evidence.episodes += moment.call == "reset"
-        self._evidence.steps += moment.call == "step"
+        self._trial.episodes += moment.call == "reset"
+        self._trial.steps += moment.call == "step"
         self._see(moment)
 
     def _ask_optional(self, env: Any) -> None:
-        if self._calls.has(env, "random_action"):
+        if self._envs.has(env, "random_action"):
             with contextlib.suppress(Stopped):
-                self._evidence.random_action = (self._calls("random_action", "random_action()", env.random_action),)
-        if self._calls.has(env, "info") and all(one is not None for one in self._seen):  # it tells of these
+                self._trial.random_action = (self._envs.call("random_action", "random_action()", env.random_action),)
+        if self._envs.has(env, "info") and all(one is not None for one in self._spaces):  # it tells of these
             self._envs.attempt("info", "info()", env.info)
 
     def _ask(self, env: Any, when: str) -> Spaces:
@@ -110,7 +156,7 @@ class _Trial:
         """The spaces to judge by; where they are not there before reset, those after it."""
         if _has_spaces(early):
             return early
-        self._calls("reset", "the first reset", env.reset)
+        self._envs.call("reset", "the first reset", env.reset)
         late = self._ask(env, "after reset")
         if not _has_spaces(late):
             raise Stopped("there is no observation_space or no action_space, before reset and after it")
@@ -119,38 +165,38 @@ class _Trial:
     # ---- seeds -------------------------------------------------------------------------------
 
     def compare_dynamic_seeds(self) -> None:
-        evidence, seed, other_seed = self._evidence, self._seed, self._seed + 1
+        trial, seed, other_seed = self._trial, self._seed, self._seed + 1
         with ConstructorWatch() as watch:
             env = self._envs.new("a second env")
-        before = Belongings.now()
-        (evidence.run,) = self._play_short({f"seed {seed}, a second env": (env, seed)}, dynamic=True)
+        before = OpenResources.now()
+        (trial.run,) = self._play_short({f"seed {seed}, a second env": (env, seed)}, dynamic=True)
         self._envs.leave(env)
-        if self._subject.makes_many:
-            evidence.constructor = watch
-            evidence.left_open = _left_open(before)
+        if self._envs.makes_many:
+            trial.constructor = watch
+            trial.left_open = OpenResources.left_since(before)
 
         env = self._envs.new("a third env")
-        (evidence.run_again,) = self._play_short({f"seed {seed} again": (env, seed)}, dynamic=True)
+        (trial.run_again,) = self._play_short({f"seed {seed} again": (env, seed)}, dynamic=True)
         self._envs.leave(env)
 
         other = self._envs.new("an env of another seed")
         runs = {f"seed {other_seed}": (other, other_seed)}
-        if self._subject.makes_many:
+        if self._envs.makes_many:
             env = self._envs.new("an env in turns with another")
             runs[f"seed {seed}, in turns with another env"] = (env, seed)
-        evidence.run_of_other_seed, *in_turns = self._play_short(runs, dynamic=True)
-        evidence.run_in_turns = in_turns[0] if in_turns else None
+        trial.run_of_other_seed, *in_turns = self._play_short(runs, dynamic=True)
+        trial.run_in_turns = in_turns[0] if in_turns else None
         for one, _ in runs.values():
             self._envs.leave(one)
 
     def compare_static_seeds(self) -> None:
-        evidence, seed, other_seed = self._evidence, self._seed, self._seed + 1
+        trial, seed, other_seed = self._trial, self._seed, self._seed + 1
         env = self._envs.new("an env of a static seed")
-        (evidence.static_run,) = self._play_short({f"static seed {seed}": (env, seed)}, dynamic=False)
+        (trial.static_run,) = self._play_short({f"static seed {seed}": (env, seed)}, dynamic=False)
         self._envs.leave(env)
         env = self._envs.new("an env of another static seed")
         runs = {f"static seed {other_seed}": (env, other_seed)}
-        (evidence.static_run_of_other_seed,) = self._play_short(runs, dynamic=False)
+        (trial.static_run_of_other_seed,) = self._play_short(runs, dynamic=False)
         self._close_and_reset(env)
 
     def _play_short(self, runs: dict[str, tuple[Any, int]], dynamic: bool) -> list[list[Episode]]:
@@ -159,8 +205,8 @@ class _Trial:
         plays = []
         for run, (env, seed) in runs.items():
             self._envs.seed(env, seed, dynamic)
-            actions = fixed_actions(self._seen.action, self._seed)
-            plays.append(play(self._calls, env, self._seen, actions, episodes, steps, run))
+            actions = fixed_actions(self._spaces.action, self._seed)
+            plays.append(play(self._envs, env, self._spaces, actions, episodes, steps, run))
         traces: list[list[Episode]] = [[] for _ in runs]
         for moments in zip_longest(*plays):
             for trace, moment in zip(traces, moments, strict=True):
@@ -174,23 +220,16 @@ class _Trial:
     def _close_and_reset(self, env: Any) -> None:
         self._envs.close(env)
         self._envs.attempt("second close", "close() of a closed env", env.close)
-        self._evidence.was_closed_twice = True
-        if self._subject.is_adapted:
+        self._trial.was_closed_twice = True
+        if self._envs.is_adapted:
             return  # nobody told the adapter how to build it again
         self._envs.attempt("reset after close", "reset() of a closed env", self._begin_again, env)
-        self._evidence.was_reset_after_close = True
+        self._trial.was_reset_after_close = True
         self._envs.attempt("close", "close() after that reset", env.close)
 
     def _begin_again(self, env: Any) -> None:
         env.reset()
-        env.step(new_actions(self._seen.action, self._seed)(1))
-
-
-def _left_open(before: Belongings) -> list[str]:
-    if not Belongings.now().since(before):
-        return []
-    gc.collect()  # what only waits for that is not left open
-    return Belongings.now().since(before, _PATIENCE_SECONDS)
+        env.step(new_actions(self._spaces.action, self._seed)(1))
 
 
 def _copy_of(env: Any, name: str) -> Any:

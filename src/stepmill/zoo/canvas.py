@@ -1,39 +1,42 @@
-"""A small painter: smooth shapes on an RGB picture, with numpy alone.
+"""A small painter: smooth shapes, and drawings of dots, on an RGB picture, with numpy alone.
 
 Every shape is a signed distance, negative inside. A pixel takes as much of the colour as the shape covers of it,
-which is what makes edges smooth.
+which is what makes edges smooth. A drawing of dots is a picture in letters, each of them a colour.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Canvas", "Colour", "Point"]
+__all__ = ["Canvas", "Colour", "Dots", "Point", "read_dots"]
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
+Dots = NDArray[np.str_]
 _Array = NDArray[np.float32]
 
 
 class Canvas:
-    """A square picture of the world from ``-reach`` to ``reach`` in both directions, y upwards.
+    """A picture of the world from ``-reach`` to ``reach`` across, (0, 0) in its middle, y upwards.
 
-    Lengths and places are in units of the world. Later shapes lie over earlier ones.
+    Shapes are placed and measured in units of the world, dots and blocks in pixels, from the upper left corner. Later
+    ones lie over earlier ones.
     """
 
-    def __init__(self, size: int, reach: float, background: Colour) -> None:
-        self._picture: _Array = np.empty((size, size, 3), np.float32)
+    def __init__(self, height: int, width: int, background: Colour, reach: float = 1.0) -> None:
+        self._picture: _Array = np.empty((height, width, 3), np.float32)
         self._picture[:] = background
-        self._pixel = 2 * reach / size
-        centres = (np.arange(size, dtype=np.float32) + 0.5) * self._pixel - reach
-        self._x: _Array = centres[None, :]
-        self._y: _Array = -centres[:, None]
+        self._pixel = 2 * reach / width
+        self._x: _Array = ((np.arange(width, dtype=np.float32) + 0.5) * self._pixel - reach)[None, :]
+        self._y: _Array = (reach * (height / width) - (np.arange(height, dtype=np.float32) + 0.5) * self._pixel)[
+            :, None
+        ]
 
     def copy(self) -> Canvas:
         """The same picture, to be painted on further."""
@@ -42,7 +45,7 @@ class Canvas:
         return other
 
     def picture(self) -> NDArray[np.uint8]:
-        """What was painted: (size, size, 3), an array of the caller's own."""
+        """What was painted: (height, width, 3), an array of the caller's own."""
         return np.rint(self._picture).astype(np.uint8)
 
     # ---- shapes ------------------------------------------------------------------------------
@@ -94,12 +97,37 @@ class Canvas:
         outside = np.hypot(np.maximum(dx, 0), np.maximum(dy, 0))
         self._paint(rows, columns, outside + np.minimum(np.maximum(dx, dy), 0) - rounding, colour, alpha)
 
+    def frame(self, low: Point, high: Point, width: float, colour: Colour) -> None:
+        """The outline of an upright rectangle."""
+        corners = [low, (high[0], low[1]), high, (low[0], high[1])]
+        for start, end in zip(corners, [*corners[1:], low], strict=True):
+            self.line(start, end, width, colour)
+
+    def grid(self, reach: float, spacing: float, width: float, colour: Colour) -> None:
+        """Lines from ``-reach`` to ``reach`` in both directions, in the places between -1 and 1."""
+        for place in np.arange(spacing - 1, 1, spacing).tolist():
+            self.line((place, -reach), (place, reach), width, colour)
+            self.line((-reach, place), (reach, place), width, colour)
+
     def bar(self, y: float, width: float, share: float, colour: Colour, background: Colour) -> None:
         """A level bar as wide as a field from -1 to 1, filled from the left to that share: a clock."""
         left, right = width / 2 - 1, 1 - width / 2  # the ends are round
         self.line((left, y), (right, y), width, background)
         if share > 0:
             self.line((left, y), (left + (right - left) * share, y), width, colour)
+
+    # ---- dots and blocks ---------------------------------------------------------------------
+
+    def dots(self, dots: Dots, row: int, column: int, scale: int, colours: Mapping[str, Colour]) -> None:
+        """A drawing of dots, each ``scale`` pixels wide; a letter that has no colour is see-through."""
+        large = dots.repeat(scale, axis=0).repeat(scale, axis=1)
+        place = self._picture[row : row + large.shape[0], column : column + large.shape[1]]
+        for letter, colour in colours.items():
+            place[large == letter] = colour
+
+    def block(self, row: int, column: int, height: int, width: int, colour: Colour) -> None:
+        """A filled rectangle of whole pixels."""
+        self._picture[row : row + height, column : column + width] = colour
 
     # ---- pixels ------------------------------------------------------------------------------
 
@@ -132,3 +160,8 @@ def _from_segment(x: _Array, y: _Array, start: Point, end: Point) -> Any:
     along = ((x - start[0]) * dx + (y - start[1]) * dy) / max(dx * dx + dy * dy, 1e-12)
     along = np.clip(along, 0, 1)
     return np.hypot(x - start[0] - along * dx, y - start[1] - along * dy)
+
+
+def read_dots(drawing: str) -> Dots:
+    """A drawing in letters, a line for each row of dots."""
+    return np.array([list(line) for line in drawing.split()])

@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 from stepmill.arguments import whole_number
 from stepmill.errors import ActionError, ConfigError, NeedsResetError
 from stepmill.optional import require
-from stepmill.zoo.pursuit.drawing import draw
-from stepmill.zoo.pursuit.env import TIME_LIMIT, begin_episode, read_move
-from stepmill.zoo.pursuit.world import MOVES, RUNNERS, Fate, PursuitWorld, observation_bounds
+from stepmill.zoo.pursuit import (
+    MOVES,
+    RUNNERS,
+    TIME_LIMIT,
+    Fate,
+    PursuitWorld,
+    begin_episode,
+    draw,
+    observation_bounds,
+    read_move,
+)
 
 __all__ = ["parallel_env"]
 

@@ -1,4 +1,4 @@
-"""Envs of our own, in Python: each shows how an author writes one, and is there to be learned."""
+"""The ids of ``hybrid.py`` and ``pursuit.py``, envs of our own in Python: examples for authors, and to be learned."""
 
 from __future__ import annotations
 
@@ -33,13 +33,6 @@ def _pursuit(cfg: Any = None) -> Any:
     return PursuitEnv(cfg)
 
 
-def _courier(cfg: Any = None) -> Any:
-    from stepmill.zoo.courier import CourierEnv
-
-    return CourierEnv(cfg)
-
-
 register("Moving-v0", functools.partial(_field, "MovingEnv"))
 register("Sliding-v0", functools.partial(_field, "SlidingEnv"))
 register("Pursuit-v0", _pursuit)
-register("Courier-v0", _courier)

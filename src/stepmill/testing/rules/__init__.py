@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stepmill.testing.rule import MomentRule, Rule
-from stepmill.testing.rules import construction, episodes, life, observations, seeds, spaces, steps
+from stepmill.testing.rules import calls, construction, episodes, results, seeds, spaces
+from stepmill.testing.rules.rule import MomentRule, Rule
 
 __all__ = ["RULES"]
 
 RULES: tuple[Rule | MomentRule, ...] = (
-    life.no_exception,
-    life.action_accepted,
+    calls.no_exception,
+    calls.action_accepted,
     construction.lazy_construction,
     construction.cfg_unchanged,
     construction.env_cfgs,
@@ -19,19 +19,19 @@ RULES: tuple[Rule | MomentRule, ...] = (
     spaces.action_dtype,
     spaces.random_action,
     spaces.repr_text,
-    steps.reset_result,
-    steps.step_result,
-    observations.obs_type,
-    observations.obs_dtype,
-    observations.obs_shape,
-    observations.obs_bounds,
-    steps.reward_type,
-    steps.reward_dtype,
-    steps.reward_shape,
-    steps.reward_bounds,
-    steps.done_type,
-    steps.info_type,
-    steps.info_flags,
+    results.reset_result,
+    results.step_result,
+    results.obs_type,
+    results.obs_dtype,
+    results.obs_shape,
+    results.obs_bounds,
+    results.reward_type,
+    results.reward_dtype,
+    results.reward_shape,
+    results.reward_bounds,
+    results.done_type,
+    results.info_type,
+    results.info_flags,
     episodes.episode_return,
     episodes.episode_return_alias,
     episodes.no_nan,
@@ -43,7 +43,7 @@ RULES: tuple[Rule | MomentRule, ...] = (
     seeds.distinct_envs,
     seeds.independent_envs,
     seeds.global_generators,
-    life.close_twice,
-    life.reset_after_close,
-    life.close_frees,
+    calls.close_twice,
+    calls.reset_after_close,
+    calls.close_frees,
 )

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.testing.calls import FAILURES
-from stepmill.testing.evidence import Evidence
 from stepmill.testing.finding import Problem, Unchecked
-from stepmill.testing.rule import rule
+from stepmill.testing.rules.rule import rule
+from stepmill.testing.subject import FAILURES
 from stepmill.testing.trees import kind_of, same, show
+from stepmill.testing.trial import Trial
 
 __all__ = ["cfg_unchanged", "env_cfgs", "lazy_construction"]
 
 
 @rule("Build the simulator in the first reset(), where there is none yet.")
-def lazy_construction(evidence: Evidence) -> Iterator[Problem]:
+def lazy_construction(trial: Trial) -> Iterator[Problem]:
     """``__init__`` only stores configuration: many build an env to ask for its spaces, and never run it."""
-    evidence.need_several()
-    if evidence.subject.is_adapted:
+    trial.need_several()
+    if trial.subject.is_adapted:
         raise Unchecked("only a BaseEnv promises it, and this env is one through an adapter")
-    watch = evidence.seen(evidence.constructor)
+    watch = trial.seen(trial.constructor)
     if watch.signs:
         yield Problem("__init__", "nothing but configuration to be stored in it", " and ".join(watch.signs))
     elif not watch.saw_calls:
@@ -32,13 +32,13 @@ def lazy_construction(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Copy what you want to change: self._cfg = copy.deepcopy(cfg).")
-def cfg_unchanged(evidence: Evidence) -> Iterator[Problem]:
+def cfg_unchanged(trial: Trial) -> Iterator[Problem]:
     """The configuration is the caller's: an env reads it."""
-    before = evidence.subject.given_cfg
+    before = trial.subject.given_cfg
     if before is None:
         raise Unchecked("needs a configuration: pass cfg=")
-    evidence.seen(evidence.env)
-    after = evidence.subject.first_cfg
+    trial.seen(trial.env)
+    after = trial.subject.first_cfg
     if same(before, after):
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -54,10 +54,10 @@ def cfg_unchanged(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Leave both as BaseEnv has them, or give copy.deepcopy(cfg) once for each env.")
-def env_cfgs(evidence: Evidence) -> Iterator[Problem]:
+def env_cfgs(trial: Trial) -> Iterator[Problem]:
     """``create_collector_env_cfg`` and ``create_evaluator_env_cfg`` give independent copies, and leave the cfg."""
-    env = evidence.seen(evidence.env)
-    cfg = evidence.subject.given_cfg
+    env = trial.seen(trial.env)
+    cfg = trial.subject.given_cfg
     if cfg is None:
         with contextlib.suppress(*FAILURES):  # it need not have one
             cfg = env._cfg

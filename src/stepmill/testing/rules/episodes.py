@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepmill.testing.finding import Problem
-from stepmill.testing.moments import Loan, Moment
-from stepmill.testing.rule import moment_rule
+from stepmill.testing.play import HeldArray, Moment
+from stepmill.testing.rules.rule import moment_rule
 from stepmill.testing.trees import arrays_in, show, text_of
 
 __all__ = ["action_unchanged", "episode_return", "episode_return_alias", "no_nan", "own_memory"]
@@ -56,22 +56,22 @@ def _return(moment: Moment) -> object:
 @moment_rule("Return a copy, obs.copy(), and a new dict for each info.")
 def own_memory(moment: Moment) -> Iterator[Problem]:
     """What an env hands out is the caller's: the env does not write into it later, nor hand it out again."""
-    for loan in moment.held:
-        if loan.array.tobytes() != loan.content:
-            yield Problem(loan.path, f"what {loan.where} returned to stay as it was", "it changed in this call")
+    for held in moment.held:
+        if held.array.tobytes() != held.content:
+            yield Problem(held.path, f"what {held.where} returned to stay as it was", "it changed in this call")
     for path, array in moment.arrays():
-        for loan in moment.held:
-            if _is_shared(array, loan):
-                yield Problem(path, "memory of its own", f"the memory of what {loan.where} returned")
+        for held in moment.held:
+            if _is_shared(array, held):
+                yield Problem(path, "memory of its own", f"the memory of what {held.where} returned")
                 break
     if isinstance(moment.info, dict) and any(moment.info is info for info in moment.held.infos):
         yield Problem("info", "a new dict", "the dict of an earlier step")
 
 
-def _is_shared(array: np.ndarray, loan: Loan) -> bool:
+def _is_shared(array: np.ndarray, held: HeldArray) -> bool:
     """Memory that nobody can write to may be handed out twice."""
-    is_open = array.flags.writeable or loan.array.flags.writeable
-    return is_open and np.shares_memory(array, loan.array)
+    is_open = array.flags.writeable or held.array.flags.writeable
+    return is_open and np.shares_memory(array, held.array)
 
 
 @moment_rule("Copy the action before you change it: action = action.copy().", at="step")

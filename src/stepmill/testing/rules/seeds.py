@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepmill.testing.evidence import Episode, Evidence
 from stepmill.testing.finding import Problem, Unchecked
-from stepmill.testing.rule import rule
+from stepmill.testing.rules.rule import rule
+from stepmill.testing.trial import Episode, Trial
 
 __all__ = [
     "distinct_envs",
@@ -19,9 +19,9 @@ __all__ = [
 
 
 @rule("Seed the simulator with self._next_seed() in every reset().")
-def static_seed(evidence: Evidence) -> Iterator[Problem]:
+def static_seed(trial: Trial) -> Iterator[Problem]:
     """``seed(s, dynamic_seed=False)``: every episode is the same one, for the same actions."""
-    first, *others = evidence.seen(evidence.static_run)
+    first, *others = trial.seen(trial.static_run)
     for number, other in enumerate(others, 1):
         step = _first_difference(first, other)
         if step is not None:
@@ -31,32 +31,32 @@ def static_seed(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Draw everything from the seed that self._next_seed() gives, and from nothing else.")
-def dynamic_seed_repeats(evidence: Evidence) -> Iterator[Problem]:
+def dynamic_seed_repeats(trial: Trial) -> Iterator[Problem]:
     """``seed(s)``: two envs of the same seed play the same run."""
-    run, again = evidence.seen(evidence.run), evidence.seen(evidence.run_again)
+    run, again = trial.seen(trial.run), trial.seen(trial.run_again)
     place = _first_place(run, again)
     if place is not None:
         yield Problem(
-            f"two runs of seed({evidence.seed})", "the same episodes for the same actions", f"a difference in {place}"
+            f"two runs of seed({trial.seed})", "the same episodes for the same actions", f"a difference in {place}"
         )
 
 
 @rule("Take a new seed for every episode: self._next_seed() in every reset().")
-def dynamic_seed_renews(evidence: Evidence) -> Iterator[Problem]:
+def dynamic_seed_renews(trial: Trial) -> Iterator[Problem]:
     """``seed(s)``: the episodes of a run are not all the same one."""
-    run = evidence.seen(evidence.run)
-    _need_chance(evidence)
+    run = trial.seen(trial.run)
+    _need_chance(trial)
     if len(run) > 1 and all(episode == run[0] for episode in run):
-        yield Problem(f"seed({evidence.seed})", "a new episode after every reset", f"the same {len(run)} times")
+        yield Problem(f"seed({trial.seed})", "a new episode after every reset", f"the same {len(run)} times")
 
 
 @rule("Derive every episode's seed from the env's own seed by a generator, as self._next_seed() does, not by counting.")
-def distinct_envs(evidence: Evidence) -> Iterator[Problem]:
+def distinct_envs(trial: Trial) -> Iterator[Problem]:
     """Envs of different seeds play different episodes."""
-    run, other = evidence.seen(evidence.run), evidence.seen(evidence.run_of_other_seed)
-    static, static_other = evidence.seen(evidence.static_run), evidence.seen(evidence.static_run_of_other_seed)
-    _need_chance(evidence)
-    one, two = evidence.seed, evidence.seed + 1
+    run, other = trial.seen(trial.run), trial.seen(trial.run_of_other_seed)
+    static, static_other = trial.seen(trial.static_run), trial.seen(trial.static_run_of_other_seed)
+    _need_chance(trial)
+    one, two = trial.seed, trial.seed + 1
     if run == other:
         yield Problem(f"seed({one}) and seed({two})", "different episodes", "the same ones")
     elif _overlap(run, other):
@@ -66,11 +66,11 @@ def distinct_envs(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Keep generators and all other state in the env, not in its class or module.")
-def independent_envs(evidence: Evidence) -> Iterator[Problem]:
+def independent_envs(trial: Trial) -> Iterator[Problem]:
     """An env plays the same episodes while another one runs beside it."""
-    evidence.need_several()
-    run, in_turns = evidence.seen(evidence.run), evidence.seen(evidence.run_in_turns)
-    if evidence.run != evidence.run_again:
+    trial.need_several()
+    run, in_turns = trial.seen(trial.run), trial.seen(trial.run_in_turns)
+    if trial.run != trial.run_again:
         raise Unchecked("its episodes do not even repeat when it runs alone")
     place = _first_place(run, in_turns)
     if place is not None:
@@ -78,11 +78,11 @@ def independent_envs(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Use a generator of the env's own: np.random.default_rng(self._next_seed()).")
-def global_generators(evidence: Evidence) -> Iterator[Problem]:
+def global_generators(trial: Trial) -> Iterator[Problem]:
     """No call draws from the generators of the modules ``random`` and ``np.random``, nor seeds them."""
-    evidence.seen(evidence.env)
+    trial.seen(trial.env)
     same_method = {"second close": "close", "reset after close": "reset"}
-    for touched in evidence.calls.touched:
+    for touched in trial.subject.touched:
         method = same_method.get(touched.call, touched.call)
         yield Problem(f"{touched.generator} in {method}()", "it left alone", f"it used by {touched.where}")
 
@@ -90,9 +90,9 @@ def global_generators(evidence: Evidence) -> Iterator[Problem]:
 # ---- comparing -----------------------------------------------------------------------------------
 
 
-def _need_chance(evidence: Evidence) -> None:
+def _need_chance(trial: Trial) -> None:
     """An env that does the same whatever its seed may have nothing random in it; nobody can tell from outside."""
-    runs = (evidence.run, evidence.run_again, evidence.run_of_other_seed, evidence.static_run)
+    runs = (trial.run, trial.run_again, trial.run_of_other_seed, trial.static_run)
     episodes = [episode for run in runs for episode in run or []]
     if all(episode == episodes[0] for episode in episodes):
         raise Unchecked("every episode was the same, whatever the seed: there seems to be no chance in this env")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.testing.evidence import Evidence
 from stepmill.testing.finding import Problem, Unchecked
-from stepmill.testing.rule import rule
+from stepmill.testing.rules.rule import rule
 from stepmill.testing.trees import is_array_space, kind_of, leaves, misfits, same, show
+from stepmill.testing.trial import Trial
 
 __all__ = ["action_dtype", "num_agents", "random_action", "repr_text", "spaces_fixed", "spaces_known"]
 
@@ -19,10 +19,10 @@ _SPACES = {"observation_space": "observation", "action_space": "action", "reward
 
 
 @rule("Set it in __init__ from the configuration, or as a class attribute.")
-def spaces_known(evidence: Evidence) -> Iterator[Problem]:
+def spaces_known(trial: Trial) -> Iterator[Problem]:
     """Spaces and ``num_agents`` can be asked for before the first reset."""
-    early = evidence.seen(evidence.early)
-    errors = {one.call: one.error for one in reversed(evidence.calls.raised) if one.where.endswith("before reset")}
+    early = trial.seen(trial.early)
+    errors = {one.call: one.error for one in reversed(trial.subject.raised) if one.where.endswith("before reset")}
     for name, part in _SPACES.items():
         said = getattr(early, part)
         if not isinstance(said, spaces.Space):
@@ -32,24 +32,24 @@ def spaces_known(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Decide on spaces once, from the configuration.")
-def spaces_fixed(evidence: Evidence) -> Iterator[Problem]:
+def spaces_fixed(trial: Trial) -> Iterator[Problem]:
     """What an env says of its spaces and agents before the first reset stays true."""
-    early = evidence.seen(evidence.early)
-    if not evidence.late:
-        raise Unchecked(evidence.stopped or "no reset was made")
-    for when, late in evidence.late:
+    early = trial.seen(trial.early)
+    if not trial.late:
+        raise Unchecked(trial.stopped or "no reset was made")
+    for when, late in trial.late:
         for name, before, after in zip(early._fields, early, late, strict=True):
             subject = name if name == "num_agents" else f"{name}_space"
             if before is not None and not _equal(before, after):
                 yield Problem(f"{subject} {when}", f"{show(before)}, as before reset", show(after))
 
 
-@rule("Say num_agents as an int, and give every space of the agents a row an agent: shape (num_agents, ...).")
-def num_agents(evidence: Evidence) -> Iterator[Problem]:
-    """At least 1; of many agents observation and action have a row an agent."""
-    early = evidence.seen(evidence.early)
+@rule("Say num_agents as an int, and give every space of the agents one row per agent: shape (num_agents, ...).")
+def num_agents(trial: Trial) -> Iterator[Problem]:
+    """At least 1; of many agents observation and action have one row per agent."""
+    early = trial.seen(trial.early)
     count = early.num_agents
-    if evidence.raised_in("num_agents"):
+    if trial.raised_in("num_agents"):
         raise Unchecked("the env does not say it before reset")
     if type(count) is not int or count < 1:
         yield Problem("num_agents", "an int >= 1", show(count))
@@ -61,7 +61,7 @@ def num_agents(evidence: Evidence) -> Iterator[Problem]:
 
 
 def _has_rows(space: spaces.Space[Any], count: int) -> bool:
-    """A part an agent, or, in a Dict, at least one entry with a row an agent: others may be of all."""
+    """One part per agent, or, in a Dict, at least one entry with one row per agent: others may be of all."""
     if isinstance(space, spaces.Tuple):
         return len(space.spaces) == count or any(_has_rows(child, count) for child in space.spaces)
     if isinstance(space, spaces.Dict):
@@ -71,9 +71,9 @@ def _has_rows(space: spaces.Space[Any], count: int) -> bool:
 
 
 @rule("Let the action space be of np.float32 or np.int64; for flags use MultiDiscrete([2, 2, ...]).")
-def action_dtype(evidence: Evidence) -> Iterator[Problem]:
+def action_dtype(trial: Trial) -> Iterator[Problem]:
     """Actions are float32 or int64."""
-    space = evidence.seen(evidence.action_space)
+    space = trial.seen(trial.action_space)
     for path, leaf in _array_leaves(space, "action_space"):
         if leaf.dtype not in (np.float32, np.int64):
             yield Problem(path, "float32 or int64", str(np.dtype(leaf.dtype)))
@@ -91,12 +91,12 @@ def _array_leaves(space: spaces.Space[Any], path: str) -> Iterator[tuple[str, An
 
 
 @rule("Leave random_action() as BaseEnv has it, or give arrays of the action space.")
-def random_action(evidence: Evidence) -> Iterator[Problem]:
+def random_action(trial: Trial) -> Iterator[Problem]:
     """``random_action()`` gives an action of the action space, made of arrays."""
-    space = evidence.seen(evidence.action_space)
-    if evidence.random_action is None and evidence.stopped is None:
+    space = trial.seen(trial.action_space)
+    if trial.random_action is None and trial.stopped is None:
         raise Unchecked("the env has no random_action() that returns")
-    (action,) = evidence.seen(evidence.random_action)
+    (action,) = trial.seen(trial.random_action)
     found = False
     for misfit in misfits(space, action, "random_action()"):
         found = True
@@ -108,12 +108,12 @@ def random_action(evidence: Evidence) -> Iterator[Problem]:
 
 
 @rule("Let __repr__ return a short text that says which env this is.")
-def repr_text(evidence: Evidence) -> Iterator[Problem]:
+def repr_text(trial: Trial) -> Iterator[Problem]:
     """``repr(env)`` works at any time: logs and errors show it."""
-    evidence.seen(evidence.early)
-    for error in evidence.raised_in("repr"):
+    trial.seen(trial.early)
+    for error in trial.raised_in("repr"):
         yield Problem("repr(env)", "a text", error.error)
-    if evidence.text == "":
+    if trial.text == "":
         yield Problem("repr(env)", "a text that is not empty", "''")
 
 

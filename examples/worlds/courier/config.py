@@ -1,0 +1,57 @@
+"""What can be configured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from stepmill.arguments import real_number, true_or_false, whole_number
+from stepmill.envs import read_cfg
+
+__all__ = ["CourierConfig"]
+
+
+@dataclass(frozen=True)
+class CourierConfig:
+    """The town, the drone and the shift. Every town that is drawn can be served in time."""
+
+    size: int = 9  # cells per side
+    buildings: float = 0.2  # the share of cells that have one
+    chargers: int = 2
+    packages: int = 4
+    capacity: int = 48  # of the battery: a cell costs 1, with a package 2
+    charge: int = 12  # for one step on a charger
+    max_steps: int = 250
+    is_train: bool = True  # whether the reward helps along the way, or only pays deliveries
+
+    @classmethod
+    def of(cls, cfg: Any) -> CourierConfig:
+        """Reads a cfg; None has the defaults. Keys of others are left alone."""
+        defaults = asdict(cls())
+        given = read_cfg("CourierEnv", {} if cfg is None else cfg, defaults=defaults)
+        config = cls(**{name: _plain(given[name]) for name in defaults})
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        self._expect_whole("size", 5, 32)
+        self._expect_whole("chargers", 1, 4)
+        # Chargers, packages and addresses have a cell each: enough must be left for a town around them.
+        self._expect_whole("packages", 1, min((self.size**2 // 3 - self.chargers) // 2, 100))
+        self._expect_whole("capacity", 4 * self.size, 10_000)  # less, and hardly any town could be served
+        self._expect_whole("charge", 1, 10_000)
+        # One round for each package, on a battery, and the time to fill it again.
+        round_steps = self.capacity + -(-self.capacity // self.charge)
+        self._expect_whole("max_steps", self.packages * round_steps, 1_000_000)
+        real_number("CourierEnv: buildings", self.buildings, 0, 0.3)
+        true_or_false("CourierEnv: is_train", self.is_train)
+
+    def _expect_whole(self, name: str, least: int, most: int) -> None:
+        whole_number(f"CourierEnv: {name}", getattr(self, name), least, most)
+
+
+def _plain(value: Any) -> Any:
+    """Python's number for one of numpy, which would make numpy's of all that is computed with it, ``done`` too."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
