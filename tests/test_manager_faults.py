@@ -973,7 +973,7 @@ def test_a_reset_that_is_interrupted_leaves_no_env_in_between(gate: Gate) -> Non
     with launched("async", [suffering("step", "gate", folder=gate.folder), {}], timeout=0, wait_num=1) as manager:
         manager.step({0: 0, 1: 0})
         assert gate.wait() == 0
-        manager._core._voided.add(0)  # as a reset that Ctrl-C ends while it waits for the step
+        manager._core.standings.drop([0])  # as a reset that Ctrl-C ends while it waits for the step
         manager._core._torn = True
         gate.open(0)
         assert list(manager.ready_obs) == [1]
@@ -996,11 +996,11 @@ class NoRoom(dict[int, Any]):
 def test_results_that_an_interrupt_kept_from_being_noted_are_noted() -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        core = manager._core
-        core._arrived = NoRoom()
+        standings = manager._core.standings
+        standings.timesteps = NoRoom()
         with pytest.raises(KeyboardInterrupt):
             manager.step({0: 0, 1: 0})
-        core._arrived = {}
+        standings.timesteps = {}
         assert manager.ready_obs == {}
         assert list(manager.step({})) == [0, 1]
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
@@ -1027,8 +1027,8 @@ def test_a_closed_manager_keeps_nothing_of_its_pool() -> None:
     manager.launch()
     manager.step({0: 0, 1: 0})
     manager.close()
-    assert not manager._core._places
-    assert not manager._core._arrived
+    assert not manager._core.standings.places
+    assert not manager._core.standings.timesteps
 
 
 class OddTensor:

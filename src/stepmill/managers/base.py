@@ -15,7 +15,7 @@ from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
 from stepmill.managers.core import ManagerCore, Params
 from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, random_action_of, read_value, spaces_of
-from stepmill.managers.states import EnvState
+from stepmill.managers.states import EnvState, Standing
 from stepmill.uncopyable import Uncopyable
 
 __all__ = ["BaseEnvManager"]
@@ -183,22 +183,22 @@ class BaseEnvManager(Uncopyable):
     @property
     def active_env(self) -> list[int]:
         """The envs in state RUN, with or without an action in flight."""
-        return [one for one, state in self.env_state.items() if state is EnvState.RUN]
+        return self._core.standings.among(Standing.READY, Standing.STEPPING)
 
     @property
     def ready_env(self) -> list[int]:
         """The envs that can take an action now."""
-        return sorted(self._core.ready)
+        return self._core.standings.ready()
 
     @property
     def env_done(self) -> list[int]:
         """The envs that have played their ``episode_num``."""
-        return [one for one, state in self.env_state.items() if state is EnvState.DONE]
+        return self._core.standings.among(Standing.DONE)
 
     @property
     def all_done(self) -> bool:
         """Whether all envs have."""
-        return len(self.env_done) == self.env_num
+        return self._core.standings.count(Standing.DONE) == self.env_num
 
     @property
     def done(self) -> bool:
@@ -208,17 +208,17 @@ class BaseEnvManager(Uncopyable):
     @property
     def env_state(self) -> dict[int, EnvState]:
         """The state of every env."""
-        return dict(self._core.states)
+        return self._core.standings.states()
 
     def env_state_done(self, env_id: int) -> bool:
         """Whether an env has played its ``episode_num``."""
         (one,) = self._core.check_ids([env_id])
-        return self._core.states[one] is EnvState.DONE
+        return self._core.standings[one] is Standing.DONE
 
     @property
     def episode_count(self) -> dict[int, int]:
         """The episodes that every env has ended since the launch."""
-        return {one: record.episodes for one, record in enumerate(self._core.records)}
+        return {one: env.episodes for one, env in enumerate(self._core.envs)}
 
     def random_action(self) -> dict[int, Any]:
         """An action for each env of ``ready_obs``, by env id: the env's own ``random_action``, or one of its space.
@@ -235,7 +235,7 @@ class BaseEnvManager(Uncopyable):
     def _sampler(self, env_id: int) -> Any:
         if env_id not in self._samplers:
             self._samplers[env_id] = sampler = copy.deepcopy(self._env_spaces.action)
-            sampler.seed(self._core.records[env_id].seed)
+            sampler.seed(self._core.envs[env_id].seed)
         return self._samplers[env_id]
 
     # ---- seeds, videos -----------------------------------------------------------------------
@@ -265,7 +265,7 @@ class BaseEnvManager(Uncopyable):
         if dynamic_seed is not None:
             true_or_false("dynamic_seed", dynamic_seed)
         for one, value in read.items():
-            self._core.records[one].seed_anew(value, dynamic_seed)
+            self._core.envs[one].seed_anew(value, dynamic_seed)
             self._samplers.pop(one, None)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
@@ -279,8 +279,8 @@ class BaseEnvManager(Uncopyable):
             raise ConfigError(f"replay_path: expected {self.env_num} folders, one an env, got {len(paths)}")
         if not self.closed:
             self._core.pool.apply(check_recorder, list(range(self.env_num)))
-        for record, path in zip(self._core.records, paths, strict=True):
-            record.record_to("./video" if path is None else str(path))
+        for env, path in zip(self._core.envs, paths, strict=True):
+            env.record_to("./video" if path is None else str(path))
 
     # ---- the envs themselves -----------------------------------------------------------------
 
