@@ -254,12 +254,11 @@ class ManagerCore(Uncopyable):
         self._wait_for_steps()
         if self._backend == "inline":  # nothing goes on beside the caller: be done with it
             self._settle_resets(range(self.env_num))
-        standings = self.standings
-        timesteps = {one: standings.timesteps[one] for one in sorted(standings.timesteps)}
+        came, errors = self.standings.timesteps, self.standings.errors
+        timesteps = {one: came[one] for one in sorted(came)}
         output = self._output(timesteps)
-        errors = standings.errors
         error = EnvError.gather([errors[one] for one in sorted(errors)], output) if errors else None
-        standings.hand_over(Handover(self._caller, timesteps, errors, error))
+        self.standings.hand_over(Handover(self._caller, timesteps, errors, error))
         if error is not None:
             raise error
         return output
@@ -406,9 +405,9 @@ class ManagerCore(Uncopyable):
             stepping = self._count_stepping()
 
     def _count_stepping(self) -> int:
-        if not self.pool.in_flight_count:
-            return 0
-        return self.standings.count(Standing.STEPPING, Standing.DROPPED)
+        flying = self.pool.in_flight_count
+        stepping = self.standings.count(Standing.STEPPING) if flying else 0
+        return stepping if stepping == flying else stepping + self.standings.count(Standing.DROPPED)
 
     def _gather(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> None:
         """Takes what is ready, in the way of the pool's ``recv_some``, or less: callers ask again.
@@ -442,7 +441,7 @@ class ManagerCore(Uncopyable):
         assert self._read_rows is not None
         rows = self._read_rows(batch)
         came = dict(zip(rows.ids, rows.timesteps, strict=True))
-        arrival = Arrival(rows.ids, rows.places, dict.fromkeys(rows.ids, Standing.READY))
+        arrival = Arrival(rows.ids, rows.places)
         for one, fault in rows.faults.items():
             del came[one]
             self._read_failure(one, fault.error(), arrival)

@@ -43,7 +43,7 @@ class Arrival:
 
     ids: Sequence[int]
     places: Sequence[Place]  # of their observations
-    standings: dict[int, Standing]
+    standings: dict[int, Standing] = field(default_factory=dict)  # of those that are not READY now
     timesteps: dict[int, BaseEnvTimestep] = field(default_factory=dict)  # for a step to return
     errors: dict[int, EnvError] = field(default_factory=dict)  # for a step to raise
     episodes: dict[int, int] = field(default_factory=dict)  # that have ended
