@@ -816,6 +816,17 @@ def test_parameters_that_cannot_be_sent_change_nothing() -> None:
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
 
 
+def test_parameters_that_cannot_be_sent_are_not_those_of_the_next_reset() -> None:
+    with SyncSubprocessEnvManager([lambda: Walk({"length": 1})] * 2) as manager:
+        manager.launch()
+        with pytest.raises(InputError, match="expected what can be sent to a worker process"):
+            manager.reset({0: {"lock": threading.Lock()}})
+        assert [one.done for one in manager.step({0: 0, 1: 0}).values()] == [True, True]
+        while len(manager.ready_obs) < 2:
+            pass
+        assert manager.episode_count == {0: 1, 1: 1}
+
+
 def test_a_neighbour_of_a_dead_env_is_brought_back_with_its_instructions() -> None:
     fns = [lambda: Walk({"fail_at": None}), lambda: Walk({})]
     with SyncSubprocessEnvManager(fns, num_workers=1) as manager:
