@@ -68,10 +68,7 @@ class Standings:
 
     def ready(self) -> list[int]:
         """The envs that can take an action."""
-        if self.count(READY) == len(self._of):
-            ids = list(self._of)
-        else:
-            ids = [one for one, standing in self._of.items() if standing is READY]
+        ids = [one for one, standing in self._of.items() if standing is READY]
         return [one for one in ids if one not in self.timesteps] if self.timesteps else ids
 
     def are_ready(self, ids: Collection[int]) -> bool:
