@@ -36,7 +36,7 @@ PACKAGES = ("DI-engine", "gym", "DI-treetensor")
 
 
 class Manager(ManagedContestant):
-    """A manager of either form, by its name in DI-engine's registry."""
+    """A manager, v2 or not, by its name in DI-engine's registry."""
 
     def __init__(self, name: str, env_fn: Sequence[Callable[[], Any]]) -> None:
         from ding.utils import ENV_MANAGER_REGISTRY

@@ -76,7 +76,7 @@ class ManagedContestant:
         while self._owed > 0:
             actions = next(self._actions)
             ready = manager.ready_obs
-            # By env id, or by position, as the two forms of DI-engine's managers have it.
+            # By env id, or by position, as DI-engine's managers and their v2 have it.
             by_id = isinstance(ready, dict)
             result = manager.step({one: actions[one] for one in ready} if by_id else actions[: len(ready)])
             self._owed -= len(result)

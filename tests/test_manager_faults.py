@@ -816,6 +816,17 @@ def test_parameters_that_cannot_be_sent_change_nothing() -> None:
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
 
 
+def test_parameters_that_cannot_be_sent_are_not_those_of_the_next_reset() -> None:
+    with SyncSubprocessEnvManager([lambda: Walk({"length": 1})] * 2) as manager:
+        manager.launch()
+        with pytest.raises(InputError, match="expected what can be sent to a worker process"):
+            manager.reset({0: {"lock": threading.Lock()}})
+        assert [one.done for one in manager.step({0: 0, 1: 0}).values()] == [True, True]
+        while len(manager.ready_obs) < 2:
+            pass
+        assert manager.episode_count == {0: 1, 1: 1}
+
+
 def test_a_neighbour_of_a_dead_env_is_brought_back_with_its_instructions() -> None:
     fns = [lambda: Walk({"fail_at": None}), lambda: Walk({})]
     with SyncSubprocessEnvManager(fns, num_workers=1) as manager:
@@ -973,7 +984,7 @@ def test_a_reset_that_is_interrupted_leaves_no_env_in_between(gate: Gate) -> Non
     with launched("async", [suffering("step", "gate", folder=gate.folder), {}], timeout=0, wait_num=1) as manager:
         manager.step({0: 0, 1: 0})
         assert gate.wait() == 0
-        manager._core._voided.add(0)  # as a reset that Ctrl-C ends while it waits for the step
+        manager._core.standings.drop([0])  # as a reset that Ctrl-C ends while it waits for the step
         manager._core._torn = True
         gate.open(0)
         assert list(manager.ready_obs) == [1]
@@ -996,11 +1007,11 @@ class NoRoom(dict[int, Any]):
 def test_results_that_an_interrupt_kept_from_being_noted_are_noted() -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        core = manager._core
-        core._arrived = NoRoom()
+        standings = manager._core.standings
+        standings.timesteps = NoRoom()
         with pytest.raises(KeyboardInterrupt):
             manager.step({0: 0, 1: 0})
-        core._arrived = {}
+        standings.timesteps = {}
         assert manager.ready_obs == {}
         assert list(manager.step({})) == [0, 1]
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
@@ -1027,8 +1038,8 @@ def test_a_closed_manager_keeps_nothing_of_its_pool() -> None:
     manager.launch()
     manager.step({0: 0, 1: 0})
     manager.close()
-    assert not manager._core._places
-    assert not manager._core._arrived
+    assert not manager._core.standings.places
+    assert not manager._core.standings.timesteps
 
 
 class OddTensor:

@@ -27,6 +27,7 @@ from process_envs import Gate, no_hang, outcome
 from stepmill import EnvError, errors
 from stepmill.envs.seeds import EpisodeSeeds
 from stepmill.managers import EnvState
+from stepmill.managers.standings import Standings
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -518,6 +519,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         manager, model = self.manager, self.model
+        manager._core.check()
         assert manager.closed == model.closed
         found = manager.env_state
         for env_id, env in enumerate(model.envs):
@@ -529,7 +531,22 @@ class ManagerMachine(RuleBasedStateMachine):
         assert set(manager.ready_env) <= {i for i, env in enumerate(model.envs) if env.action is None}
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.fixture
+def checked_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An env stands in exactly one place, and so on, after every move."""
+
+    def checked(move: Callable[..., None]) -> Callable[..., None]:
+        def make(self: Standings, *args: Any) -> None:
+            move(self, *args)
+            self.check()
+
+        return make
+
+    for name in ("drop", "note_sent", "note_arrival", "hand_over"):
+        monkeypatch.setattr(Standings, name, checked(getattr(Standings, name)))
+
+
+@pytest.mark.usefixtures("impatient", "checked_moves")
 @pytest.mark.parametrize(("kind", "examples"), [("serial", 60), ("sync", 15), ("async", 30)])
 def test_a_manager_does_what_the_model_does(kind: str, examples: int) -> None:
     run_state_machine_as_test(

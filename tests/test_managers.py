@@ -83,12 +83,12 @@ def test_old_arguments_may_be_given_by_place(gate: Gate) -> None:
 
 
 WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
-    "too few cfgs": ((Trial, [{}], 2), "expected env_num=2 configurations, one an env, got 1"),
-    "too many cfgs": ((Trial, [{}] * 3, 2), "expected env_num=2 configurations, one an env, got 3"),
+    "too few cfgs": ((Trial, [{}], 2), "expected env_num=2 configurations, one per env, got 1"),
+    "too many cfgs": ((Trial, [{}] * 3, 2), "expected env_num=2 configurations, one per env, got 3"),
     "no cfgs": ((Trial, [], 0), "env_num: expected a whole number >= 1, got 0"),
     "a cfg instead of a list": ((Trial, {"length": 2}, 1), "env_cfg: expected a list of configurations"),
     "nothing": ((Trial,), "env_cfg: expected a list of configurations"),
-    "cfgs with a list": (([Trial], [{}]), "env_cfg: it goes with one env_fn"),
+    "cfgs with a list": (([Trial], [{}]), "env_cfg: expected None beside a list of functions"),
     "another number": (([Trial], None, 2), "env_num: expected 1"),
     "an env": ((Trial(),), "env_fn: expected a function, or a list of functions"),
     "a list of envs": (([Trial()],), "env_fn: expected a function, or a list of functions"),
@@ -895,9 +895,9 @@ def test_parameters_hold_for_the_resets_that_follow(kind: str) -> None:
 
 
 WRONG_RESETS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "too few": ({"reset_param": [{}]}, errors.InputError, "expected 2 parameters, one an env, got 1"),
+    "too few": ({"reset_param": [{}]}, errors.InputError, "expected 2 parameters, one per env, got 1"),
     "too many": ({"reset_param": [{}, {}], "env_id": [1]}, errors.InputError, "expected 1 parameters.*got 2"),
-    "others": ({"reset_param": {0: {}}, "env_id": [1]}, errors.InputError, r"of the envs \[1\], got them of \[0\]"),
+    "others": ({"reset_param": {0: {}}, "env_id": [1]}, errors.InputError, r"for the envs \[1\], got them for \[0\]"),
     "not a dict": ({"reset_param": [{}, 3]}, errors.InputError, "a dict of arguments for env 1, got 3"),
     "out of range": ({"reset_param": {2: {}}}, errors.EnvIdError, r"env id 2 is out of range \[0, 2\)"),
     "twice": ({"env_id": [1, 1]}, errors.EnvIdError, "env id 1 is given twice"),
@@ -987,8 +987,8 @@ def test_seeds_come_from_a_number_a_list_or_a_dict(kind: str) -> None:
 
 
 WRONG_SEEDS: dict[str, tuple[dict[str, Any], str]] = {
-    "too few": ({"seed": [1]}, "expected 2 seeds, one an env, got 1"),
-    "too many": ({"seed": [1, 2], "env_id": [0]}, "expected 1 seeds, one an env, got 2"),
+    "too few": ({"seed": [1]}, "expected 2 seeds, one per env, got 1"),
+    "too many": ({"seed": [1, 2], "env_id": [0]}, "expected 1 seeds, one per env, got 2"),
     "negative": ({"seed": -1}, "seed: expected a whole number"),
     "a fraction": ({"seed": [1, 2.5]}, "seed: expected a whole number, got 2.5"),
     "too large": ({"seed": 2**63}, "seed: expected a whole number"),
@@ -1108,7 +1108,7 @@ def test_attributes_of_the_envs_are_lists(kind: str) -> None:
 def test_a_name_that_nobody_has_is_an_error(kind: str) -> None:
     with launched(kind, 2) as manager:
         assert not hasattr(manager, "no_such_thing")
-        with pytest.raises(AttributeError, match="neither the manager nor its envs have 'no_such_thing'"):
+        with pytest.raises(AttributeError, match="neither the manager nor its envs have an attribute 'no_such_thing'"):
             manager.no_such_thing  # noqa: B018
         assert elapsed(manager) == {0: 0, 1: 0}
 

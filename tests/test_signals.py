@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from probes import VIEWS, ProbeTwin, seen
 
 import stepmill
 from stepmill import errors
-from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
+from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.pool.process.patience import uninterrupted
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
@@ -208,6 +209,7 @@ def test_every_action_of_a_manager_has_one_row_wherever_a_handler_raises(cls: An
             assert {one: row.info["steps"] for one, row in rows.items()} == {0: done, 1: done}
             assert {one: row.reward.tolist() for one, row in rows.items()} == {0: [0.25], 1: [0.5]}
             assert manager.episode_count == dict.fromkeys((0, 1), done if length == 1 else 0)
+            manager._core.check()
 
         assert at_every_point(attempt, __file__) > 100
 
@@ -232,7 +234,29 @@ def test_a_failure_in_a_manager_comes_once_wherever_a_handler_raises(cls: Any) -
             assert str(error.__cause__) == f"step {before[0] + 1}"
             assert [row.info["steps"] for row in error.batch.values()] == [before[1] + 1]
             assert manager.steps == [one + 1 for one in before]
+            manager._core.check()
             manager.reset(env_id=[0])
+
+        assert at_every_point(attempt, __file__) > 100
+
+
+@pytest.mark.parametrize("length", [10**6, 1], ids=["going on", "ending"])
+def test_a_reset_of_a_manager_leaves_each_env_in_one_place_wherever_a_handler_raises(length: int) -> None:
+    fns = [lambda: Counting(length=length)] * 2
+    with AsyncSubprocessEnvManager(fns, wait_num=1, timeout=0) as manager:
+        manager.launch()
+
+        def attempt(alarms: Alarms) -> None:
+            while len(manager.ready_obs_id) < 2:
+                manager.step({})
+            manager.step({0: 0.25, 1: 0.5})  # one of the results, or both: what is left is void
+            with contextlib.suppress(Alarm), alarms:
+                manager.reset()
+            _ = manager.ready_obs_id
+            manager._core.check()
+            manager.reset()
+            manager._core.check()
+            assert manager.ready_obs_id == [0, 1]
 
         assert at_every_point(attempt, __file__) > 100
 

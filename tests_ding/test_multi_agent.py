@@ -26,7 +26,7 @@ from dizoo.petting_zoo.config import (
 )
 from dizoo.petting_zoo.envs.petting_zoo_simple_spread_env import PettingZooEnv
 from easydict import EasyDict
-from test_first_form import assert_same
+from test_managers import assert_same
 
 from stepmill.interop.ding import MANAGERS
 
@@ -92,7 +92,7 @@ def test_what_comes_out_is_what_comes_out_of_dings_own(name, env):
 
 
 @pytest.mark.parametrize("name", ["stepmill_base_v2", "stepmill_subprocess_v2"])
-def test_the_second_form_takes_rows_of_agents(name):
+def test_v2_managers_take_rows_of_agents(name):
     manager = create_env_manager(EasyDict(type=name), [lambda: PettingZooEnv(SPREAD)] * 2)
     manager.seed(5, dynamic_seed=False)
     manager.launch()

@@ -93,14 +93,14 @@ def test_keys_of_other_managers_are_passed_over(recwarn):
 
 
 def test_a_key_that_no_manager_has_is_warned_of():
-    with pytest.warns(UserWarning, match="max_retries.*without effect"):
+    with pytest.warns(UserWarning, match="max_retries.*have no effect"):
         create_env_manager(EasyDict(type="stepmill_base", max_retries=5), [Count])
 
 
 @pytest.mark.parametrize("name", ["stepmill_base", "stepmill_base_v2"])
 @pytest.mark.parametrize("key", ["step_timeout", "reset_timeout"])
 def test_a_deadline_that_nobody_can_keep_is_warned_of(name, key):
-    with pytest.warns(UserWarning, match=f"{key} is without effect.*stepmill_subprocess"):
+    with pytest.warns(UserWarning, match=f"{key} has no effect.*stepmill_subprocess"):
         manager = create_env_manager(EasyDict(type=name, **{key: 5}), [Count])
     manager.launch()
     assert manager.closed is False

@@ -17,18 +17,18 @@ __all__ = ["stack_actions", "stack_open_actions"]
 
 
 def stack_actions(space: FlatSpace, actions: list[Any], players: int) -> Any:
-    """Actions of single envs, arrays or tensors or numbers, as a batch: a row an env, in every part."""
+    """Actions of single envs, arrays or tensors or numbers, as a batch: one row per env, in every part."""
     return _stack(space.tree, space, actions, players, "action")
 
 
 def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[int, list[Any]]]:
-    """Actions of single envs whose space does not say all that they take: see ``DingAsItIs``.
+    """Actions of single envs that also take what their space does not describe: see ``DingAsItIs``.
 
-    Returns a batch, and by its rows the actions that have no place in it: in the batch something else stands for these.
+    Returns a batch, and by row the actions that do not fit into it: in the batch something else stands in for these.
     """
     tree = space.tree[0]
     batch, sent = None, {}
-    if isinstance(tree, int) and tree >= 0:  # nearly all of them, and nearly always described
+    if isinstance(tree, int) and tree >= 0:  # nearly all of them are, and nearly always fit
         try:
             batch = _stack(tree, space, actions, 1, "action")
         except ActionError:
@@ -85,7 +85,7 @@ def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path:
     if stacked is None:
         if not set(map(type, actions)) <= _PLAIN:
             actions = [_as_array(one) for one in actions]
-        with contextlib.suppress(ValueError):  # of different shapes
+        with contextlib.suppress(ValueError):  # their shapes differ
             stacked = np.array(actions)
     if stacked is None or not _fits(stacked.shape[1:], shape):
         arrays = [np.asarray(one) for one in actions]
@@ -113,7 +113,7 @@ def _as_array(action: Any) -> Any:
 
 
 def _fits(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    """A Discrete action may have shape (1,), as policies give it: axes of one element are nobody's loss."""
+    """A Discrete action may have shape (1,), as policies give it: axes of length one do not matter."""
     return [n for n in got if n != 1] == [n for n in expected if n != 1]
 
 

@@ -15,7 +15,7 @@ from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
 from stepmill.managers.core import ManagerCore, Params
 from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, random_action_of, read_value, spaces_of
-from stepmill.managers.states import EnvState
+from stepmill.managers.states import EnvState, Standing
 from stepmill.uncopyable import Uncopyable
 
 __all__ = ["BaseEnvManager"]
@@ -29,9 +29,9 @@ class BaseEnvManager(Uncopyable):
     Args:
         env_fn: A function that makes an env from a configuration; or a list of functions, each of which makes one. The
             env is a ``BaseEnv``, or any other kind that pools take.
-        env_cfg: With one function: a list of configurations, one an env.
+        env_cfg: With one function: a list of configurations, one per env.
         env_num: How many envs, where that is to be checked.
-        episode_num: Episodes that each env plays before it is DONE; ``"inf"`` for no end.
+        episode_num: Episodes that each env plays before it is DONE; ``"inf"`` for no limit.
         cfg: A dict over ``default_config()``.
     """
 
@@ -62,7 +62,7 @@ class BaseEnvManager(Uncopyable):
 
     @classmethod
     def default_config(cls) -> dict[str, Any]:
-        """The keys that ``cfg`` may have, with what they are by default."""
+        """The keys that ``cfg`` may have, with their defaults."""
         return dict(cls._defaults)
 
     # ---- life --------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class BaseEnvManager(Uncopyable):
         """Builds the envs and resets them. A manager that was closed can be launched again."""
         if not self.closed:
             raise UsageError(f"{self!r} is launched already: close() it first")
-        if isinstance(reset_param, Mapping):  # of some envs; all are reset
+        if isinstance(reset_param, Mapping):  # for some of the envs, but all are reset
             reset_param = {**dict.fromkeys(range(self.env_num)), **reset_param}
         self._read_params(reset_param, None)  # before anything is built
         self._spaces = self._core.open()
@@ -115,8 +115,8 @@ class BaseEnvManager(Uncopyable):
         """Resets envs and waits for them: all, those of ``env_id``, or those that a dict names.
 
         Args:
-            reset_param: Keyword arguments of the envs' ``reset``: a list of dicts, one an env that is reset, or a dict
-                from env id to a dict (None: as the last time). They hold for the automatic resets that follow, too.
+            reset_param: Keyword arguments of the envs' ``reset``: a list of dicts, one per env that is reset, or a
+                dict from env id to a dict (None: the same as last time). The automatic resets that follow use them too.
             env_id: Which envs; by default all, or those of the dict.
 
         What these envs have in flight comes to nothing. Episode counts go on.
@@ -128,7 +128,7 @@ class BaseEnvManager(Uncopyable):
         if isinstance(reset_param, Mapping):
             ids = self._core.check_ids(list(reset_param) if env_id is None else env_id)
             if set(ids) != set(reset_param):
-                raise InputError(f"reset: expected parameters of the envs {ids}, got them of {list(reset_param)}")
+                raise InputError(f"reset: expected parameters for the envs {ids}, got them for {list(reset_param)}")
             params = dict(reset_param)
         else:
             ids = self._core.check_ids(range(self.env_num) if env_id is None else env_id)
@@ -136,7 +136,7 @@ class BaseEnvManager(Uncopyable):
                 raise InputError(f"reset: expected a list of dicts, or a dict by env id, got {reset_param!r}")
             given = [None] * len(ids) if reset_param is None else list(reset_param)
             if len(given) != len(ids):
-                raise InputError(f"reset: expected {len(ids)} parameters, one an env, got {len(given)}")
+                raise InputError(f"reset: expected {len(ids)} parameters, one per env, got {len(given)}")
             params = dict(zip(ids, given, strict=True))
         for one, param in params.items():
             if param is not None and not isinstance(param, Mapping):
@@ -148,9 +148,9 @@ class BaseEnvManager(Uncopyable):
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Sends actions, by env id, and returns the timesteps that are ready, by env id.
 
-        Waits as the manager's ``wait_num`` and ``step_wait_timeout`` say, and never returns only ended envs while
-        others run. ``step({})`` gathers what is in flight. An env that fails is in state ERROR until it is reset; the
-        error that is raised carries the other timesteps in ``batch``.
+        Waits as ``wait_num`` and ``step_wait_timeout`` say, and never returns ended envs alone while others run.
+        ``step({})`` gathers what is in flight. An env that fails is in state ERROR until it is reset; the error that is
+        raised carries the other timesteps in ``batch``.
         """
         return self._core.step(actions)
 
@@ -160,7 +160,7 @@ class BaseEnvManager(Uncopyable):
     def ready_obs(self) -> dict[int, Any]:
         """The observations of the envs that can take an action, by env id.
 
-        Waits while all envs that live are resetting; empty when all are DONE.
+        Waits while all live envs are resetting; empty when all are DONE.
         """
         return self._core.ready_observations()
 
@@ -183,22 +183,22 @@ class BaseEnvManager(Uncopyable):
     @property
     def active_env(self) -> list[int]:
         """The envs in state RUN, with or without an action in flight."""
-        return [one for one, state in self.env_state.items() if state is EnvState.RUN]
+        return self._core.standings.among(Standing.READY, Standing.STEPPING)
 
     @property
     def ready_env(self) -> list[int]:
         """The envs that can take an action now."""
-        return sorted(self._core.ready)
+        return self._core.standings.ready()
 
     @property
     def env_done(self) -> list[int]:
         """The envs that have played their ``episode_num``."""
-        return [one for one, state in self.env_state.items() if state is EnvState.DONE]
+        return self._core.standings.among(Standing.DONE)
 
     @property
     def all_done(self) -> bool:
-        """Whether all envs have."""
-        return len(self.env_done) == self.env_num
+        """Whether all envs have played their ``episode_num``."""
+        return self._core.standings.count(Standing.DONE) == self.env_num
 
     @property
     def done(self) -> bool:
@@ -208,20 +208,20 @@ class BaseEnvManager(Uncopyable):
     @property
     def env_state(self) -> dict[int, EnvState]:
         """The state of every env."""
-        return dict(self._core.states)
+        return self._core.standings.states()
 
     def env_state_done(self, env_id: int) -> bool:
         """Whether an env has played its ``episode_num``."""
         (one,) = self._core.check_ids([env_id])
-        return self._core.states[one] is EnvState.DONE
+        return self._core.standings[one] is Standing.DONE
 
     @property
     def episode_count(self) -> dict[int, int]:
-        """The episodes that every env has ended since the launch."""
-        return {one: record.episodes for one, record in enumerate(self._core.records)}
+        """How many episodes every env has ended since the launch."""
+        return {one: env.episodes for one, env in enumerate(self._core.envs)}
 
     def random_action(self) -> dict[int, Any]:
-        """An action for each env of ``ready_obs``, by env id: the env's own ``random_action``, or one of its space.
+        """An action for each env of ``ready_obs``, by env id: from the env's own ``random_action``, or from its space.
 
         The same seeds give the same actions.
         """
@@ -235,7 +235,7 @@ class BaseEnvManager(Uncopyable):
     def _sampler(self, env_id: int) -> Any:
         if env_id not in self._samplers:
             self._samplers[env_id] = sampler = copy.deepcopy(self._env_spaces.action)
-            sampler.seed(self._core.records[env_id].seed)
+            sampler.seed(self._core.envs[env_id].seed)
         return self._samplers[env_id]
 
     # ---- seeds, videos -----------------------------------------------------------------------
@@ -244,9 +244,9 @@ class BaseEnvManager(Uncopyable):
         """Seeds envs: the seeds go with the next ``launch`` or ``reset``.
 
         Args:
-            seed: A number, for env i that and i; a list, one an env; or a dict from env id to seed.
+            seed: A number, and env i gets seed + i; a list, one per env; or a dict from env id to seed.
             env_id: Which envs, where ``seed`` is not a dict; by default all.
-            dynamic_seed: As ``BaseEnv.seed`` has it; None leaves that as it was.
+            dynamic_seed: See ``BaseEnv.seed``; None leaves it as it was.
         """
         self._core.refuse_others()
         if isinstance(seed, Mapping):
@@ -260,33 +260,33 @@ class BaseEnvManager(Uncopyable):
                 first = whole_number("seed", seed, 0, _SEED_LIMIT - 1)
                 seeds = [first + one for one in ids]
         if len(seeds) != len(ids):
-            raise ConfigError(f"seed: expected {len(ids)} seeds, one an env, got {len(seeds)}")
+            raise ConfigError(f"seed: expected {len(ids)} seeds, one per env, got {len(seeds)}")
         read = {one: whole_number("seed", value, 0, _SEED_LIMIT - 1) for one, value in zip(ids, seeds, strict=True)}
         if dynamic_seed is not None:
             true_or_false("dynamic_seed", dynamic_seed)
         for one, value in read.items():
-            self._core.records[one].seed_anew(value, dynamic_seed)
+            self._core.envs[one].seed_anew(value, dynamic_seed)
             self._samplers.pop(one, None)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
         """Every episode from the next reset on becomes a video: see ``BaseEnv.enable_save_replay``.
 
         Args:
-            replay_path: A folder, or a list of folders, one an env; ``./video`` by default.
+            replay_path: A folder, or a list of folders, one per env; ``./video`` by default.
         """
         paths = [replay_path] * self.env_num if not isinstance(replay_path, list | tuple) else list(replay_path)
         if len(paths) != self.env_num:
-            raise ConfigError(f"replay_path: expected {self.env_num} folders, one an env, got {len(paths)}")
+            raise ConfigError(f"replay_path: expected {self.env_num} folders, one per env, got {len(paths)}")
         if not self.closed:
             self._core.pool.apply(check_recorder, list(range(self.env_num)))
-        for record, path in zip(self._core.records, paths, strict=True):
-            record.record_to("./video" if path is None else str(path))
+        for env, path in zip(self._core.envs, paths, strict=True):
+            env.record_to("./video" if path is None else str(path))
 
     # ---- the envs themselves -----------------------------------------------------------------
 
     @property
     def env_ref(self) -> Any:
-        """An env of this process, built when it is asked for: to look at, not to play."""
+        """An env in this process, built when it is asked for: to look at, not to play."""
         if self._ref is None:
             try:
                 self._ref = self._recipes[0]()
@@ -320,7 +320,7 @@ class BaseEnvManager(Uncopyable):
 
     @property
     def env_info(self) -> BaseEnvInfo:
-        """What an env says of itself, in the old form."""
+        """What an env says about itself, in the old form."""
         info: BaseEnvInfo = env_info_of(self.env_ref) if self.closed else self._core.pool.apply(env_info_of, [0])[0]
         return info
 
@@ -330,11 +330,13 @@ class BaseEnvManager(Uncopyable):
         return ["reset", "step", "seed", "close"]
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute of the envs, as a list; a method of theirs that is listed, as a function that gives a list."""
-        if name.startswith("_") or hasattr(type(self), name):  # the latter: a property that failed so
-            raise AttributeError(f"{type(self).__name__}: {name} is not to be had")
+        """An attribute of the envs, as a list; one of their listed methods, as a function that returns a list."""
+        if name.startswith("_") or hasattr(type(self), name):  # the latter: a property that raised an AttributeError
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         if self.closed:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}; its envs can be asked once it is launched")
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}; its envs can be asked once it is launched"
+            )
         every = list(range(self.env_num))
         if name in self.method_name_list:
             pool = self._core.pool

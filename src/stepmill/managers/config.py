@@ -1,4 +1,4 @@
-"""What a manager is made of, from either form of its constructor."""
+"""The envs and settings of a manager, from either form of its constructor."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ DEFAULTS: dict[str, Any] = {
     "step_wait_timeout": None,
     "connect_timeout": 60,
     "num_workers": None,
-    # What the successor's configurations have, and nothing here depends on.
+    # Keys of the successor's configurations that nothing here depends on.
     "context": "fork",
     "copy_on_get": True,
     "reset_inplace": False,
 }
-# Of both forms of configuration: what others read, and what is found elsewhere.
+# Keys of both forms of configuration that others read, or that are read elsewhere.
 _NOT_OURS = frozenset({"type", "import_names", "cfg_type", "env_fn", "env_cfg", "env_num"})
 
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """Makes one env. A copy of the cfg goes to it: the caller's stays as it was."""
+    """Makes one env. It gets a copy of the cfg: the caller's stays as it was."""
 
     env_fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -71,25 +71,25 @@ def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
     """From ``(env_fn, env_cfg, env_num)``, or from a list of functions that each make an env."""
     if callable(env_fn):
         if env_cfg is None or isinstance(env_cfg, str | Mapping):
-            raise ConfigError(f"env_cfg: expected a list of configurations, one an env, got {env_cfg!r}")
+            raise ConfigError(f"env_cfg: expected a list of configurations, one per env, got {env_cfg!r}")
         cfgs = list(env_cfg)
         count = len(cfgs) if env_num is None else whole_number("env_num", env_num, 1)
         if len(cfgs) != count or not cfgs:
-            raise ConfigError(f"env_cfg: expected env_num={count} configurations, one an env, got {len(cfgs)}")
+            raise ConfigError(f"env_cfg: expected env_num={count} configurations, one per env, got {len(cfgs)}")
         return [EnvRecipe(env_fn, (copy.deepcopy(cfg),)) for cfg in cfgs]
     if not isinstance(env_fn, Sequence) or not env_fn or not all(callable(one) for one in env_fn):
-        raise ConfigError(f"env_fn: expected a function, or a list of functions that make an env each, got {env_fn!r}")
+        raise ConfigError(f"env_fn: expected a function, or a list of functions that each make an env, got {env_fn!r}")
     if env_cfg is not None:
-        raise ConfigError("env_cfg: it goes with one env_fn; functions of a list have theirs inside")
+        raise ConfigError("env_cfg: expected None beside a list of functions, which have their configurations inside")
     if env_num is not None and env_num != len(env_fn):
-        raise ConfigError(f"env_num: expected {len(env_fn)}, one a function of env_fn, got {env_num!r}")
+        raise ConfigError(f"env_num: expected {len(env_fn)}, one per function of env_fn, got {env_num!r}")
     return [EnvRecipe(one) for one in env_fn]
 
 
 def read_settings(
     name: str, defaults: Mapping[str, Any], in_processes: bool, cfg: Any, given: Mapping[str, Any]
 ) -> ManagerSettings:
-    """Checks a configuration. ``given``: what the constructor was told beside it."""
+    """Checks a configuration. ``given``: the other arguments of the constructor."""
     if cfg is not None and not isinstance(cfg, Mapping):
         raise ConfigError(f"{name}: cfg: expected a dict, got {cfg!r}")
     own = {key: value for key, value in (cfg or {}).items() if key not in _NOT_OURS}
@@ -125,7 +125,7 @@ def read_settings(
 
 
 def _count(name: str, value: Any) -> float:
-    """A whole number, or "inf" for no end."""
+    """A whole number, or "inf" for no limit."""
     if value in ("inf", math.inf):
         return math.inf
     return whole_number(name, value, 1)

@@ -1,9 +1,10 @@
-"""The core of the env managers: where each env stands, and when a call has waited long enough.
+"""The core of the env managers: what is sent when, what a batch means, and when a call has waited long enough.
 
 The pool does the work: it steps and resets envs, in worker processes or in this one, and every action gets exactly one
-result. Nothing here runs in the background: what became ready is looked at when the caller asks for something.
+result. ``Standings`` knows where each env stands. Nothing here runs in the background: the core looks at what became
+ready when the caller asks for something.
 
-It is an object of its own inside of a manager, not a class below it: a manager looks up names that it does not know in
+It is an object of its own inside of a manager, not its base class: a manager looks up names that it does not know in
 its envs, and Python finds attributes of such objects more slowly.
 """
 
@@ -14,6 +15,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from stepmill import _native
@@ -35,10 +37,11 @@ from stepmill.factories import close_quietly
 from stepmill.managers.actions import stack_actions, stack_open_actions
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.envs import EnvSpaces, open_pool, spaces_of
-from stepmill.managers.journal import Handed, News, Sending
-from stepmill.managers.records import EnvRecord
-from stepmill.managers.rows import Place, RowReader, tells_abnormal, with_tensors
-from stepmill.managers.states import EnvState
+from stepmill.managers.managed_env import ManagedEnv
+from stepmill.managers.moves import Arrival, Handover, Sending, SentResets
+from stepmill.managers.rows import RowReader, tells_abnormal, with_tensors
+from stepmill.managers.standings import Standings
+from stepmill.managers.states import EnvState, Standing
 from stepmill.pool.foreign import bearing
 from stepmill.pool.python_pool import Preparation
 from stepmill.uncopyable import Uncopyable
@@ -47,17 +50,17 @@ __all__ = ["ManagerCore"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# Who waits for steps looks this often what came meanwhile: an env that ended is reset beside the others, a reset that
-# failed is tried again. Each row as it comes would wake the caller on a core that the workers need.
+# A call that waits for steps looks this often at what came meanwhile: an env that ended is reset beside the others, a
+# reset that failed is tried again. Each row as it comes would wake the caller on a core that the workers need.
 _LOOK_S = 0.01
 
-Params = Mapping[int, Mapping[str, Any] | None]  # of resets, by env id; None: as the last time
+Params = Mapping[int, Mapping[str, Any] | None]  # of resets, by env id; None: the same as last time
 
 
 def _mends(method: Callable[Concatenate[ManagerCore, P], R]) -> Callable[Concatenate[ManagerCore, P], R]:
-    """Makes a method refuse a second call at once, and do first what an exception kept the last one from doing.
+    """Makes a method refuse a second call at once, and first do what an exception kept the last call from doing.
 
-    Ctrl-C and signal handlers may raise anywhere in there: see ``journal.py``.
+    Ctrl-C and signal handlers may raise anywhere in there: see ``moves.py``.
     """
 
     @functools.wraps(method)
@@ -74,27 +77,29 @@ def _mends(method: Callable[Concatenate[ManagerCore, P], R]) -> Callable[Concate
             self._callers.pop(token)  # not in a `finally`: what is raised there would lose the result
             return result
         except BaseException as error:
-            handed = self._handed if is_inside and self._handed is not None and self._handed.call is token else None
+            handover = self.standings.handover if is_inside else None
+            if handover is not None and handover.call is not token:
+                handover = None
             if is_inside:
                 self._torn = True
-            if handed is not None:
-                handed.is_lost = True  # a handler may raise here, too, in place of an error that carries it
+            if handover is not None:
+                handover.is_lost = True  # a handler may raise here, too, in place of an error that carries it
             self._callers.pop(token, None)
-            if handed is not None and handed.error is error:
-                handed.is_lost = False
+            if handover is not None and handover.error is error:
+                handover.is_lost = False
             raise
 
     return call
 
 
 class ManagerCore(Uncopyable):
-    """The state of the envs of a manager, and what moves it on. ``BaseEnvManager`` is what users see of it.
+    """Steps and resets the envs of a manager. ``BaseEnvManager`` is what users see of it.
 
     Args:
-        manager: Whose core it is. It is closed when a reset fails for good; not kept alive.
-        recipes: One an env.
+        manager: The manager itself. It is closed when a reset fails for good; not kept alive.
+        recipes: One per env.
         settings: How the envs are run.
-        backend: Where: "inline" or "process".
+        backend: Where they are: "inline" or "process".
         resets_abnormal: Whether an env whose step was abnormal is reset at once, rather than left to the caller.
     """
 
@@ -111,39 +116,11 @@ class ManagerCore(Uncopyable):
         self._is_open = False  # the envs take actions that their space does not describe
         self._callers: dict[object, None] = {}  # the first is inside, others are being refused
         self._gives_up = False  # it closes itself
+        self._torn = False  # a call raised something, perhaps in the middle of a move
+        self._batch: Any = None  # that the pool gave away, until it is known what it means
         self.pool: Any = None
-        self.records = [EnvRecord() for _ in recipes]
-        self._forget()
-
-    def _forget(self) -> None:
-        """As before the first launch, but for what the caller asked for."""
-        self.records = [one.launched() for one in self.records]
-        self.states = dict.fromkeys(range(self.env_num), EnvState.VOID)
-        self._halted = set(self.states)  # not in state RUN; for questions about many envs at once, and kept by `_move`
-        self.ready: set[int] = set()  # can take an action
-        self._places: dict[int, Place] = {}  # where the last observation of each is
-        self._stepping: set[int] = set()  # an action is in flight
-        self._resetting: set[int] = set()  # a reset is in flight, or to be tried again
-        self._due: dict[int, float] = {}  # when a reset that failed is tried again
-        self._voided: set[int] = set()  # whose results in flight come to nothing
-        self._arrived: dict[int, BaseEnvTimestep] = {}  # results that no call has returned yet
-        self._failed: dict[int, EnvError] = {}  # of steps, that no call has raised yet
-        self._owed: set[int] = set()  # ended, and to be reset: not sent yet
-        # What is under way, so that a call that was interrupted can be finished by the next one.
-        self._torn = False  # a call raised something
-        self._sending: Sending | None = None
-        self._batch: Any = None  # that the pool gave away, as long as nobody has looked at it
-        self._news: News | None = None
-        self._handed: Handed | None = None
-
-    def _move(self, ids: Iterable[int], state: EnvState) -> None:
-        """Envs are in another state now."""
-        for one in ids:
-            self.states[one] = state
-            if state is EnvState.RUN:
-                self._halted.discard(one)
-            else:
-                self._halted.add(one)
+        self.envs = [ManagedEnv() for _ in recipes]
+        self.standings = Standings(self.envs)
 
     # ---- life --------------------------------------------------------------------------------
 
@@ -152,10 +129,12 @@ class ManagerCore(Uncopyable):
         """Builds the envs, which are to be reset now. Returns what spaces they have."""
         if self.pool is not None:
             raise UsageError(f"{self!r} is launched already: close() it first")
-        self._forget()
+        self.envs = [one.launched() for one in self.envs]
+        self.standings = Standings(self.envs)
+        self._torn, self._batch = False, None
         self.pool = open_pool(self._recipes, self._settings, self._backend)
         try:
-            self._move(self.states, EnvState.INIT)
+            self.standings.move(range(self.env_num), Standing.BUILT)
             spaces: EnvSpaces = self.pool.apply(spaces_of, [0])[0]
             reward_shape = getattr(spaces.reward, "shape", None) or ()
             self._read_rows = RowReader(self.pool.observation, self.pool.num_players, reward_shape, self.env_num)
@@ -189,11 +168,9 @@ class ManagerCore(Uncopyable):
                 pool.close()
         finally:
             if pool is None or pool.closed:  # else it refused, and nothing has changed
-                self.pool = self._batch = self._news = self._handed = None
-                self._move(self.states, EnvState.VOID)
-                self.ready.clear()
-                self._places.clear()  # they keep the pool's memory
-                self._arrived.clear()
+                # All of it or nothing: no call that a handler could interrupt comes between these.
+                unbuilt = Standings(self.envs)
+                self.pool, self._batch, self.standings = None, None, unbuilt
 
     @property
     def _caller(self) -> object:
@@ -222,12 +199,12 @@ class ManagerCore(Uncopyable):
         return self.pool is None
 
     def require_open(self) -> None:
-        """Raises where nothing is launched."""
+        """Raises where it is not launched."""
         if self.pool is None:
             raise ClosedError(f"{self!r} is not launched: call launch() first")
 
     def check_ids(self, ids: Any) -> list[int]:
-        """Env ids, from one or several, each in range and once."""
+        """Env ids, from one or several, each in range and given once."""
         if hasattr(ids, "__index__") and not getattr(ids, "shape", ()):
             ids = [ids]
         if not isinstance(ids, Iterable):
@@ -244,31 +221,22 @@ class ManagerCore(Uncopyable):
             out[env_id] = None
         return list(out)
 
+    def check(self) -> None:
+        """For tests: raises where something does not hold that does between calls."""
+        self.standings.check(() if self.pool is None else self.pool.in_flight_ids)
+
     def _mend(self) -> None:
-        """Goes on with what an exception came in between. Envs that are nowhere after that wait for a reset."""
-        flying = set(self.pool.in_flight_ids)
-        if self._sending is not None:
-            if flying.issuperset(self._sending.ids):
-                self._note_sent()
-            self._sending = None
-        if self._handed is not None and self._handed.is_lost:
-            self._take_back(self._handed)
-        if self._news is not None:
-            self._note_news(self._news)
-        elif self._batch is not None:
+        """Goes on with what an exception interrupted."""
+        arrival = self.standings.arrival
+        if arrival is not None:
+            self._batch = None  # that is what it means
+        self.standings.mend(self.pool.in_flight_ids)
+        if arrival is not None and arrival.given_up is not None:
+            self._give_up(arrival.given_up)
+        if self._batch is not None:
             self._take(self._batch)
-        flying = set(self.pool.in_flight_ids)
-        unknown = flying - self._stepping - self._resetting
-        vanished = (self._stepping | self._resetting) - flying - self._due.keys()
-        self._stepping = (self._stepping - vanished) | unknown
-        self._resetting -= vanished
-        self._voided = (self._voided & flying) | unknown
-        somewhere = self._stepping | self._resetting | self.ready | self._arrived.keys() | self._failed.keys()
-        somewhere |= self._owed
-        lost = vanished | self._voided | (self.states.keys() - self._halted - somewhere)
-        self._move(lost, EnvState.ERROR)
-        self.ready -= lost
-        self._send_owed()
+        self.standings.reconcile(self.pool.in_flight_ids)
+        self._reset_ended()
         self._torn = False
 
     # ---- steps -------------------------------------------------------------------------------
@@ -280,50 +248,23 @@ class ManagerCore(Uncopyable):
         ids = self._check_actions(actions)
         if ids:
             batch, objects = self._read_actions(ids, list(actions.values()))
-            self._sending = Sending(ids)
+            self.standings.sending = Sending(ids)
             self.pool.send(batch, ids, objects)
-            self._note_sent()
+            self.standings.note_sent()
         self._wait_for_steps()
-        if self._backend == "inline" and self._resetting:  # nothing goes on beside the caller: be done with it
-            self._settle_resets(self._resetting)
-        came = sorted(self._arrived)
-        timesteps = dict(zip(came, map(self._arrived.__getitem__, came), strict=True))
+        if self._backend == "inline":  # nothing goes on beside the caller: be done with it
+            self._settle_resets(range(self.env_num))
+        came, errors = self.standings.timesteps, self.standings.errors
+        timesteps = {one: came[one] for one in sorted(came)}
         output = self._output(timesteps)
-        failed = self._failed
-        error = EnvError.gather([failed[one] for one in sorted(failed)], output) if failed else None
-        self._handed = Handed(self._caller, timesteps, failed, error)
-        self._arrived, self._failed = {}, {}
-        self.ready.update(came)
-        self.ready -= self._halted
+        error = EnvError.gather([errors[one] for one in sorted(errors)], output) if errors else None
+        self.standings.hand_over(Handover(self._caller, timesteps, errors, error))
         if error is not None:
             raise error
         return output
 
-    def _take_back(self, handed: Handed) -> None:
-        """What a step was about to return, and did not, is for the next one."""
-        self._arrived.update(handed.timesteps)
-        self._failed.update(handed.failed)
-        self.ready.difference_update(handed.timesteps)
-        self._handed = None
-
-    def _note_sent(self) -> None:
-        """What was sent is in flight. To do it twice is to do it once."""
-        sent = self._sending
-        assert sent is not None
-        self.ready.difference_update(sent.ids)
-        if sent.seeds is None:
-            self._stepping.update(sent.ids)
-        else:
-            self._resetting.update(sent.ids)
-            self._move(sent.ids, EnvState.RESET)
-            for one, seed in zip(sent.ids, sent.seeds, strict=True):
-                self.records[one].reset_is_sent(seed)
-                self._due.pop(one, None)
-            self._owed.difference_update(sent.ids)
-        self._sending = None
-
     def _read_actions(self, ids: list[int], actions: list[Any]) -> tuple[Any, dict[int, Any] | None]:
-        """A batch, and by env id what it has no place for; None: the pool looks for that itself."""
+        """A batch, and by env id what it has no room for; None: the pool looks for that itself."""
         if not self._is_open:
             return stack_actions(self.pool.action, actions, self.pool.num_players), None
 
@@ -342,18 +283,15 @@ class ManagerCore(Uncopyable):
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
             raise InputError(f"step: expected a dict from env id to action, got {actions!r}")
-        if actions.keys() <= self.ready:
+        if self.standings.are_ready(actions):
             return list(actions)
         ids = self.check_ids(list(actions))
-        wrong = [one for one in ids if one not in self.ready]
-        shown = {one: self.states[one].name if one in self.ready else self._standing(one) for one in ids}
+        states = self.standings.states()
+        wrong = [one for one in ids if not self.standings.are_ready([one])]
+        shown = {one: "in flight" if one in wrong and states[one] is EnvState.RUN else states[one].name for one in ids}
         raise InFlightError(
             f"step: the envs {wrong} cannot take an action now, expected envs of ready_obs; nothing was sent: {shown}"
         )
-
-    def _standing(self, env_id: int) -> str:
-        state = self.states[env_id]
-        return "in flight" if state is EnvState.RUN else state.name
 
     def _output(self, values: dict[int, Any]) -> dict[int, Any]:
         if self._settings.output == "numpy":
@@ -364,18 +302,20 @@ class ManagerCore(Uncopyable):
 
     @_mends
     def await_ready(self) -> list[int]:
-        """The envs that can take an action; waits while all that live are resetting."""
+        """The envs that can take an action; waits while all live envs are resetting."""
         self.require_open()
-        if self._backend != "inline" and (self._stepping or self._resetting):
+        if self._backend != "inline" and (self.pool.in_flight_count or self.standings.due):
             self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
-        while self._resetting and not (self.ready or self._arrived or self._failed):
+        while not (ready := self.standings.ready()) and not self.standings.waiting():
+            if not self._under_reset(range(self.env_num)):
+                break
             self._gather(1, 1, None)
-        return sorted(self.ready)
+        return ready
 
     def latest(self, ids: list[int]) -> list[Any]:
         """The last observation of each, a copy: nobody else has what is handed out."""
         assert self._read_rows is not None
-        return self._read_rows.pick(list(map(self._places.__getitem__, ids)))
+        return self._read_rows.pick(list(map(self.standings.places.__getitem__, ids)))
 
     def ready_observations(self) -> dict[int, Any]:
         """Those of the envs that can take an action, by env id."""
@@ -388,174 +328,165 @@ class ManagerCore(Uncopyable):
     def reset(self, params: Params) -> None:
         """Resets these envs and waits for them. What they have in flight comes to nothing."""
         self.require_open()
-        self._voided.update(self._stepping.intersection(params))
-        while not params.keys().isdisjoint(self._stepping | self._resetting):
+        self.standings.drop(params)
+        while not self._in_flight_or_due.isdisjoint(params):
             self._gather(1, 1, None)
-        for one, given in params.items():
-            void = self._arrived.pop(one, None)
-            if void is not None and void.done and not tells_abnormal(void.info):
-                self.records[one].episodes -= 1  # nobody saw it
-            self._failed.pop(one, None)
-            if given is not None:
-                self.records[one].params = dict(given)
-        self._send_resets(list(params))
+        self._send_resets(list(params), params)
         self._settle_resets(params)
 
-    def _send_resets(self, ids: Sequence[int], renew: bool = False, automatic: bool = False) -> None:
-        """Sends resets of envs that have nothing in flight.
+    @property
+    def _in_flight_or_due(self) -> set[int]:
+        flying = (Standing.STEPPING, Standing.DROPPED, Standing.RESETTING)
+        return set(self.standings.among(*flying, Standing.RETRYING))
+
+    def _send_resets(
+        self, ids: Sequence[int], params: Params = MappingProxyType({}), *, renew: bool = False, automatic: bool = False
+    ) -> None:
+        """Sends resets of envs that have nothing in flight. Nothing is changed before they are sent.
 
         Args:
-            ids: Which.
-            renew: They are built anew first.
-            automatic: Nobody asked for them: new seeds wait for a reset that somebody does.
+            ids: Which envs.
+            params: Those that are new.
+            renew: Whether the envs are built anew first.
+            automatic: Whether nobody asked for them: new seeds wait for a reset that somebody asks for.
         """
         groups: dict[Preparation | None, list[int]] = {}
         for one in ids:
-            self.records[one].is_automatic = automatic
-            groups.setdefault(self.records[one].preparation(renew), []).append(one)
+            groups.setdefault(self.envs[one].preparation(renew), []).append(one)
         for prepare, group in groups.items():
-            seeds = [self.records[one].seed_for_reset(renew) for one in group]
-            params = [self.records[one].params or None for one in group]
-            self._sending = Sending(group, seeds)
-            self.pool.send_reset(group, seeds, params, prepare=prepare)
-            self._note_sent()  # nothing is changed before it is sent
+            seeds = [self.envs[one].seed_for_reset(renew, automatic) for one in group]
+            given = {one: param for one in group if (param := params.get(one)) is not None}
+            episodes = {} if automatic else {one: self._episodes_seen(one) for one in group}
+            self.standings.sending = Sending(group, SentResets(seeds, automatic, given, episodes))
+            sent = [dict(given.get(one, self.envs[one].params)) or None for one in group]
+            self.pool.send_reset(group, seeds, sent, prepare=prepare)
+            self.standings.note_sent()
 
-    def _send_owed(self) -> None:
-        """Resets envs that have ended."""
-        if self._owed:
-            self._send_resets(sorted(self._owed), automatic=True)
+    def _episodes_seen(self, env_id: int) -> int:
+        """The episodes that have ended, without one of which no call has returned the end."""
+        last = self.standings.timesteps.get(env_id)
+        unseen = last is not None and last.done and not tells_abnormal(last.info)
+        return self.envs[env_id].episodes - unseen
+
+    def _reset_ended(self) -> None:
+        """Resets envs whose episodes have ended."""
+        if ended := self.standings.among(Standing.ENDED):
+            self._send_resets(ended, automatic=True)
 
     def _settle_resets(self, ids: Iterable[int]) -> None:
-        wanted = set(ids)
-        while left := len(wanted & self._resetting):
+        while left := self._under_reset(ids):
             self._gather(left, 1, None)
+
+    def _under_reset(self, ids: Iterable[int]) -> int:
+        """How many of these envs have a reset in flight, or one that is to be tried again."""
+        if not (self.pool.in_flight_count or self.standings.due):
+            return 0
+        return len(set(self.standings.among(Standing.RESETTING, Standing.RETRYING)).intersection(ids))
 
     # ---- waiting -----------------------------------------------------------------------------
 
     def _wait_for_steps(self) -> None:
         timeout = self._settings.wait_timeout
         end = None if timeout is None else time.monotonic() + timeout
-        enough = min(self._settings.wait_num, len(self._stepping) + len(self._arrived) + len(self._failed))
-        while self._stepping:
-            # Only ended ones are nothing to go on with, as long as others run.
-            useful = bool(self._failed) or any(not one.done for one in self._arrived.values())
-            missing = max(int(enough) - len(self._arrived) - len(self._failed), 0 if useful else 1)
+        standings = self.standings
+        stepping = self._count_stepping()
+        enough = min(self._settings.wait_num, stepping + standings.waiting())
+        while stepping:
+            # Ended envs alone are nothing to go on with, as long as others run.
+            useful = bool(standings.errors) or any(not one.done for one in standings.timesteps.values())
+            missing = max(int(enough) - standings.waiting(), 0 if useful else 1)
             left = 0.0 if end is None else max(0.0, end - time.monotonic())
             if missing == 0 and left == 0.0:
                 return
             if left > 0.0:
-                self._gather(len(self._stepping), 0, min(left, _LOOK_S), steps_only=True)
+                self._gather(stepping, 0, min(left, _LOOK_S), steps_only=True)
             else:
                 self._gather(missing, 0, _LOOK_S, steps_only=True)
+            stepping = self._count_stepping()
+
+    def _count_stepping(self) -> int:
+        flying = self.pool.in_flight_count
+        stepping = self.standings.count(Standing.STEPPING) if flying else 0
+        return stepping if stepping == flying else stepping + self.standings.count(Standing.DROPPED)
 
     def _gather(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> None:
-        """Takes what is ready, as ``recv_some`` of the pool has it, or less: callers ask again.
+        """Takes what is ready, in the way of the pool's ``recv_some``, or less: callers ask again.
 
-        Sees to resets that failed, and to envs that ended.
+        Resets envs that ended, and tries resets again that failed.
         """
-        if self._due:
+        if self.standings.due:
             at_least, timeout = 0, self._until_due(timeout)
         # In one piece: an exception that came between the call and an assignment would lose the batch.
         _native.call_into(self, "_batch", self.pool.recv_some, enough, at_least, timeout, steps_only)
         if self._batch is not None:
             self._take(self._batch)
-        elif not (self._due or self.pool.in_flight_count):  # rather than wait for ever
-            raise UsageError(f"{self!r}: nothing is in flight that could come: {self.states}")
-        if self._due:
+        elif not (self.standings.due or self.pool.in_flight_count):  # rather than wait for ever
+            raise UsageError(f"{self!r}: nothing is in flight that could come: {self.standings.states()}")
+        if self.standings.due:
             self._try_again()
 
     # ---- results -----------------------------------------------------------------------------
 
     def _take(self, batch: Any) -> None:
-        self._news = self._read(batch)
+        self.standings.arrival = arrival = self._read(batch)
         self._batch = None
-        self._note_news(self._news)
+        self.standings.note_arrival()
+        if arrival.given_up is not None:
+            self._give_up(arrival.given_up)
+        if arrival.has_ended:
+            self._reset_ended()
 
-    def _read(self, batch: Any) -> News:
+    def _read(self, batch: Any) -> Arrival:
         """What a batch means. Changes nothing."""
         assert self._read_rows is not None
         rows = self._read_rows(batch)
         came = dict(zip(rows.ids, rows.timesteps, strict=True))
-        news = News(places=list(zip(rows.ids, rows.places, strict=True)))
+        arrival = Arrival(rows.ids, rows.places)
         for one, fault in rows.faults.items():
             del came[one]
-            self._read_failure(one, fault.error(), news)
+            self._read_failure(one, fault.error(), arrival)
         # Nearly all rows are plain steps, and nothing is done for each of them.
-        news.resets = sorted(self._resetting & came.keys())
-        for one in news.resets:
-            del came[one]
-        news.stepped.extend(came)
-        for one in self._voided & came.keys():
-            del came[one]
+        if not self.standings.all_stand(Standing.STEPPING, came):
+            for one in [one for one in came if self.standings[one] is not Standing.STEPPING]:
+                del came[one]
+                if self.standings[one] is Standing.RESETTING:
+                    arrival.failures[one] = 0
+                else:
+                    arrival.standings[one] = Standing.FAILED
         for row in rows.special:
             if (one := rows.ids[row]) in came:
-                self._read_end(one, came[one], news)
-        news.arrived = came
-        return news
+                self._read_end(one, came[one], arrival)
+        arrival.timesteps = came
+        return arrival
 
-    def _note_news(self, news: News) -> None:
-        """Makes the news known. To do it twice is to do it once: it may have been interrupted."""
-        self._batch = None
-        self._places.update(news.places)
-        for one in news.resets:
-            self._end_reset(one)
-        self._stepping.difference_update(news.stepped)
-        self._voided.difference_update(news.stepped)
-        for one, state in news.states.items():
-            self._move([one], state)
-        for one, episodes in news.episodes.items():
-            self.records[one].episodes = episodes
-        for one, failures in news.failures.items():
-            self.records[one].reset_failed(failures)
-        if news.lost_worker:
-            for record in self.records:
-                record.is_told = False  # others were lost with it, and are built anew
-        self._due.update(news.due)
-        self._failed.update(news.failed)
-        self._arrived.update(news.arrived)
-        self._owed.update(news.owed)
-        self._news = None
-        if news.given_up is not None:
-            self._give_up(news.given_up)
-        self._send_owed()
-
-    def _end_reset(self, env_id: int) -> None:
-        self._move([env_id], EnvState.RUN)
-        if env_id not in self._arrived:  # the end before it is for `step` to return first
-            self.ready.add(env_id)
-        self._resetting.discard(env_id)
-        self.records[env_id].failures = 0
-
-    def _read_end(self, env_id: int, timestep: BaseEnvTimestep, news: News) -> None:
+    def _read_end(self, env_id: int, timestep: BaseEnvTimestep, arrival: Arrival) -> None:
         """What a step that is not like the others means for its env."""
         if tells_abnormal(timestep.info):
-            news.states[env_id] = EnvState.ERROR
-            if self._resets_abnormal:
-                news.owed.append(env_id)
-            return
-        if not timestep.done:
-            return
-        news.episodes[env_id] = self.records[env_id].episodes + 1
-        if news.episodes[env_id] >= self._settings.episode_num:
-            news.states[env_id] = EnvState.DONE
-        elif not self._settings.auto_reset:
-            news.states[env_id] = EnvState.NEED_RESET
+            standing = Standing.ENDED if self._resets_abnormal else Standing.FAILED
+        elif timestep.done:
+            arrival.episodes[env_id] = episodes = self.envs[env_id].episodes + 1
+            if episodes >= self._settings.episode_num:
+                standing = Standing.DONE
+            else:
+                standing = Standing.ENDED if self._settings.auto_reset else Standing.UNRESET
         else:
-            news.owed.append(env_id)
-
-    def _read_failure(self, env_id: int, error: EnvError, news: News) -> None:
-        news.lost_worker |= isinstance(error, WorkerDiedError | EnvTimeoutError)
-        if env_id in self._stepping:
-            news.stepped.append(env_id)
-            news.states[env_id] = EnvState.ERROR
-            if env_id not in self._voided:
-                news.failed[env_id] = error
             return
-        failures = news.failures[env_id] = self.records[env_id].failures + 1
+        arrival.standings[env_id] = standing
+        arrival.has_ended |= standing is Standing.ENDED
+
+    def _read_failure(self, env_id: int, error: EnvError, arrival: Arrival) -> None:
+        arrival.lost_worker |= isinstance(error, WorkerDiedError | EnvTimeoutError)
+        if self.standings[env_id] is not Standing.RESETTING:
+            arrival.standings[env_id] = Standing.FAILED
+            if self.standings[env_id] is Standing.STEPPING:
+                arrival.errors[env_id] = error
+            return
+        arrival.standings[env_id] = Standing.RETRYING
+        failures = arrival.failures[env_id] = self.envs[env_id].failures + 1
         if failures > self._settings.max_retry:
             error.add_note(f"the reset of env {env_id} failed {failures} times, and the manager is closed")
-            news.given_up = news.given_up or error
-        news.due[env_id] = time.monotonic() + self._settings.retry_waiting_time
+            arrival.given_up = arrival.given_up or error
+        arrival.due[env_id] = time.monotonic() + self._settings.retry_waiting_time
 
     def _give_up(self, error: EnvError) -> None:
         self._gives_up = True
@@ -568,8 +499,8 @@ class ManagerCore(Uncopyable):
     # ---- resets that failed ------------------------------------------------------------------
 
     def _until_due(self, timeout: float | None) -> float:
-        """Seconds until a reset is to be tried again, or the time is over. Passes them where nothing is in flight."""
-        left = max(0.0, min(self._due.values()) - time.monotonic())
+        """Seconds until a reset is to be tried again, or time is up. Sleeps for them where nothing is in flight."""
+        left = max(0.0, min(self.standings.due.values()) - time.monotonic())
         if timeout is not None:
             left = min(left, timeout)
         if not self.pool.in_flight_count:
@@ -578,8 +509,8 @@ class ManagerCore(Uncopyable):
 
     def _try_again(self) -> None:
         now = time.monotonic()
-        due = sorted(one for one, when in self._due.items() if when <= now)
+        due = sorted(one for one, when in self.standings.due.items() if when <= now)
         renew = self._settings.retry_type == "renew"
         for automatic in (False, True):
-            alike = [one for one in due if self.records[one].is_automatic is automatic]
-            self._send_resets(alike, renew, automatic)
+            alike = [one for one in due if self.envs[one].is_automatic is automatic]
+            self._send_resets(alike, renew=renew, automatic=automatic)

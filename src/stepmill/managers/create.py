@@ -32,7 +32,7 @@ def create_env_manager(cfg: Mapping[str, Any], env_fn: Any = None) -> BaseEnvMan
     Args:
         cfg: The configuration of the manager. ``env_fn``, ``env_cfg`` and ``env_num`` may be in it;
             ``import_names`` are modules to import first.
-        env_fn: Where ``cfg`` has none: a list of functions, or one.
+        env_fn: A list of functions, or one; needed where ``cfg`` has none.
     """
     given = read_cfg("create_env_manager", cfg, ["type"])
     for module in given.get("import_names", ()):
@@ -47,13 +47,13 @@ def create_env_manager(cfg: Mapping[str, Any], env_fn: Any = None) -> BaseEnvMan
 def get_vec_env_setting(
     cfg: Mapping[str, Any], collect: bool = True, eval_: bool = True
 ) -> tuple[Callable[[Any], Any], list[Any] | None, list[Any] | None]:
-    """What a run needs to make its managers: the env's class, the cfgs of its collectors and of its evaluators.
+    """What a run needs to make its managers: the env's class, and the cfgs for its collectors and its evaluators.
 
     Args:
         cfg: The configuration of the env. ``type`` is an env class, ``"package.module:Class"``, or an id that ``make``
             knows; ``import_names`` are modules to import first.
-        collect: Whether cfgs of collectors are wanted.
-        eval_: Whether cfgs of evaluators are.
+        collect: Whether to make cfgs for collectors.
+        eval_: Whether to make cfgs for evaluators.
     """
     given = read_cfg("get_vec_env_setting", cfg, ["type"])
     for module in given.get("import_names", ()):

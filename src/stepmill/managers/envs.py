@@ -1,4 +1,4 @@
-"""The envs of a manager, as its pool steps them, and what is asked of them where they run."""
+"""The envs of a manager, as its pool steps them, and what they are asked where they run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         batch_size=None,
         num_threads=None,
         num_workers=settings.num_workers,
-        seed=[secrets.randbits(62) for _ in recipes],  # until somebody says `seed`
+        seed=[secrets.randbits(62) for _ in recipes],  # until somebody calls `seed`
         backend=backend,
         autoreset="disabled",
         max_episode_steps=None,
@@ -88,10 +88,10 @@ def _name_of(env_fn: Any) -> str:
 
 @dataclass(frozen=True)
 class _InManager:
-    """Makes an env of which nothing is lost: the manager puts together again what the pool has in several places."""
+    """Makes an env that loses nothing in the pool: the manager puts together what the pool has in several places."""
 
     recipe: EnvRecipe
-    by_value: bool  # observations are not held to the space
+    by_value: bool  # observations are sent pickled, whether they fit their space or not
 
     def __call__(self, env_id: int) -> Any:
         env = self.recipe()
@@ -109,7 +109,7 @@ class _InManager:
 
 
 def _can_be_stepped(env: Any) -> bool:
-    """Whether it looks like an env. The pool says what is wrong with one that does not."""
+    """Whether it looks like an env. If not, the pool says what is wrong with it."""
     return all(hasattr(env, name) for name in _OF_EVERY_ENV) and not hasattr(env, "agent_iter")
 
 
@@ -117,7 +117,7 @@ _OF_EVERY_ENV = ("reset", "step", "observation_space", "action_space")
 
 
 class _ObservationsByValue(gymnasium.Env[Any, Any]):
-    """Not a ``gymnasium.Wrapper``, which takes Gymnasium's own envs only: pools step whatever has its methods."""
+    """Not a ``gymnasium.Wrapper``, which only takes Gymnasium's own envs: pools step whatever has its methods."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -140,7 +140,7 @@ class _ObservationsByValue(gymnasium.Env[Any, Any]):
             self.env.close()
 
     def __repr__(self) -> str:
-        """The env that is inside."""
+        """The env inside."""
         return repr(self.env)
 
     def has_wrapper_attr(self, name: str) -> bool:
@@ -163,7 +163,7 @@ class _ObservationsByValue(gymnasium.Env[Any, Any]):
 class EnvSpaces:
     """The spaces of an env, as its author has them.
 
-    ``are_open``: it takes and shows what they do not describe as well. ``draws_actions``: it has a ``random_action``.
+    ``are_open``: it also takes and shows what they do not describe. ``draws_actions``: it has a ``random_action``.
     """
 
     observation: spaces.Space[Any]
@@ -174,7 +174,7 @@ class EnvSpaces:
 
 
 def _own(env: Any) -> Any:
-    """The author's env, inside of what we put around it."""
+    """The author's env, without what we put around it."""
     if isinstance(env, _ObservationsByValue):
         env = env.env
     return getattr(env, "base_env", env)
@@ -183,7 +183,7 @@ def _own(env: Any) -> Any:
 def spaces_of(env: Any) -> EnvSpaces:
     """The author's spaces."""
     own = _own(env)
-    if is_ding_env(own):  # one to look at, that nobody adapted
+    if is_ding_env(own):  # `env_ref`, which is not adapted
         own = as_base_env(own)
     reward = getattr(own, "reward_space", None)
     return EnvSpaces(
@@ -196,12 +196,12 @@ def spaces_of(env: Any) -> EnvSpaces:
 
 
 def random_action_of(env: Any) -> Any:
-    """What its author gives as one."""
+    """An action that the env's own ``random_action`` gives."""
     return _own(env).random_action()
 
 
 def env_info_of(env: Any) -> BaseEnvInfo:
-    """What an env says of itself, or what its spaces do."""
+    """What an env says about itself, or what its spaces say."""
     own = _own(env)
     if hasattr(own, "info") and callable(own.info):
         return own.info()  # type: ignore[no-any-return]
@@ -221,7 +221,7 @@ def check_recorder(env: Any) -> None:
 
 @dataclass(frozen=True)
 class Instructions:
-    """What an env does not know from its configuration. Called with an env, it tells it."""
+    """What an env does not know from its configuration. Called with an env, it tells the env."""
 
     dynamic_seed: bool | None
     replay_path: str | None
@@ -244,10 +244,10 @@ class read_value:
 
     def __call__(self, env: Any) -> Any:
         if not has_attribute(env, self.name):
-            raise AttributeError(f"neither the manager nor its envs have {self.name!r}")
+            raise AttributeError(f"neither the manager nor its envs have an attribute {self.name!r}")
         value = get_attribute(env, self.name)
         if callable(value) and not isinstance(value, spaces.Space):
             raise AttributeError(
-                f"{self.name!r} is a method of the envs, and not listed: add it to method_name_list of the manager"
+                f"{self.name!r} is a method of the envs that is not listed: add it to method_name_list of the manager"
             )
         return value

@@ -26,7 +26,7 @@ _APART = -1
 
 
 class _Rows(NamedTuple):
-    """A batch with what came beside its arrays, unassembled."""
+    """A batch, and apart from it what came beside its arrays."""
 
     result: Any
     notes: Sequence[Note]
@@ -34,7 +34,7 @@ class _Rows(NamedTuple):
 
 
 class RowsAsTheyCome(RowFinisher):
-    """Leaves infos apart, an env's own dict each, and raises nothing: the manager settles failures."""
+    """Leaves infos apart, one dict per env, and raises nothing: the manager deals with failures."""
 
     def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> tuple[Any, None]:
         if self.observation.object_spaces:
@@ -43,10 +43,10 @@ class RowsAsTheyCome(RowFinisher):
 
 
 class EnvRows(NamedTuple):
-    """What came of some envs. ``special``: those rows that ended, have an info, or failed."""
+    """What came from some envs. ``special``: the rows that ended, have an info, or failed."""
 
     ids: list[int]
-    timesteps: list[BaseEnvTimestep]  # of a reset, too
+    timesteps: list[BaseEnvTimestep]  # for a reset, too
     places: list[Place]  # of their observations, for the manager to keep: the caller may write into its own
     special: set[int]
     faults: dict[int, Fault]  # by env id
@@ -58,8 +58,8 @@ class RowReader:
 
     Args:
         observation: The space of the pool.
-        players: Rows that an env fills.
-        reward_shape: Of one env, as its author has it.
+        players: How many rows an env fills.
+        reward_shape: The shape of one env's reward, as its author has it.
         env_num: How many envs there are.
     """
 
@@ -84,7 +84,7 @@ class RowReader:
             special.update(row for row, env_id in enumerate(ids) if env_id in faults)
         special.update(ended)
         for row in ended:
-            if not isinstance(timesteps[row].info, dict):  # of several players one each
+            if not isinstance(timesteps[row].info, dict):  # several players have one each
                 continue
             _complete_end(timesteps[row].info, row, bool(truncated[row] and not terminated[row]), info)
         return EnvRows(ids, timesteps, places, special, faults)
@@ -92,7 +92,7 @@ class RowReader:
     def _places(self, observation: Any, count: int) -> list[Place]:
         if self.players > 1:
             observation = _by_env(observation, self.players)
-        if 2 * count < self.env_num:  # it keeps a buffer that has room for all envs: of a few a copy is less
+        if 2 * count < self.env_num:  # it keeps a buffer with room for all envs: a copy of a few rows is smaller
             observation = _copied(observation)
         return list(zip(itertools.repeat(observation, count), range(count), strict=True))
 
@@ -105,11 +105,11 @@ class RowReader:
         return [copy.deepcopy(batch) if row == _APART else next(picked) for batch, row in places]
 
     def _rewards(self, reward: np.ndarray) -> np.ndarray:
-        """A row an env."""
+        """One row per env."""
         if self.players == 1:
             return reward
         by_env = reward.reshape(-1, self.players)
-        # One for all, where the space says so and it is so.
+        # One reward for all players, where the space says so and they are equal.
         shared = self.reward_shape == (1,) and bool((by_env == by_env[:, :1]).all())
         return by_env[:, :1].copy() if shared else by_env
 
@@ -131,7 +131,7 @@ class RowReader:
         return {fault.env_id: fault.with_cause(raised.get(fault.env_id)) for fault in rows.faults}
 
     def _with_all_rewards(self, timestep: BaseEnvTimestep) -> BaseEnvTimestep:
-        """Of agents or objectives that are one row the pool has only the sum; the adapter left them in the info."""
+        """For agents or objectives in one row the pool has only the sum; the adapter left the parts in the info."""
         if self.players > 1 or self.reward_shape in ((1,), ()):
             return timestep
         rewards = timestep.info.get("rewards")
@@ -142,14 +142,14 @@ class RowReader:
 
 
 def tells_abnormal(info: Any) -> bool:
-    """Whether an env says of a step that something went wrong in it; of several players one may."""
+    """Whether an env says that something went wrong in a step; with several players, whether one of them does."""
     if isinstance(info, Mapping):
         return is_abnormal(info)
     return any(isinstance(one, Mapping) and is_abnormal(one) for one in info)
 
 
 def _complete_end(own: dict[str, Any], row: int, cut_off: bool, batch_info: dict[str, Any]) -> None:
-    """The info of an end gets what the contract wants, also where the env is not a ``BaseEnv``."""
+    """Adds what the info of an end must have, also where the env is not a ``BaseEnv``."""
     if "eval_episode_return" not in own and "episode_return" in batch_info:
         own["eval_episode_return"] = own.get("final_eval_reward", float(batch_info["episode_return"][row]))
     if "eval_episode_return" in own:
@@ -179,7 +179,7 @@ def _pick(tree: Tree, places: list[Place]) -> list[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """With arrays of its own; what is no array is copied when it is picked."""
+    """The same with copied arrays; whatever is not an array is copied when it is picked."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if type(value) is dict:
@@ -190,7 +190,7 @@ def _copied(value: Any) -> Any:
 
 
 def with_tensors(value: Any) -> Any:
-    """An observation as float32 tensors; of a timestep the reward too, and the info stays as it is."""
+    """An observation as float32 tensors; in a timestep the reward too, and the info stays as it is."""
     torch = require("torch", "torch", "torch", "output='torch'")
     if BaseEnvTimestep._fields == getattr(value, "_fields", ())[:4]:
         return value._replace(obs=to_tensor(value.obs, torch.float32), reward=to_tensor(value.reward, torch.float32))

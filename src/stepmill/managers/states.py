@@ -1,4 +1,4 @@
-"""Where each env of a manager stands.
+"""Where an env of a manager stands: as users see it, and as the manager has it.
 
 ::
 
@@ -6,13 +6,19 @@
      ▲                          ▲        │     └────► NEED_RESET  without it, until reset({id: ...})
      │                          │        │     └────► DONE        its episode_num is reached
      └──close── any             └─reset──┴─failure──► ERROR       until reset({id: ...})
+
+Inside of RUN and of RESET::
+
+    READY ──step──► STEPPING ──► READY               ENDED ──► RESETTING ──► READY
+                        ├──end──► ENDED, DONE, …                  ▲   └─failure──► RETRYING ──┐
+                        └─reset─► DROPPED ──► FAILED              └─────retry_waiting_time────┘
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["EnvState"]
+__all__ = ["EnvState", "Standing"]
 
 
 class EnvState(Enum):
@@ -25,3 +31,22 @@ class EnvState(Enum):
     DONE = 4
     ERROR = 5
     NEED_RESET = 6
+
+
+class Standing(Enum):
+    """Where one env stands, and the state that users see of that."""
+
+    UNBUILT = 0, EnvState.VOID
+    BUILT = 1, EnvState.INIT  # and never reset
+    READY = 2, EnvState.RUN  # takes an action, once the caller has its last result
+    STEPPING = 3, EnvState.RUN  # an action is in flight
+    DROPPED = 4, EnvState.ERROR  # an action is in flight, and its result comes to nothing
+    ENDED = 5, EnvState.RESET  # its reset is not sent yet
+    RESETTING = 6, EnvState.RESET  # a reset is in flight
+    RETRYING = 7, EnvState.RESET  # its reset failed, and is tried again later
+    UNRESET = 8, EnvState.NEED_RESET  # ended, and its reset is left to the caller
+    DONE = 9, EnvState.DONE
+    FAILED = 10, EnvState.ERROR
+
+    def __init__(self, _: int, state: EnvState) -> None:
+        self.state = state

@@ -14,12 +14,12 @@ class SubprocessEnvManager(BaseEnvManager):
     """Envs in worker processes. ``step`` returns all that is ready, ``wait_num`` envs at least, after ``timeout``.
 
     Args:
-        env_fn: As of ``BaseEnvManager``.
-        env_cfg: As there.
-        env_num: As there.
-        episode_num: As there.
-        timeout: Seconds that ``step`` waits for all; None: returns as soon as ``wait_num`` are ready.
-        wait_num: Envs that ``step`` waits for in any case, at most those in flight.
+        env_fn: See ``BaseEnvManager``.
+        env_cfg: See there.
+        env_num: See there.
+        episode_num: See there.
+        timeout: How many seconds ``step`` waits for all; None: it returns as soon as ``wait_num`` are ready.
+        wait_num: How many envs ``step`` waits for in any case, at most those in flight.
         cfg: A dict over ``default_config()``.
     """
 
@@ -46,7 +46,7 @@ class SubprocessEnvManager(BaseEnvManager):
 
 
 class AsyncSubprocessEnvManager(SubprocessEnvManager):
-    """``SubprocessEnvManager`` by the name of its successor."""
+    """``SubprocessEnvManager`` under the name that its successor uses."""
 
 
 class SyncSubprocessEnvManager(SubprocessEnvManager):

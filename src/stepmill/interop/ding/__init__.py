@@ -4,8 +4,8 @@ Importing this module registers them. A configuration of DI-engine can ask for t
 
     create_config = dict(env_manager=dict(type="stepmill_subprocess", import_names=["stepmill.interop.ding"]), ...)
 
-Names that end in ``_v2`` are those of the second form, which ``StepCollector`` and ``interaction_evaluator`` want; the
-others are for ``serial_pipeline`` and its collectors and evaluators.
+Names that end in ``_v2`` are for ``StepCollector`` and ``interaction_evaluator``; the others are for
+``serial_pipeline`` and its collectors and evaluators.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from stepmill.errors import MissingPackageError
 if importlib.util.find_spec("ding") is None:
     raise MissingPackageError("stepmill.interop.ding needs DI-engine 0.5.3, which is not installed")
 
-# DI-engine registers its own managers here, each name once: that has to be before `replace_managers`.
+# DI-engine registers its own managers here, each name once: this has to come before `replace_managers`.
 import ding.envs  # type: ignore[import-not-found]  # noqa: F401
 from ding.utils import ENV_MANAGER_REGISTRY  # type: ignore[import-not-found]
 
-from stepmill.interop.ding.first_form import (
+from stepmill.interop.ding.managers import (
     DingAsyncSubprocessEnvManager,
     DingBaseEnvManager,
     DingSubprocessEnvManager,
 )
-from stepmill.interop.ding.second_form import DingBaseEnvManagerV2, DingSubprocessEnvManagerV2
+from stepmill.interop.ding.managers_v2 import DingBaseEnvManagerV2, DingSubprocessEnvManagerV2
 
 __all__ = [
     "MANAGERS",
@@ -39,8 +39,8 @@ __all__ = [
     "replace_managers",
 ]
 
-# By DI-engine's names. There is no second form of the async one: DI-engine pairs what such a manager returns with what
-# it sent by position, so it has to return exactly that.
+# By DI-engine's names. There is no async manager among the v2 ones: DI-engine pairs what they return with what it sent
+# by position, so they have to return exactly that.
 MANAGERS: dict[str, Any] = {
     "base": DingBaseEnvManager,
     "subprocess": DingSubprocessEnvManager,
@@ -56,7 +56,7 @@ for _name, _manager in MANAGERS.items():
 def replace_managers() -> dict[str, Any]:
     """Puts our managers in the place of DI-engine's own, for configurations that name those.
 
-    Returns those that were there, by name: ``ENV_MANAGER_REGISTRY.update(...)`` with them puts them back.
+    Returns the ones that were there, by name: ``ENV_MANAGER_REGISTRY.update(...)`` with them puts them back.
     """
     before = {name: ENV_MANAGER_REGISTRY[name] for name in MANAGERS}
     for name, manager in MANAGERS.items():

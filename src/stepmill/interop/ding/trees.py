@@ -24,8 +24,7 @@ __all__ = ["action_rows", "numbers_of", "stacked", "timestep_tree"]
 
 def timestep_tree(env_id: int, timestep: BaseEnvTimestep) -> Any:
     """A timestep as a tree, its env's id in it."""
-    told = _as_dicts(tuple(timestep.info)) if isinstance(timestep.info, list | tuple) else timestep.info
-    info = numbers_of(told) if told else {}
+    info = _as_dicts(tuple(timestep.info)) if isinstance(timestep.info, list | tuple) else timestep.info
     abnormal = tells_abnormal(timestep.info)
     return _tree(
         {
@@ -33,14 +32,14 @@ def timestep_tree(env_id: int, timestep: BaseEnvTimestep) -> Any:
             "obs": _as_dicts(timestep.obs),
             "reward": timestep.reward,
             "done": np.array(timestep.done and not abnormal),
-            "info": info,
+            "info": numbers_of(info) if info else {},
             "env_id": np.array(env_id),
         }
     )
 
 
 def stacked(observations: Sequence[Any]) -> Any:
-    """Observations of several envs as one, a row an env: an array, or a tree of them."""
+    """Observations of several envs as one, with one row per env: an array, or a tree of arrays."""
     first = _as_dicts(observations[0])
     if not isinstance(first, dict):
         return np.array(observations)
@@ -58,7 +57,7 @@ def _tree(content: dict[str, Any]) -> Any:
 
 
 def _as_dicts(value: Any) -> Any:
-    """Tuples as dicts: a tree knows no others."""
+    """Tuples as dicts: a tree has nothing else inside."""
     if isinstance(value, dict):
         return {key: _as_dicts(child) for key, child in value.items()}
     if isinstance(value, tuple):
@@ -70,13 +69,15 @@ def _as_dicts(value: Any) -> Any:
 
 
 def action_rows(actions: Any) -> list[Any]:
-    """An action an env, from a list, an array with a row an env, or a tree of such arrays."""
+    """One action per env, from a list, an array with one row per env, or a tree of such arrays."""
     if isinstance(actions, TreeValue):
         return _rows_of(actions.json())
     try:
         rows = list(actions)
     except TypeError:
-        raise ActionError(f"step: expected a list of actions, or an array with a row an env, got {actions!r}") from None
+        raise ActionError(
+            f"step: expected a list of actions, or an array with one row per env, got {actions!r}"
+        ) from None
     return [one.json() if isinstance(one, TreeValue) else one for one in rows]
 
 
@@ -99,12 +100,12 @@ def numbers_of(info: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _as_name(key: str) -> str:
-    """As DI-engine does it: ``TimeLimit.truncated`` is ``TimeLimit_truncated``."""
+    """The name that DI-engine gives it: ``TimeLimit.truncated`` is ``TimeLimit_truncated``."""
     return ("_" if key[:1].isdigit() else "") + key.replace(".", "_")
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """An array that torch takes, and that is nobody else's; None where there is none of that kind."""
+    """A copy of it as an array that torch takes; None where there is no such array."""
     if value is None or isinstance(value, str | bytes):
         return None
     try:

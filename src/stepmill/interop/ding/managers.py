@@ -15,17 +15,17 @@ from stepmill.envs.ding import build_env
 from stepmill.errors import ConfigError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 
-__all__ = ["DingAsyncSubprocessEnvManager", "DingBaseEnvManager", "DingSubprocessEnvManager", "FirstForm"]
+__all__ = ["DingAsyncSubprocessEnvManager", "DingBaseEnvManager", "DingManager", "DingSubprocessEnvManager"]
 
 _OF_DING = frozenset({"type", "import_names", "cfg_type"})
 
 
-class FirstForm(BaseEnvManager):
+class DingManager(BaseEnvManager):
     """What DI-engine wants of any manager, beyond what ours have.
 
-    - The configuration is an ``EasyDict``. A key that we do not know is passed over with a warning: DI-engine merges
-      configurations from several sources.
-    - DI-engine's own envs are taken too; see ``DingAsBaseEnv``.
+    - The configuration is an ``EasyDict``. An unknown key is ignored with a warning: DI-engine merges configurations
+      from several sources.
+    - It takes DI-engine's own envs too; see ``DingAsBaseEnv``.
     - An env whose step was abnormal is reset at once, and that episode does not count: some of DI-engine's consumers
       reset such an env, and some go on with it.
     """
@@ -37,7 +37,7 @@ class FirstForm(BaseEnvManager):
         strange = given.keys() - self._defaults.keys() - _OF_DING
         if strange:
             warnings.warn(
-                f"{type(self).__name__}: the config keys {sorted(strange)} are without effect. Known keys: "
+                f"{type(self).__name__}: the config keys {sorted(strange)} have no effect. Known keys: "
                 f"{', '.join(self._defaults)}",
                 stacklevel=2,
             )
@@ -46,12 +46,12 @@ class FirstForm(BaseEnvManager):
             if self._backend == "inline" and known.get(key) is not None:
                 del known[key]
                 warnings.warn(
-                    f"{type(self).__name__}: {key} is without effect: an env in this process cannot be interrupted. "
+                    f"{type(self).__name__}: {key} has no effect: an env in this process cannot be interrupted. "
                     "stepmill_subprocess keeps deadlines",
                     stacklevel=2,
                 )
         try:
-            # Not a generator nor a single function: DI-engine gives a list.
+            # Neither a generator nor a single function: DI-engine gives a list.
             functions = [functools.partial(build_env, one) if callable(one) else one for one in env_fn]
             super().__init__(functions, cfg=known)
         except KeyError as error:  # which DI-engine would show as a manager of an unknown name
@@ -61,11 +61,11 @@ class FirstForm(BaseEnvManager):
 
     @classmethod
     def default_config(cls) -> Any:
-        """The keys that ``cfg`` may have, with what they are by default."""
+        """The keys that ``cfg`` may have, with their defaults."""
         return EasyDict({**super().default_config(), "cfg_type": f"{cls.__name__}Dict"})
 
     def seed(self, seed: Any, dynamic_seed: bool | None = None, env_id: Any = None) -> None:  # type: ignore[override]
-        """As ``BaseEnvManager.seed``, with DI-engine's order of arguments. Seeds ``action_space`` as well."""
+        """``BaseEnvManager.seed`` with DI-engine's order of arguments. Seeds ``action_space`` as well."""
         super().seed(seed, env_id, dynamic_seed)
         several = list(seed.values()) if isinstance(seed, Mapping) else seed
         self._first_seed = int(several[0]) if hasattr(several, "__len__") else int(seed)
@@ -74,7 +74,7 @@ class FirstForm(BaseEnvManager):
 
     @property
     def action_space(self) -> Any:
-        """The action space of one env, always the same object; of old ``gym`` where DI-engine's random policy asks."""
+        """The action space of one env, always the same object; old ``gym``'s for DI-engine's random policy."""
         if self._action_space is None:
             self._action_space = _gym_space(super().action_space)
             if self._first_seed is not None:
@@ -87,12 +87,12 @@ class FirstForm(BaseEnvManager):
         return self._settings.episode_num
 
     def reward_shaping(self, env_id: int, transitions: Any) -> Any:
-        """What the method of that name of an env makes of its transitions."""
+        """What an env's own ``reward_shaping`` makes of its transitions."""
         self._core.require_open()
         return self._core.pool.call("reward_shaping", self._core.check_ids([env_id]), (transitions,), {})[0]
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
-        """Calls the method of that name of an env."""
+        """Calls an env's own ``enable_save_figure``."""
         self._core.require_open()
         self._core.pool.call("enable_save_figure", self._core.check_ids([env_id]), (figure_path,), {})
 
@@ -103,7 +103,7 @@ def _seed(space: Any, seed: int) -> None:
 
 
 def _gym_space(space: Any) -> Any:
-    """DI-engine's random policy knows these two from ``gym``, and gives other actions where it does not know them."""
+    """DI-engine's random policy knows these two from ``gym``, and draws differently where it does not know a space."""
     if isinstance(space, spaces.Discrete):
         return gym.spaces.Discrete(int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete) and not space.start.any():
@@ -111,13 +111,13 @@ def _gym_space(space: Any) -> Any:
     return space
 
 
-class DingBaseEnvManager(FirstForm):
+class DingBaseEnvManager(DingManager):
     """``stepmill_base``: ``BaseEnvManager`` in DI-engine."""
 
 
-class DingSubprocessEnvManager(FirstForm, SyncSubprocessEnvManager):
+class DingSubprocessEnvManager(DingManager, SyncSubprocessEnvManager):
     """``stepmill_subprocess``: ``SyncSubprocessEnvManager`` in DI-engine."""
 
 
-class DingAsyncSubprocessEnvManager(FirstForm, AsyncSubprocessEnvManager):
+class DingAsyncSubprocessEnvManager(DingManager, AsyncSubprocessEnvManager):
     """``stepmill_async_subprocess``: ``AsyncSubprocessEnvManager`` in DI-engine."""

@@ -1,4 +1,4 @@
-"""Managers as DI-engine's middlewares use them: stacked observations out, actions by position in, trees back."""
+"""Managers as DI-engine's middlewares use them: stacked observations out, actions in by position, trees back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from gymnasium.spaces import Space
 
 from stepmill.errors import ActionError, ConfigError
-from stepmill.interop.ding.first_form import FirstForm
+from stepmill.interop.ding.managers import DingManager
 from stepmill.interop.ding.trees import action_rows, stacked, timestep_tree
 from stepmill.managers import SyncSubprocessEnvManager
 
-__all__ = ["DingBaseEnvManagerV2", "DingSubprocessEnvManagerV2", "SecondForm"]
+__all__ = ["DingBaseEnvManagerV2", "DingManagerV2", "DingSubprocessEnvManagerV2"]
 
 
-class SecondForm(FirstForm):
+class DingManagerV2(DingManager):
     """Observations are rows of one array, or of a tree of arrays, and so are actions.
 
     Actions go to the envs whose observations were handed out last, in that order, whatever became ready since then;
@@ -44,10 +44,10 @@ class SecondForm(FirstForm):
         return stacked(self._core.latest(ids))
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
-        """Takes an action a row of the last ``ready_obs`` (fewer: for its first rows), and returns a tree an action.
+        """Takes one action per row of the last ``ready_obs`` (or for its first rows), returns one tree per action.
 
         The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Of ``info``, and of fields that an env's
-        timesteps have beyond these, they have what can be made an array of numbers.
+        timesteps have beyond these, they have whatever can become an array of numbers.
         """
         self._core.require_open()
         ids, self._handed_out = self._handed_out, None
@@ -61,9 +61,9 @@ class SecondForm(FirstForm):
         return [timestep_tree(one, timesteps[one]) for one in ids[: len(rows)]]
 
 
-class DingBaseEnvManagerV2(SecondForm):
-    """``stepmill_base_v2``: ``BaseEnvManager`` in DI-engine, in the second form."""
+class DingBaseEnvManagerV2(DingManagerV2):
+    """``stepmill_base_v2``: ``BaseEnvManager`` for DI-engine's middlewares."""
 
 
-class DingSubprocessEnvManagerV2(SecondForm, SyncSubprocessEnvManager):
-    """``stepmill_subprocess_v2``: ``SyncSubprocessEnvManager`` in DI-engine, in the second form."""
+class DingSubprocessEnvManagerV2(DingManagerV2, SyncSubprocessEnvManager):
+    """``stepmill_subprocess_v2``: ``SyncSubprocessEnvManager`` for DI-engine's middlewares."""

@@ -210,7 +210,7 @@ def test_nothing_is_ready_when_all_are_done():
         assert manager.ready_obs.shape == (0, 4)
 
 
-def test_tensors_are_not_for_this_form():
+def test_v2_managers_give_no_tensors():
     with pytest.raises(ConfigError, match="numpy"):
         create_env_manager(EasyDict(type="stepmill_base_v2", output="torch"), [Count])
 
