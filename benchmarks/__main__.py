@@ -33,7 +33,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="folder for JSON and plots (default: the project's own)")
     parser.add_argument("--profile", action="store_true", help="print where the time of one step goes, and stop")
     parser.add_argument("--plot", action="store_true", help="only draw the plots again from the JSON file")
-    parser.add_argument("--write-readme", action="store_true", help="only write the figures into the documents")
+    parser.add_argument("--write-docs", action="store_true", help="only write the figures into README and docs")
     options = parser.parse_args(arguments)
     options.parts = [part for part in options.parts.split(",") if part]
     unknown = [part for part in options.parts if part not in PARTS]
@@ -53,18 +53,19 @@ def main() -> int:
 
         profile.run(console)
         return 0
-    if options.write_readme:
-        return write_readme(console)
+    if options.write_docs:
+        return write_documents(console)
     results_folder, images_folder = folders(options)
+    failed: list[str] = []
     path = results_folder / f"{machine.name()}.json"
     if options.plot:
         results = json.loads(path.read_text(encoding="utf-8"))
     else:
-        results = measure(console, options, path)
+        results, failed = measure(console, options, path)
         for table in tables.all_tables(results, options.parts):
             table.print(console)
     draw(console, results, images_folder)
-    return 0
+    return 1 if failed else 0
 
 
 def folders(options: argparse.Namespace) -> tuple[Path, Path]:
@@ -76,8 +77,8 @@ def folders(options: argparse.Namespace) -> tuple[Path, Path]:
     return RESULTS, IMAGES
 
 
-def measure(console: Console, options: argparse.Namespace, path: Path) -> dict[str, Any]:
-    """Runs the parts asked for and puts them into the JSON file, beside those measured before."""
+def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Runs the parts asked for and puts them into the JSON file, beside those measured before; which failed, too."""
     effort = Effort(
         options.repeats or (3 if options.quick else 7),
         options.seconds or (0.1 if options.quick else 0.5),
@@ -87,15 +88,25 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> dict[s
         console.print("EnvPool is not installed: its columns stay empty (pip install 'stepmill[bench]')")
     if any(part in python_parts.PARTS for part in options.parts):
         python_parts.announce(console.print)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}, "effort": {}}
-    results = {"machine": machine.describe(), "effort": before["effort"], "parts": before["parts"]}
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    results: dict[str, Any] = {"machine": machine.describe()}
+    results |= {key: before.get(key, {}) for key in ("measured", "effort", "parts")}
+    for name in results["parts"]:  # of a file that had one machine's description for all of its parts
+        results["measured"].setdefault(name, machine.versions_of(before["machine"]))
     path.parent.mkdir(parents=True, exist_ok=True)
+    failed: list[str] = []
     for name in options.parts:
-        results["parts"][name] = PARTS[name](effort, lambda line: console.print(line, style="dim"))
+        try:
+            results["parts"][name] = PARTS[name](effort, lambda line: console.print(line, style="dim"))
+        except Exception:  # the parts after it must not be lost with it, nor what it had before
+            console.print_exception()
+            failed.append(name)
+            continue
+        results["measured"][name] = machine.versions_of(results["machine"])
         results["effort"][name] = {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick}
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    console.print(f"wrote {_shown(path)}")
-    return results
+    console.print(f"wrote {_shown(path)}" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return results, failed
 
 
 def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
@@ -108,12 +119,12 @@ def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
         console.print(f"wrote {_shown(path)}")
 
 
-def write_readme(console: Console) -> int:
-    from benchmarks import readme
+def write_documents(console: Console) -> int:
+    from benchmarks import documents
 
     files = [*sorted(RESULTS.glob("*.json")), *sorted(RESULTS.glob("ding/*.json"))]
     every = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    for path in readme.write(ROOT, every, IMAGES):
+    for path in documents.write(ROOT, every, IMAGES):
         console.print(f"wrote {_shown(path)}")
     return 0
 

@@ -63,9 +63,9 @@ def cases(iterations: int) -> dict[str, tuple[Callable[[], Any], int]]:
     from benchmarks.ding_envs import CartPole, Frames
 
     return {
-        "CartPole, 8": (CartPole, 8),
-        "CartPole, 64": (CartPole, 64),
-        "100 µs, frame, 64": (functools.partial(Frames, iterations), 64),
+        "8 x CartPole": (CartPole, 8),
+        "64 x CartPole": (CartPole, 64),
+        "64 x 100 µs and a frame": (functools.partial(Frames, iterations), 64),
     }
 
 

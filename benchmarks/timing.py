@@ -63,12 +63,14 @@ def _block(runner: Runner, seconds: float) -> int:
             return block
 
 
-def interleaved(runners: Mapping[str, Runner], effort: Effort) -> dict[str, dict[str, Any]]:
+def interleaved(runners: Mapping[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
     """One sample of each, round after round, so that a disturbance hits all of them alike."""
     samples: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(effort.repeats):
         for name, runner in runners.items():
-            samples[name].append(steps_per_second(runner, effort.seconds))
+            own_clock = getattr(runner, "steps_per_second", None)  # of a program that measures itself
+            rate = own_clock(effort.seconds) if own_clock else steps_per_second(runner, effort.seconds)
+            samples[name].append(rate)
     return {name: {"steps_per_s": statistics.median(all_), "samples": all_} for name, all_ in samples.items()}
 
 
