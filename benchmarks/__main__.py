@@ -26,13 +26,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--parts", default=",".join(PARTS), help="which, by comma (default: all of %(default)s)")
     parser.add_argument("--repeats", type=int, help="rounds of each comparison (default: 7, quick: 3)")
-    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 0.5, quick: 0.1)")
+    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 0.4, quick: 0.1)")
     parser.add_argument(
         "--quick", action="store_true", help="short; writes to build/benchmarks unless --output is given"
     )
     parser.add_argument("--output", type=Path, help="folder for JSON and plots (default: the project's own)")
     parser.add_argument("--profile", action="store_true", help="print where the time of one step goes, and stop")
-    parser.add_argument("--plot", action="store_true", help="only draw the plots again from the JSON file")
+    parser.add_argument("--plot", action="store_true", help="only draw the plots again, of all machines' JSON files")
     parser.add_argument("--write-docs", action="store_true", help="only write the figures into README and docs")
     options = parser.parse_args(arguments)
     options.parts = [part for part in options.parts.split(",") if part]
@@ -44,7 +44,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    console = Console(highlight=False)
+    # In a file or a pipe the tables would be cut to 80 columns.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     # Warnings about the envs of other libraries would only clutter the tables.
     warnings.simplefilter("ignore")
     gymnasium.logger.min_level = gymnasium.logger.ERROR
@@ -56,14 +57,13 @@ def main() -> int:
     if options.write_docs:
         return write_documents(console)
     results_folder, images_folder = folders(options)
-    failed: list[str] = []
-    path = results_folder / f"{machine.name()}.json"
     if options.plot:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    else:
-        results, failed = measure(console, options, path)
-        for table in tables.all_tables(results, options.parts):
-            table.print(console)
+        for path in sorted(results_folder.glob("*.json")):
+            draw(console, json.loads(path.read_text(encoding="utf-8")), images_folder)
+        return 0
+    results, failed = measure(console, options, results_folder / f"{machine.name()}.json")
+    for table in tables.all_tables(results, options.parts):
+        table.print(console)
     draw(console, results, images_folder)
     return 1 if failed else 0
 
@@ -81,7 +81,7 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
     """Runs the parts asked for and puts them into the JSON file, beside those measured before; which failed, too."""
     effort = Effort(
         options.repeats or (3 if options.quick else 7),
-        options.seconds or (0.1 if options.quick else 0.5),
+        options.seconds or (0.1 if options.quick else 0.4),
         options.quick,
     )
     if envpool_version() is None:

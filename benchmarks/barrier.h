@@ -1,7 +1,9 @@
 // Where the loops of a yardstick meet after each batch, in memory that threads or processes share.
 //
-// It waits as cheaply as a machine can: who comes early spins, since each loop has a core to itself, and learns of the
-// last one's arrival from one cache line. Only after kSpin, as between two measurements, it sleeps on a futex.
+// It waits as cheaply as a machine can. Who comes early stays awake, since each loop has a core to itself, and learns of
+// the last one's arrival from one cache line: spins for kSpin, then offers its core to whoever else wants it between two
+// looks, so that on a busy machine the one waited for can run. Only after kAwake, as between two measurements, it sleeps
+// on a futex.
 #pragma once
 
 #include <atomic>
@@ -26,13 +28,19 @@ class Barrier {
     }
     const auto over = [&] { return round_.load(std::memory_order_seq_cst) != now; };
     if (spin_until(kSpin, over)) return;
+    const auto end = Clock::now() + kAwake;
+    do {
+      yield_core();
+      if (over()) return;
+    } while (Clock::now() < end);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     while (!over()) futex_wait(round_, now, std::chrono::hours(1), true);
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
 
  private:
-  static constexpr auto kSpin = std::chrono::milliseconds(5);
+  static constexpr auto kSpin = std::chrono::microseconds(20);
+  static constexpr auto kAwake = std::chrono::milliseconds(5);
 
   // Zeroed memory is a barrier that nobody has reached.
   alignas(64) std::atomic<std::uint32_t> arrived_{0};

@@ -59,9 +59,12 @@ def _table(name: str, results: Results) -> str | None:
     part, make = tables.TABLES[name]
     if not results["parts"].get(part):
         return None
+    table = make(results)
+    if not table.rows:
+        return None
     with_what = tables.measured(results, part)
     versions = f"{plots.versions(results, part)}; Python {with_what['python']}; {with_what['date']}"
-    return f"{plots.place(results)}; {versions}:\n\n{make(results).markdown()}"
+    return f"{plots.place(results)}; {versions}:\n\n{table.markdown()}"
 
 
 def _plot(plot: str, results: Results, folder: Path, images: Path) -> str | None:

@@ -46,8 +46,8 @@ class Table:
 def all_tables(results: Results, parts: Sequence[str]) -> Iterator[Table]:
     """The tables of the parts that have results, in reading order."""
     for part, make in TABLES.values():
-        if part in parts and results["parts"].get(part):
-            yield make(results)
+        if part in parts and results["parts"].get(part) and (table := make(results)).rows:
+            yield table
 
 
 # ---- native envs -----------------------------------------------------------------------------------
@@ -113,6 +113,7 @@ def _limits(name: str, title: str, results: Results, part: str) -> Table:
             percent(row, "stepmill", "free"),
         )
         for row in results["parts"][part]
+        if "meeting" in row
     ]
     columns = (
         *("CartPoles", "stepmill", "C++ loops that meet after each step", "stepmill reaches"),
@@ -201,14 +202,16 @@ def python(results: Results) -> Table:
 
 def python_limits(results: Results) -> Table:
     """The same envs in plain loops: on all cores that meet beside sync, never meeting beside async."""
-    part = results["parts"]["python"]
-    rows = []
+    part = [row for row in results["parts"]["python"] if "meeting" in row]
+    rows: list[tuple[str, ...]] = []
+    title = "Python envs beside plain loops over the same envs, steps per second"
+    if not part:
+        return Table("python-limits", title, (), rows)
     for pool, label, loops in (("auto", "stepmill, sync", "meeting"), ("async", "stepmill, async", "free")):
         rows.append((label, *(rate(row.get(pool)) for row in part)))
         rows.append((LABELS[loops], *(rate(row.get(loops)) for row in part)))
         rows.append(("stepmill reaches", *(percent(row, pool, loops) for row in part)))
     rows.append((LABELS["bare"], *(rate(row.get("bare")) for row in part)))
-    title = "Python envs beside plain loops over the same envs, steps per second"
     return Table("python-limits", title, ("", *map(_case, part)), rows)
 
 
