@@ -60,7 +60,7 @@ BENCH_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
 # The last torch whose Arm wheels come without CUDA's libraries, several GB; SB3 and Tianshou import it.
 BENCH_TORCH ?= torch>=2.8,<2.11
 
-$(BENCH)/.ready: scripts/bench_python.sh
+$(BENCH)/.ready:
 	rm -rf $(BENCH)
 	$(BENCH_PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install --quiet --upgrade pip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,13 +76,3 @@ def interleaved(runners: Mapping[str, Any], effort: Effort) -> dict[str, dict[st
 
 def percentiles(times_ns: np.ndarray) -> dict[str, float]:
     return {f"p{p:g}": float(np.percentile(times_ns, p)) for p in (50, 90, 99, 99.9)}
-
-
-def ns_per_call(call: Callable[[int], None], seconds: float) -> float:
-    """The mean cost of one call, ``call(n)`` making n of them."""
-
-    class Calls:
-        rows_per_call = 1
-        run = staticmethod(call)
-
-    return 1e9 / steps_per_second(Calls(), seconds)
