@@ -85,7 +85,7 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
         options.quick,
     )
     if envpool_version() is None:
-        console.print("EnvPool is not installed: its columns stay empty (pip install 'stepmill[bench]')")
+        console.print("EnvPool is not installed: its columns stay empty (make bench installs it)")
     if any(part in python_parts.PARTS for part in options.parts):
         python_parts.announce(console.print)
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -113,7 +113,7 @@ def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
     try:
         from benchmarks import plots
     except ModuleNotFoundError as error:
-        console.print(f"no plots: {error} (pip install 'stepmill[bench]')")
+        console.print(f"no plots: {error} (make bench installs it)")
         return
     for path in plots.draw_all(results, folder):
         console.print(f"wrote {_shown(path)}")
