@@ -53,11 +53,30 @@ soak: install
 scribble: install
 	PYTHONPATH=tests $(BIN)/python -m scribble
 
-bench: install
-	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"
-	-$(BIN)/pip install --quiet "torch==2.13.0" "stable-baselines3>=2.9" "tianshou>=2.0"  # who is missing is left out
-	$(BIN)/python -m benchmarks
+# All benchmarks, then the figures into the documents. They have an environment of their own, of Python 3.12 where there is
+# one (`make bench BENCH_PYTHON=...` says which). Who cannot be installed is left out.
+BENCH := $(VENV)-bench
+BENCH_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
+# The last torch whose Arm wheels come without CUDA's libraries, several GB; SB3 and Tianshou import it.
+BENCH_TORCH ?= torch>=2.8,<2.11
+
+$(BENCH)/.ready:
+	rm -rf $(BENCH)
+	$(BENCH_PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/pip install --quiet --upgrade pip
+	$(BENCH)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja "rich>=13" "matplotlib>=3.8"
+	-$(BENCH)/bin/pip install --quiet --upgrade envpool
+	-$(BENCH)/bin/pip install --quiet "$(BENCH_TORCH)" "stable-baselines3>=2.9" "tianshou>=2.0"
+	@touch $@
+
+$(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
+	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli]"
+	@touch $@
+
+bench: $(BENCH)/.installed
+	-$(BENCH)/bin/python -m benchmarks  # says at its end which parts failed, if any
 	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
+	$(BENCH)/bin/python -m benchmarks --write-docs
 
 # DI-engine 0.5.3, which wants old packages, and stepmill beside it, in an environment of their own.
 DING := $(VENV)-ding
@@ -101,4 +120,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python -m pytest tests
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench

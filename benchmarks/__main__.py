@@ -26,14 +26,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--parts", default=",".join(PARTS), help="which, by comma (default: all of %(default)s)")
     parser.add_argument("--repeats", type=int, help="rounds of each comparison (default: 7, quick: 3)")
-    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 0.5, quick: 0.1)")
+    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 0.4, quick: 0.1)")
     parser.add_argument(
         "--quick", action="store_true", help="short; writes to build/benchmarks unless --output is given"
     )
     parser.add_argument("--output", type=Path, help="folder for JSON and plots (default: the project's own)")
     parser.add_argument("--profile", action="store_true", help="print where the time of one step goes, and stop")
-    parser.add_argument("--plot", action="store_true", help="only draw the plots again from the JSON file")
-    parser.add_argument("--write-readme", action="store_true", help="only write the figures into the documents")
+    parser.add_argument("--plot", action="store_true", help="only draw the plots again, of all machines' JSON files")
+    parser.add_argument("--write-docs", action="store_true", help="only write the figures into README and docs")
     options = parser.parse_args(arguments)
     options.parts = [part for part in options.parts.split(",") if part]
     unknown = [part for part in options.parts if part not in PARTS]
@@ -44,7 +44,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    console = Console(highlight=False)
+    # In a file or a pipe the tables would be cut to 80 columns.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     # Warnings about the envs of other libraries would only clutter the tables.
     warnings.simplefilter("ignore")
     gymnasium.logger.min_level = gymnasium.logger.ERROR
@@ -53,18 +54,18 @@ def main() -> int:
 
         profile.run(console)
         return 0
-    if options.write_readme:
-        return write_readme(console)
+    if options.write_docs:
+        return write_documents(console)
     results_folder, images_folder = folders(options)
-    path = results_folder / f"{machine.name()}.json"
     if options.plot:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    else:
-        results = measure(console, options, path)
-        for table in tables.all_tables(results, options.parts):
-            table.print(console)
+        for path in sorted(results_folder.glob("*.json")):
+            draw(console, json.loads(path.read_text(encoding="utf-8")), images_folder)
+        return 0
+    results, failed = measure(console, options, results_folder / f"{machine.name()}.json")
+    for table in tables.all_tables(results, options.parts):
+        table.print(console)
     draw(console, results, images_folder)
-    return 0
+    return 1 if failed else 0
 
 
 def folders(options: argparse.Namespace) -> tuple[Path, Path]:
@@ -76,44 +77,54 @@ def folders(options: argparse.Namespace) -> tuple[Path, Path]:
     return RESULTS, IMAGES
 
 
-def measure(console: Console, options: argparse.Namespace, path: Path) -> dict[str, Any]:
-    """Runs the parts asked for and puts them into the JSON file, beside those measured before."""
+def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Runs the parts asked for and puts them into the JSON file, beside those measured before; which failed, too."""
     effort = Effort(
         options.repeats or (3 if options.quick else 7),
-        options.seconds or (0.1 if options.quick else 0.5),
+        options.seconds or (0.1 if options.quick else 0.4),
         options.quick,
     )
     if envpool_version() is None:
-        console.print("EnvPool is not installed: its columns stay empty (pip install 'stepmill[bench]')")
+        console.print("EnvPool is not installed: its columns stay empty (make bench installs it)")
     if any(part in python_parts.PARTS for part in options.parts):
         python_parts.announce(console.print)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}, "effort": {}}
-    results = {"machine": machine.describe(), "effort": before["effort"], "parts": before["parts"]}
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    results: dict[str, Any] = {"machine": machine.describe()}
+    results |= {key: before.get(key, {}) for key in ("measured", "effort", "parts")}
+    for name in results["parts"]:  # of a file that had one machine's description for all of its parts
+        results["measured"].setdefault(name, machine.versions_of(before["machine"]))
     path.parent.mkdir(parents=True, exist_ok=True)
+    failed: list[str] = []
     for name in options.parts:
-        results["parts"][name] = PARTS[name](effort, lambda line: console.print(line, style="dim"))
+        try:
+            results["parts"][name] = PARTS[name](effort, lambda line: console.print(line, style="dim"))
+        except Exception:  # the parts after it must not be lost with it, nor what it had before
+            console.print_exception()
+            failed.append(name)
+            continue
+        results["measured"][name] = machine.versions_of(results["machine"])
         results["effort"][name] = {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick}
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    console.print(f"wrote {_shown(path)}")
-    return results
+    console.print(f"wrote {_shown(path)}" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return results, failed
 
 
 def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
     try:
         from benchmarks import plots
     except ModuleNotFoundError as error:
-        console.print(f"no plots: {error} (pip install 'stepmill[bench]')")
+        console.print(f"no plots: {error} (make bench installs it)")
         return
     for path in plots.draw_all(results, folder):
         console.print(f"wrote {_shown(path)}")
 
 
-def write_readme(console: Console) -> int:
-    from benchmarks import readme
+def write_documents(console: Console) -> int:
+    from benchmarks import documents
 
     files = [*sorted(RESULTS.glob("*.json")), *sorted(RESULTS.glob("ding/*.json"))]
     every = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    for path in readme.write(ROOT, every, IMAGES):
+    for path in documents.write(ROOT, every, IMAGES):
         console.print(f"wrote {_shown(path)}")
     return 0
 

@@ -1,4 +1,7 @@
-"""Builds and runs ``bare_loop.cpp``: what an env costs without a pool and without Python."""
+"""Plain loops in C++: what envs cost without a pool and without Python (``bare_loop.cpp``).
+
+Also builds the barrier at which loops in Python meet (``barrier.h``). Each is built when it is first needed.
+"""
 
 from __future__ import annotations
 
@@ -12,41 +15,79 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import cores
 from benchmarks.timing import Effort
 
 ROOT = Path(__file__).resolve().parent.parent
 # As in CMakeLists.txt: the same arithmetic, the same optimisation.
 FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-ffp-contract=off", "-fno-builtin-pow", "-fno-math-errno", "-Wno-psabi"]
-SOURCES = ["benchmarks/bare_loop.cpp", "cpp/core/arena.cpp", "cpp/core/action_table.cpp", "cpp/core/batch_layout.cpp"]
+CORE = [f"cpp/core/{name}.cpp" for name in ("arena", "action_table", "batch_layout", "wait")]
 
 
-def measure(envs: int, effort: Effort) -> dict[str, float] | None:
-    """Nanoseconds a step of CartPole; None where there is no compiler."""
-    program = _build()
-    if program is None:
+class Loops:
+    """CartPole in plain C++ loops, one per core or fewer: ``meet`` after each round, or run free.
+
+    A contestant like the others, but it runs for as long as it is told and reads the clock itself.
+    """
+
+    num_threads: int
+
+    def __init__(self, envs: int, loops: int, *, meet: bool) -> None:
+        program = loop_program()
+        if program is None:
+            raise RuntimeError("no C++ compiler: ask `available` first")
+        self.num_threads = min(loops, envs)
+        self._command = [program, str(envs), "{seconds}", str(self.num_threads), "meet" if meet else "free"]
+
+    def steps_per_second(self, seconds: float) -> float:
+        command = [word.format(seconds=seconds) for word in self._command]
+        return 1e9 / float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def close(self) -> None:
+        """Nothing runs between two measurements."""
+
+
+def available() -> bool:
+    return loop_program() is not None
+
+
+def measure(envs: int, effort: Effort, loops: int = 1) -> dict[str, float] | None:
+    """Nanoseconds per step of CartPole in free loops; None where there is no compiler."""
+    if not available():
         return None
-    command = [program, str(envs), str(effort.seconds)]
-    runs = [
-        float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(effort.repeats)
-    ]
-    return {"num_envs": envs, "env_ns": statistics.median(runs)}
+    runner = Loops(envs, loops, meet=False)
+    rates = [runner.steps_per_second(effort.seconds) for _ in range(effort.repeats)]
+    return {"num_envs": envs, "env_ns": 1e9 / statistics.median(rates)}
+
+
+def on_all_cores(envs: int, *, meet: bool) -> Loops:
+    return Loops(envs, cores(), meet=meet)
 
 
 @cache
-def _build() -> str | None:
+def loop_program() -> str | None:
+    random = Path(np.random.__file__).parent / "lib" / "libnpyrandom.a"
+    return _build("bare_loop", ["-isystem", np.get_include(), *CORE, str(random), "-lm", "-pthread"])
+
+
+@cache
+def barrier_library() -> str | None:
+    return _build("barrier", ["-shared", "-fPIC", "cpp/core/wait.cpp"])
+
+
+def _build(name: str, arguments: list[str]) -> str | None:
+    """The path of what ``name``.cpp became; None where there is no compiler."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return None
+    path = f"{_folder()}/{name}"
+    command = [compiler, *FLAGS, "-Icpp", "-Ibenchmarks", f"benchmarks/{name}.cpp", *arguments, "-o", path]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return path
+
+
+@cache
+def _folder() -> str:
     # Kept alive by the attribute, removed when the process ends.
-    _build.folder = tempfile.TemporaryDirectory(prefix="stepmill-bench-")  # type: ignore[attr-defined]
-    program = f"{_build.folder.name}/bare_loop"  # type: ignore[attr-defined]
-    library = Path(np.random.__file__).parent / "lib" / "libnpyrandom.a"
-    subprocess.run(
-        [
-            *(compiler, *FLAGS, "-Icpp", "-isystem", np.get_include()),
-            *(*SOURCES, str(library), "-lm", "-o", program),
-        ],
-        cwd=ROOT,
-        check=True,
-    )
-    return program
+    _folder.kept = tempfile.TemporaryDirectory(prefix="stepmill-bench-")  # type: ignore[attr-defined]
+    return str(_folder.kept.name)  # type: ignore[attr-defined]

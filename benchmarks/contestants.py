@@ -51,7 +51,7 @@ def envpool_version() -> str | None:
     """The version installed, or None where there is none."""
     try:
         import envpool
-    except ModuleNotFoundError:
+    except ImportError:
         return None
     return str(envpool.__version__)
 

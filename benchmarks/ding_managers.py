@@ -63,9 +63,9 @@ def cases(iterations: int) -> dict[str, tuple[Callable[[], Any], int]]:
     from benchmarks.ding_envs import CartPole, Frames
 
     return {
-        "CartPole, 8": (CartPole, 8),
-        "CartPole, 64": (CartPole, 64),
-        "100 µs, frame, 64": (functools.partial(Frames, iterations), 64),
+        "8 x CartPole": (CartPole, 8),
+        "64 x CartPole": (CartPole, 64),
+        "64 x 100 µs and a frame": (functools.partial(Frames, iterations), 64),
     }
 
 
@@ -90,7 +90,7 @@ def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ding_managers", description=__doc__)
     parser.add_argument("--repeats", type=int, help="rounds of each comparison (default: 7, quick: 3)")
-    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 1, quick: 0.2)")
+    parser.add_argument("--seconds", type=float, help="for each contestant in each round (default: 0.6, quick: 0.2)")
     parser.add_argument("--quick", action="store_true", help="short; writes to build/benchmarks")
     parser.add_argument("--output", type=Path, help="folder for the JSON file (default: benchmarks/results/ding)")
     return parser.parse_args(arguments)
@@ -106,7 +106,7 @@ def main() -> int:
 
     effort = Effort(
         options.repeats or (3 if options.quick else 7),
-        options.seconds or (0.2 if options.quick else 1.0),
+        options.seconds or (0.2 if options.quick else 0.6),
         options.quick,
     )
     part = {}

@@ -33,6 +33,11 @@ def describe() -> dict[str, Any]:
     }
 
 
+def versions_of(described: dict[str, Any]) -> dict[str, Any]:
+    """What may differ between parts that are measured one by one."""
+    return {key: described[key] for key in ("python", "packages", "date")}
+
+
 def version(package: str) -> str | None:
     """The installed version, or None. A source tree on the path has no metadata: ask the module."""
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bare, manager_parts, python_parts
+from benchmarks import bare, manager_parts, python_parts, uneven_parts
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
@@ -38,12 +38,12 @@ Log = Callable[[str], None]
 
 def sync(effort: Effort, log: Log) -> list[dict[str, Any]]:
     """CartPole, all envs a step, against EnvPool and Gymnasium."""
-    return [_compare(CARTPOLE, n, None, effort, log, gymnasium=True) for n in (1, 8, 64, 1024, 8192)]
+    return [_compare(CARTPOLE, n, None, effort, log, gymnasium=True, loops=True) for n in (1, 8, 64, 1024, 8192)]
 
 
 def async_(effort: Effort, log: Log) -> list[dict[str, Any]]:
     """CartPole, a batch is half of the envs."""
-    return [_compare(CARTPOLE, n, n // 2, effort, log) for n in (64, 1024)]
+    return [_compare(CARTPOLE, n, n // 2, effort, log, loops=True) for n in (64, 1024)]
 
 
 def envs(effort: Effort, log: Log) -> list[dict[str, Any]]:
@@ -129,7 +129,6 @@ def imports(effort: Effort, log: Log) -> dict[str, float | None]:
     return {module: statistics.median(times) if times else None for module, times in samples.items()}
 
 
-# The bare loop comes first: others are shown as a share of it.
 PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "bare": bare_loop,
     "sync": sync,
@@ -141,6 +140,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "imports": imports,
     **python_parts.PARTS,
     "managers": manager_parts.managers,
+    "uneven": uneven_parts.uneven,
 }
 
 
@@ -148,12 +148,23 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
 
 
 def _compare(
-    env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log, *, gymnasium: bool = False
+    env: str,
+    num_envs: int,
+    batch_size: int | None,
+    effort: Effort,
+    log: Log,
+    *,
+    gymnasium: bool = False,
+    loops: bool = False,
 ) -> dict[str, Any]:
+    """Pools beside each other and, for CartPole, beside plain C++ loops on all cores: what the machine could give."""
     log(f"{env}, {num_envs} env{'s' * (num_envs > 1)}" + (f", batches of {batch_size}" if batch_size else ""))
-    runners = _contestants(env, num_envs, batch_size, effort, log)
+    runners: dict[str, Any] = dict(_contestants(env, num_envs, batch_size, effort, log))
     if gymnasium:
         runners["gymnasium"] = gymnasium_envs(env, num_envs)
+    if loops and bare.available():
+        runners["meeting"] = bare.on_all_cores(num_envs, meet=True)
+        runners["free"] = bare.on_all_cores(num_envs, meet=False)
     row: dict[str, Any] = {"env": env, "num_envs": num_envs, "batch_size": batch_size or num_envs}
     for name, result in interleaved(runners, effort).items():
         row[name] = {**result, "num_threads": runners[name].num_threads}
@@ -167,8 +178,11 @@ def _contestants(env: str, num_envs: int, batch_size: int | None, effort: Effort
     """With its defaults stepmill, with the number of threads that is best for it EnvPool."""
     runners = {"stepmill": stepmill_pool(env, num_envs, batch_size)}
     if envpool_has(env):
-        threads = _best_threads(env, num_envs, batch_size, effort, log)
-        runners["envpool"] = envpool_pool(env, num_envs, threads, batch_size)
+        try:
+            threads = _best_threads(env, num_envs, batch_size, effort, log)
+            runners["envpool"] = envpool_pool(env, num_envs, threads, batch_size)
+        except Exception as error:
+            log(f"  EnvPool: left out, {error}")
     return runners
 
 
@@ -201,7 +215,7 @@ def _doublings() -> list[int]:
     return [*out, cores()] if cores() > 1 else out
 
 
-def _close(runners: dict[str, Contestant]) -> None:
+def _close(runners: dict[str, Any]) -> None:
     for runner in runners.values():
         runner.close()
     runners.clear()

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.python_contestants import LABELS
-from benchmarks.tables import Results, bare_rate, count_envs, number, three_digits, time_of
+from benchmarks.python_envs import ENV_NAMES
+from benchmarks.tables import Results, bare_rate, count_envs, envpool, measured, number, time_of, times
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
     """Draws every plot whose parts were measured."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, (_, draw) in PLOTS.items():
+    for name, plot in PLOTS.items():
         if not drawable(name, results):
             continue
         for theme in THEMES:
             path = folder / file_name(name, results, theme.name)
             with _themed(theme):
-                figure = draw(results, theme)
+                figure = plot.draw(results, theme)
                 figure.savefig(path, dpi=150)
                 pyplot.close(figure)
             paths.append(path)
@@ -58,10 +59,9 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
 
 
 def drawable(plot: str, results: Results) -> bool:
-    """Whether there is something to draw: the plot of all envs compares, so it needs somebody to compare with."""
-    part, _ = PLOTS[plot]
-    rows = results["parts"].get(part) or []
-    return any("envpool" in row for row in rows) if plot == "envs" else bool(rows)
+    """Whether there is something to draw: those that compare need somebody to compare with."""
+    rows = results["parts"].get(PLOTS[plot].part) or []
+    return any("envpool" in row for row in rows) if plot in ("envs", "readme") else bool(rows)
 
 
 def file_name(plot: str, results: Results, theme: str) -> str:
@@ -71,15 +71,118 @@ def file_name(plot: str, results: Results, theme: str) -> str:
 # ---- the plots -------------------------------------------------------------------------------------
 
 
+def readme(results: Results, theme: Theme) -> Figure:
+    """The one picture of the README: native CartPole by number of envs, and Python envs where they were measured."""
+    python_row = next((row for row in results["parts"].get("python") or [] if row["env"] == "busy"), None)
+    widths = {"width_ratios": (1.25, 1)} if python_row else None
+    figure, found = pyplot.subplots(
+        1, 2 if python_row else 1, figsize=(10, 4.3), layout="constrained", gridspec_kw=widths, squeeze=False
+    )
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04)
+    figure.suptitle("Steps per second: more is better", x=0.012, ha="left", fontweight="bold", fontsize=15)
+    panels = list(found.flat)
+    _readme_native(panels[0], results, theme)
+    if python_row:
+        _readme_python(panels[1], python_row, theme)
+    names = versions(results, "python" if python_row else "sync")
+    if python_row and (theirs := measured(results, "sync")["packages"].get("envpool")):
+        names = names.replace(", Gymnasium", f", EnvPool {theirs}, Gymnasium")
+    note = f"{place(results)}; {names}, Python {measured(results, 'sync')['python']}"
+    figure.supxlabel(note, x=0.012, ha="left", fontsize=9, color=theme.muted)
+    return figure
+
+
+def _readme_native(axes: Axes, results: Results, theme: Theme) -> None:
+    rows = results["parts"]["sync"]
+    last = rows[-1]
+    lines = []
+    for key, label, color in (
+        ("stepmill", "stepmill", theme.stepmill),
+        ("envpool", "EnvPool", theme.envpool),
+        ("gymnasium", "Gymnasium", theme.gymnasium),
+    ):
+        points = [(row["num_envs"], row[key]["steps_per_s"]) for row in rows if key in row]
+        if points:
+            axes.plot(
+                *zip(*points, strict=True), "-o", color=color, linewidth=3 if key == "stepmill" else 2, markersize=6
+            )
+            lines.append((points[-1][1], f"{label}\n{number(points[-1][1])}", color))
+    axes.set_title("CartPole-v1, by number of envs (log scale)", loc="left", fontsize=11.5)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks([row["num_envs"] for row in rows], [f"{row['num_envs']:,}" for row in rows], fontsize=11)
+    axes.minorticks_off()
+    axes.set_xlim(0.7, last["num_envs"] * 40)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 1.3, high * 1.6)  # room for the labels
+    _number_axis(axes.yaxis)
+    axes.tick_params(axis="y", labelsize=11)
+    _ratio_arrow(axes, next((row for row in rows if row["num_envs"] == 1024), last), theme)
+    _label_ends(axes, last["num_envs"], lines, size=11)
+
+
+def _ratio_arrow(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
+    """From EnvPool's line to ours, with how many times that is."""
+    if "envpool" not in row:
+        return
+    theirs, ours, at = row["envpool"]["steps_per_s"], row["stepmill"]["steps_per_s"], row["num_envs"]
+    axes.annotate(
+        "", (at, ours), (at, theirs), arrowprops={"arrowstyle": "->", "color": theme.muted, "shrinkA": 6, "shrinkB": 6}
+    )
+    axes.annotate(
+        f"{ours / theirs:.0f}x",
+        (at, (ours * theirs) ** 0.5),
+        (-6, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        fontsize=13,
+        fontweight="bold",
+        color=theme.text,
+    )
+
+
+def _readme_python(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
+    """Bars, the best first, and a line at what the cores could give."""
+    names = sorted((name for name in PYTHON_BARS if name in row), key=lambda name: -row[name]["steps_per_s"])
+    most = (row.get("meeting") or row.get("bare_all") or row["bare"])["steps_per_s"]
+    end = max(most, *(row[name]["steps_per_s"] for name in names)) * 1.04
+    for y, name in enumerate(names):
+        rate, ours = row[name]["steps_per_s"], name == "auto"
+        inside = ours or rate > 0.75 * end  # beside the bar it would cross the line
+        axes.barh(y, rate, height=0.6, color=theme.stepmill if ours else theme.gymnasium)
+        axes.annotate(
+            number(rate),
+            (rate, y),
+            (-6 if inside else 6, 0),
+            textcoords="offset points",
+            ha="right" if inside else "left",
+            va="center_baseline",
+            fontsize=11,
+            fontweight="bold" if ours else "normal",
+            color=theme.background if inside else theme.text,
+        )
+    axes.axvline(most, color=theme.muted, linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.set_title(f"{row['num_envs']} Python envs, 100 µs of work each", loc="left", fontsize=11.5)
+    labels = [("stepmill" if name == "auto" else LABELS[name].replace(" ", "\n", 1)) for name in names]
+    axes.set_yticks(range(len(names)), labels, fontsize=10.5)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_xlim(0, end)
+    axes.set_xticks([most], [f"plain loops on all cores: {number(most)}"], fontsize=10, color=theme.muted, ha="right")
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.spines["bottom"].set_visible(False)
+
+
 def throughput(results: Results, theme: Theme) -> Figure:
     """CartPole by number of envs."""
-    figure, axes = _figure(results, "CartPole-v1: steps per second by number of envs", (8, 5), gymnasium=True)
+    figure, axes = _figure(results, "CartPole-v1: steps per second by number of envs", (8, 5), "sync", gymnasium=True)
     part = results["parts"]["sync"]
     asynchronous = results["parts"].get("async") or []
     lines: list[tuple[float, str, str]] = []
     for key, label, color in (
         ("stepmill", "stepmill", theme.stepmill),
-        ("envpool", "EnvPool,\nbest threads", theme.envpool),
+        ("envpool", f"{envpool(results, 'sync')},\nbest threads", theme.envpool),
         ("gymnasium", "Gymnasium\nSyncVectorEnv", theme.gymnasium),
     ):
         points = [(row["num_envs"], row[key]["steps_per_s"]) for row in part if key in row]
@@ -90,12 +193,10 @@ def throughput(results: Results, theme: Theme) -> Figure:
         extra = [(row["num_envs"], row[key]["steps_per_s"]) for row in asynchronous if key in row]
         if extra:
             axes.plot(*zip(*extra, strict=True), "D", color=color, markersize=7, fillstyle="none", markeredgewidth=1.6)
-    one_core = bare_rate(results)
-    if one_core is not None:
-        cores = results["machine"]["cores"]
-        ends = (part[0]["num_envs"], part[-1]["num_envs"])
-        axes.plot(ends, [one_core * cores] * 2, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
-        lines.append((one_core * cores, f"{cores} x a bare C++ loop", theme.muted))
+    limit = [(row["num_envs"], row["meeting"]["steps_per_s"]) for row in part if "meeting" in row]
+    if limit:
+        axes.plot(*zip(*limit, strict=True), color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
+        lines.append((limit[-1][1], "plain C++ loops\non all cores", theme.muted))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks([row["num_envs"] for row in part], [f"{row['num_envs']:,}" for row in part])
@@ -103,8 +204,8 @@ def throughput(results: Results, theme: Theme) -> Figure:
     axes.set_xlabel("envs")
     _label_ends(axes, part[-1]["num_envs"], lines)
     if asynchronous:
-        axes.plot([], [], "o-", color=theme.muted, label="sync: all envs a step")
-        axes.plot([], [], "D", color=theme.muted, fillstyle="none", label="async: half of the envs a batch")
+        axes.plot([], [], "o-", color=theme.muted, label="sync: all envs in each step")
+        axes.plot([], [], "D", color=theme.muted, fillstyle="none", label="async: the first half that is done")
         axes.legend(
             loc="upper left",
             facecolor=theme.background,
@@ -123,14 +224,15 @@ def envs(results: Results, theme: Theme) -> Figure:
     rows = [row for row in results["parts"]["envs"] if "envpool" in row]
     cartpole = [r for r in results["parts"].get("sync") or [] if r["num_envs"] == 1024 and "envpool" in r]
     rows = sorted(cartpole + rows, key=lambda row: row["ratio"])
-    figure, axes = _figure(results, "Native envs, 1,024 of each: steps per second", (8, 0.36 * len(rows) + 1.6))
+    size = (8, 0.36 * len(rows) + 1.6)
+    figure, axes = _figure(results, "Native envs, 1,024 of each: steps per second", size, "envs")
     for y, row in enumerate(rows):
         theirs, ours = row["envpool"]["steps_per_s"], row["stepmill"]["steps_per_s"]
         axes.plot([theirs, ours], [y, y], color=theme.grid, linewidth=3, zorder=1)
         axes.plot(theirs, y, "o", color=theme.envpool, markersize=7)
         axes.plot(ours, y, "o", color=theme.stepmill, markersize=7)
         axes.annotate(
-            f"{three_digits(row['ratio'])}x",
+            times(row, "envpool"),
             (max(ours, theirs), y),
             (9, 0),
             textcoords="offset points",
@@ -147,7 +249,7 @@ def envs(results: Results, theme: Theme) -> Figure:
     _number_axis(axes.xaxis)
     top = rows[-1]
     for key, label, color, side in (
-        ("envpool", "EnvPool, best threads", theme.envpool, "left"),
+        ("envpool", f"{envpool(results, 'envs')}, best threads", theme.envpool, "left"),
         ("stepmill", "stepmill", theme.stepmill, "center"),
     ):
         axes.annotate(
@@ -166,7 +268,7 @@ def envs(results: Results, theme: Theme) -> Figure:
 def latency(results: Results, theme: Theme) -> Figure:
     """Percentiles of one step call."""
     part = results["parts"]["latency"]
-    figure, axes = _figure(results, "CartPole-v1: time of one step call", (8, 4))
+    figure, axes = _figure(results, "CartPole-v1: time of one call of step", (8, 4), "latency")
     kinds = ("p50", "p90", "p99", "p99.9")
     position = 0.0
     ticks: list[tuple[float, str]] = []
@@ -207,7 +309,7 @@ def latency(results: Results, theme: Theme) -> Figure:
 def scaling(results: Results, theme: Theme) -> Figure:
     """Steps per second by number of threads."""
     part = results["parts"]["scaling"]
-    figure, axes = _figure(results, "CartPole-v1: steps per second by number of threads", (8, 5))
+    figure, axes = _figure(results, "CartPole-v1: steps per second by number of threads", (8, 5), "scaling")
     threads = sorted({row["num_threads"] for row in part})
     sizes = sorted({row["num_envs"] for row in part})
     lines = []
@@ -220,7 +322,7 @@ def scaling(results: Results, theme: Theme) -> Figure:
     one_core = bare_rate(results)
     if one_core is not None:
         axes.plot(threads, [one_core * n for n in threads], color=theme.muted, linewidth=1)
-        lines.append((one_core * threads[-1], "threads x bare loop", theme.muted))
+        lines.append((one_core * threads[-1], "that many plain C++ loops", theme.muted))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(threads, [str(n) for n in threads])
@@ -235,22 +337,23 @@ def scaling(results: Results, theme: Theme) -> Figure:
 
 
 def python(results: Results, theme: Theme) -> Figure:
-    """A panel for each env: how far each contestant comes towards what the cores could give."""
+    """A panel for each kind of env: how far each contestant comes towards what the cores could give."""
     part = results["parts"]["python"]
     names = [name for name in PYTHON_BARS if any(name in row for row in part)]
     figure, panels = pyplot.subplots(2, 3, figsize=(9, 5.2), sharey=True, layout="constrained")
     figure.suptitle("Python envs: steps per second\n", x=0.01, ha="left", fontweight="bold", fontsize=12)
-    note = f"{place(results)}; {versions(results, 'python')}; random actions"
+    note = f"{place(results)}; {versions(results, 'python')}; Python {measured(results, 'python')['python']}"
     figure.text(0.01, 0.915, note, fontsize=8.5, va="bottom")
     figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
     for axes, row in zip(panels.flat, part, strict=True):
-        _python_panel(axes, row, names, results["machine"]["cores"], theme)
+        _python_panel(axes, row, names, theme)
     return figure
 
 
-def _python_panel(axes: Axes, row: dict[str, Any], names: Sequence[str], cores: int, theme: Theme) -> None:
+def _python_panel(axes: Axes, row: dict[str, Any], names: Sequence[str], theme: Theme) -> None:
     """Bars, and a line at what the cores could give."""
-    most = cores * row["bare"]["steps_per_s"]
+    limit = row.get("meeting") or row.get("bare_all") or row["bare"]
+    most = limit["steps_per_s"]
     for y, name in enumerate(names):
         if name not in row:
             continue
@@ -269,26 +372,33 @@ def _python_panel(axes: Axes, row: dict[str, Any], names: Sequence[str], cores: 
             fontweight="bold" if ours else "normal",
         )
     axes.axvline(most, ymax=0.99, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_title(f"{PYTHON_TITLES[row['env']]}, {row['num_envs']} envs", loc="left", fontsize=10)
-    axes.set_yticks(range(len(names)), [LABELS[name] for name in names])
+    axes.set_title(f"{row['num_envs']} x {ENV_NAMES[row['env']]}", loc="left", fontsize=10)
+    axes.set_yticks(range(len(names)), ["stepmill" if name == "auto" else LABELS[name] for name in names])
     axes.set_ylim(len(names) - 0.5, -0.6)
     axes.set_xlim(0, most * 1.12)
-    axes.set_xticks([most], [f"{cores} x bare loop: {number(most)}"], fontsize=8.5, color=theme.muted, ha="right")
+    axes.set_xticks([most], [f"plain loops, all cores: {number(most)}"], fontsize=8.5, color=theme.muted, ha="right")
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.spines["bottom"].set_visible(False)
 
 
-PYTHON_TITLES = {"cartpole": "CartPole-v1", "busy": "100 µs of work", "frame": "100 µs and a frame"}
 PYTHON_BARS = ("auto", "gymnasium_sync", "gymnasium_async", "sb3", "tianshou")
 
-# Each needs one part of the results.
-PLOTS: dict[str, tuple[str, Callable[[Results, Theme], Figure]]] = {
-    "throughput": ("sync", throughput),
-    "envs": ("envs", envs),
-    "latency": ("latency", latency),
-    "scaling": ("scaling", scaling),
-    "python": ("python", python),
+
+@dataclass(frozen=True)
+class Plot:
+    part: str  # of the results, without which there is nothing to draw
+    draw: Callable[[Results, Theme], Figure]
+    alt: str  # for those who cannot see it
+
+
+PLOTS = {
+    "readme": Plot("sync", readme, "Steps per second of stepmill, EnvPool and Gymnasium by number of envs"),
+    "throughput": Plot("sync", throughput, "CartPole-v1: steps per second by number of envs"),
+    "envs": Plot("envs", envs, "Native envs, 1,024 of each: steps per second"),
+    "latency": Plot("latency", latency, "CartPole-v1: time of one call of step"),
+    "scaling": Plot("scaling", scaling, "CartPole-v1: steps per second by number of threads"),
+    "python": Plot("python", python, "Python envs: steps per second"),
 }
 
 
@@ -320,17 +430,20 @@ def _themed(theme: Theme) -> Iterator[None]:
         yield
 
 
-def _figure(results: Results, title: str, size: tuple[float, float], *, gymnasium: bool = False) -> tuple[Figure, Axes]:
+def _figure(
+    results: Results, title: str, size: tuple[float, float], part: str, *, gymnasium: bool = False
+) -> tuple[Figure, Axes]:
     figure, axes = pyplot.subplots(figsize=size, layout="constrained")
     axes.set_title(f"{title}\n", loc="left", fontweight="bold", fontsize=12)
-    axes.text(0, 1.02, subtitle(results, gymnasium), transform=axes.transAxes, fontsize=8.5, va="bottom")
+    axes.text(0, 1.02, subtitle(results, part, gymnasium), transform=axes.transAxes, fontsize=8.5, va="bottom")
     return figure, axes
 
 
-def subtitle(results: Results, gymnasium: bool) -> str:
+def subtitle(results: Results, part: str, gymnasium: bool) -> str:
     """On what, and with which versions."""
     leave = () if gymnasium else ("gymnasium",)
-    return f"{place(results)}; {versions(results, leave=leave)}; random actions; log scale"
+    python = measured(results, part)["python"]
+    return f"{place(results)}; {versions(results, part, leave=leave)}, Python {python}; log scale"
 
 
 def place(results: Results) -> str:
@@ -338,9 +451,9 @@ def place(results: Results) -> str:
     return f"{machine['cores']} cores, {machine['cpu'] or machine['architecture']}"
 
 
-def versions(results: Results, part: str = "", *, leave: Sequence[str] = ()) -> str:
+def versions(results: Results, part: str, *, leave: Sequence[str] = ()) -> str:
     """Of those that take part in a comparison: of native envs, unless ``part`` is another one."""
-    packages = results["machine"]["packages"]
+    packages = measured(results, part)["packages"]
     named = next((named for start, named in OTHERS_VERSIONED.items() if part.startswith(start)), VERSIONED)
     return ", ".join(f"{label} {packages[key]}" for key, label in named if packages.get(key) and key not in leave)
 
@@ -349,17 +462,18 @@ VERSIONED = (("stepmill", "stepmill"), ("envpool", "EnvPool"), ("gymnasium", "Gy
 OTHERS_VERSIONED = {
     "python": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("tianshou", "Tianshou")),
     "managers": VERSIONED[::2],
+    "uneven": VERSIONED[::2],
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
 }
 
 
-def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]]) -> None:
+def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]], size: float = 9) -> None:
     """Names at the ends of the lines, in the lines' colours, moved apart where they would touch."""
     axes.figure.canvas.draw()
     free = float("inf")
     for value, label, color in sorted(lines, key=lambda line: -line[0]):
         y = axes.transData.transform((x, value))[1]
-        room = 13 * axes.figure.dpi / 72 * (1 + label.count("\n"))
+        room = 1.45 * size * axes.figure.dpi / 72 * (1 + label.count("\n"))
         centre = min(y, free - room / 2)
         free = centre - room / 2
         axes.annotate(
@@ -370,7 +484,7 @@ def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]]) -> No
             va="center",
             color=color,
             fontweight="bold",
-            fontsize=9,
+            fontsize=size,
         )
 
 

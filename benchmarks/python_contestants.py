@@ -8,8 +8,12 @@ Each library is imported by the function that needs it: a contestant's process h
 
 from __future__ import annotations
 
+import ctypes
 import itertools
-from collections.abc import Callable
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +28,7 @@ SEED = 42
 ACTION_BATCHES = 32
 
 
-def build(name: str, case: Case) -> Contestant:
+def build(name: str, case: Case) -> Contestant | MeetingLoops:
     """The contestant, after its first batch."""
     return BUILDERS[name](case)
 
@@ -48,14 +52,19 @@ def stepmill_pool(backend: str, case: Case) -> Contestant:
     return kind(pool, draw_actions(case.batch_size or case.num_envs))
 
 
-# ---- the others ------------------------------------------------------------------------------------
+def stepmill_async(case: Case) -> Contestant:
+    """The default pool, a batch of half of the envs at a time."""
+    return stepmill_pool("auto", replace(case, batch_size=max(1, case.num_envs // 2)))
+
+
+# ---- bare loops ------------------------------------------------------------------------------------
 
 
 class BareLoop:
     """The envs one after the other in one process, and nothing else: what one core can give."""
 
-    def __init__(self, case: Case) -> None:
-        self._envs = [factory() for factory in case.factories()]
+    def __init__(self, factories: Sequence[Callable[[], Any]]) -> None:
+        self._envs = [factory() for factory in factories]
 
     def reset(self) -> None:
         for env in self._envs:
@@ -73,7 +82,73 @@ class BareLoop:
 
 
 def bare_loop(case: Case) -> Contestant:
-    return Contestant(BareLoop(case), draw_actions(case.num_envs))
+    return Contestant(BareLoop(case.factories()), draw_actions(case.num_envs))
+
+
+class MeetingLoops:
+    """Bare loops in a process each, over the envs that a worker of the pool would have, that meet after each batch.
+
+    What a sync pool could give at most: nothing but the envs is stepped, but all wait for the last. How they wait, and
+    that it costs next to nothing, is in ``barrier.h``. This process is one of the loops.
+    """
+
+    envs = None  # no pool that could tell its backend
+
+    def __init__(self, case: Case) -> None:
+        self.rows_per_call = case.num_envs
+        self._loops = case.loops
+        library = ctypes.CDLL(case.barrier)
+        library.barrier_meet.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+        self._meet = library.barrier_meet
+        memory = mmap.mmap(-1, mmap.PAGESIZE)  # zeroed, and shared with the processes forked below
+        self._barrier = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._calls = ctypes.c_int64.from_buffer(memory, library.barrier_bytes())
+        self._members = []
+        for index in range(1, self._loops):
+            if (pid := os.fork()) == 0:
+                try:
+                    self._follow(case, index)
+                finally:
+                    os._exit(0)
+            self._members.append(pid)
+        self._own = self._loop(case, 0)
+        self.run(1)
+
+    def run(self, calls: int) -> None:
+        self._calls.value = calls
+        self._meet(self._barrier, self._loops)
+        self._own(calls)
+
+    def close(self) -> None:
+        self._calls.value = 0
+        self._meet(self._barrier, self._loops)
+        for pid in self._members:
+            os.waitpid(pid, 0)
+
+    def _follow(self, case: Case, index: int) -> None:
+        own = self._loop(case, index)
+        while True:
+            self._meet(self._barrier, self._loops)
+            if self._calls.value == 0:
+                return
+            own(self._calls.value)
+
+    def _loop(self, case: Case, index: int) -> Callable[[int], None]:
+        """Steps the envs of one loop so many times."""
+        first, last = (case.num_envs * i // self._loops for i in (index, index + 1))
+        envs = BareLoop(case.factories()[first:last])
+        envs.reset()
+        batches = itertools.cycle([actions[first:last] for actions in draw_actions(case.num_envs)])
+
+        def run(calls: int) -> None:
+            for actions in itertools.islice(batches, calls):
+                envs.step(actions)
+                self._meet(self._barrier, self._loops)
+
+        return run
+
+
+# ---- the others ------------------------------------------------------------------------------------
 
 
 def gymnasium_sync(case: Case) -> Contestant:
@@ -132,8 +207,10 @@ class TianshouAsync(Contestant):
             self._owed -= len(self._ids)
 
 
-BUILDERS: dict[str, Callable[[Case], Contestant]] = {
+BUILDERS: dict[str, Callable[[Case], Contestant | MeetingLoops]] = {
     "bare": bare_loop,
+    "meeting": MeetingLoops,
+    "async": stepmill_async,
     "auto": partial(stepmill_pool, "auto"),
     "inline": partial(stepmill_pool, "inline"),
     "process": partial(stepmill_pool, "process"),
@@ -145,18 +222,21 @@ BUILDERS: dict[str, Callable[[Case], Contestant]] = {
 STEPMILL = ("auto", "inline", "process")
 PARALLEL = ("gymnasium_async", "sb3", "tianshou")  # the peers that use more than one core
 PEERS = ("gymnasium_sync", *PARALLEL)
+POOLS = (*STEPMILL, *PEERS)
 ASYNC = (*STEPMILL, "tianshou")  # those that give the first ready
 
 LABELS = {
-    "auto": "stepmill",
-    "inline": "stepmill, inline",
-    "process": "stepmill, process",
-    "gymnasium_sync": "Gymnasium Sync",
-    "gymnasium_async": "Gymnasium Async",
-    "sb3": "SB3 Subproc",
-    "tianshou": "Tianshou Shmem",
-    "bare": "bare loop",
-    "bare_all": "bare, all cores",
+    "auto": "stepmill, default",
+    "inline": 'stepmill, backend="inline"',
+    "process": 'stepmill, backend="process"',
+    "async": "stepmill, async",
+    "gymnasium_sync": "Gymnasium SyncVectorEnv",
+    "gymnasium_async": "Gymnasium AsyncVectorEnv",
+    "sb3": "SB3 SubprocVecEnv",
+    "tianshou": "Tianshou ShmemVectorEnv",
+    "bare": "plain loop, one core",
+    "meeting": "plain loops on all cores that meet after each batch",
+    "free": "plain loops on all cores that never meet",
 }
 # The packages that stand behind the contestants, by the names that pip knows.
 PACKAGES = {

@@ -19,6 +19,13 @@ STEP_S = 100e-6  # what the work of one step takes on an idle core
 SLOWER = 20  # times as long, for the one slow env
 FRAME = (4, 84, 84)
 
+ENV_NAMES = {
+    "cartpole": "CartPole-v1",
+    "endless": "CartPole-v1 without end",
+    "busy": "100 µs of work",
+    "frame": "100 µs and a frame",
+}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -29,16 +36,12 @@ class Case:
     iterations: int = 0
     batch_size: int | None = None  # None: all of them, sync
     slow: str | None = None  # how one env is slower than the others: "work" or "wait"
+    loops: int = 1  # of bare loops that meet: how many, and the compiled barrier
+    barrier: str = ""
 
     @property
     def label(self) -> str:
-        names = {
-            "cartpole": "CartPole-v1",
-            "endless": "CartPole-v1, endless",
-            "busy": "100 µs",
-            "frame": "100 µs, frame",
-        }
-        return f"{names[self.env]}, {self.num_envs}"
+        return f"{self.num_envs} x {ENV_NAMES[self.env]}"
 
     def factories(self) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
         """A function for each env. They can be pickled."""

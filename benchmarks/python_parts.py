@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,8 +10,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from benchmarks import bare
 from benchmarks.machine import cores, version
-from benchmarks.python_contestants import ASYNC, BUILDERS, LABELS, NEEDS, PACKAGES, PARALLEL, PEERS
+from benchmarks.python_contestants import ASYNC, LABELS, NEEDS, PACKAGES, PARALLEL, PEERS, POOLS
 from benchmarks.python_envs import SLOWER, Case, calibrate
 from benchmarks.python_host import Host, HostError
 from benchmarks.timing import Effort
@@ -29,12 +31,12 @@ SPEEDS = ("even", "work", "wait")  # no env is slower; one by work; one by waiti
 MEMORY_BATCHES = 10
 
 Log = Callable[[str], None]
-Plan = Sequence[tuple[str, Case]]  # contestants whose rates add up: one, but for the bare loops of all cores
+Plan = Sequence[tuple[str, Case]]  # contestants whose rates add up: one, but for the loops that never meet
 Team = list[Host]
 
 
 def throughput(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Steps per second of each, and of the plain loop on one core and on all of them at once."""
+    """Steps per second of each, and of plain loops: on one core, and on all of them, meeting and not."""
     return [_compare(case, effort, log) for case in CASES]
 
 
@@ -59,7 +61,7 @@ def memory(effort: Effort, log: Log) -> dict[str, Any]:
 
 def _one_by_one(what: str, ask: Callable[[Host], Any], turns: int, log: Log) -> dict[str, list[Any]]:
     """An answer of each, turn after turn, while no other one runs; who fails is out."""
-    samples: dict[str, list[Any]] = {name: [] for name in available() if name != "bare"}
+    samples: dict[str, list[Any]] = {name: [] for name in available(POOLS)}
     for turn in range(turns):
         log(f"{what} of 64 CartPoles, round {turn + 1} of {turns}")
         for name in list(samples):
@@ -112,7 +114,7 @@ def announce(log: Log) -> None:
             log(f"{label} is not installed: left out (make bench installs it)")
 
 
-def available(names: Sequence[str] = tuple(BUILDERS)) -> list[str]:
+def available(names: Sequence[str]) -> list[str]:
     """Those whose packages are installed. Whether they start is seen when they do."""
     return [name for name in names if name not in NEEDS or version(NEEDS[name]) is not None]
 
@@ -134,27 +136,42 @@ def _compare(case: Case, effort: Effort, log: Log) -> dict[str, Any]:
         case = replace(case, iterations=iterations())
         row["iterations"] = case.iterations
         log(f"{case.label} ({case.iterations:,} iterations)")
-    plans: dict[str, Plan] = {name: [(name, case)] for name in available()}
-    plans["bare_all"] = [("bare", replace(case, num_envs=max(1, case.num_envs // cores())))] * cores()
+    plans: dict[str, Plan] = {name: [(name, case)] for name in available(("bare", "async", *POOLS))} | _loops(case)
     with teams(plans, log) as started:
         row |= rounds(started, effort, log)
     return row | ratios(row)
 
 
+def _loops(case: Case) -> dict[str, Plan]:
+    """Plain loops on all cores, with the envs that a worker of the pool would have: never meeting, and meeting."""
+    loops = min(cores(), case.num_envs)
+    ends = [case.num_envs * i // loops for i in range(loops + 1)]
+    plans: dict[str, Plan] = {
+        "free": [("bare", replace(case, num_envs=last - first)) for first, last in itertools.pairwise(ends)]
+    }
+    barrier = bare.barrier_library()
+    if barrier is not None:
+        plans["meeting"] = [("meeting", replace(case, loops=loops, barrier=barrier))]
+    return plans
+
+
 def ratios(row: Mapping[str, Any]) -> dict[str, float]:
     """What stepmill reaches with its defaults, beside the others and beside what the cores could give."""
-    rates = {name: row[name]["steps_per_s"] for name in BUILDERS if name in row}
+    rates = {name: row[name]["steps_per_s"] for name in LABELS if name in row}
     ours = rates.get("auto")
     if ours is None:
         return {}
     bounds = {
-        "of_bare": cores() * rates.get("bare", 0),
+        "of_meeting": rates.get("meeting", 0),
         "over_async": rates.get("gymnasium_async", 0),
         "over_parallel": max((rates[name] for name in PARALLEL if name in rates), default=0),
         "over_best": max((rates[name] for name in PEERS if name in rates), default=0),
         "of_better": max(rates["inline"], rates["process"]) if {"inline", "process"} <= rates.keys() else 0,
     }
-    return {name: ours / bound for name, bound in bounds.items() if bound}
+    out = {name: ours / bound for name, bound in bounds.items() if bound}
+    if {"async", "free"} <= rates.keys():
+        out["async_of_free"] = rates["async"] / rates["free"]
+    return out
 
 
 def rounds(started: dict[str, Team], effort: Effort, log: Log) -> dict[str, dict[str, Any]]:

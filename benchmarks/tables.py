@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from benchmarks.python_contestants import LABELS
+from benchmarks.python_contestants import LABELS, POOLS
+from benchmarks.python_envs import ENV_NAMES
 
 Results = dict[str, Any]
 
@@ -43,10 +44,13 @@ class Table:
 
 
 def all_tables(results: Results, parts: Sequence[str]) -> Iterator[Table]:
-    """A table for each of the parts that has results, in reading order."""
-    for name, make in TABLES.items():
-        if name in parts and results["parts"].get(name):
-            yield make(results)
+    """The tables of the parts that have results, in reading order."""
+    for part, make in TABLES.values():
+        if part in parts and results["parts"].get(part) and (table := make(results)).rows:
+            yield table
+
+
+# ---- native envs -----------------------------------------------------------------------------------
 
 
 def sync(results: Results) -> Table:
@@ -56,38 +60,75 @@ def sync(results: Results) -> Table:
             rate(row["stepmill"]),
             rate(row.get("envpool")),
             threads(row.get("envpool")),
-            ratio(row),
+            times(row, "envpool"),
             rate(row.get("gymnasium")),
-            share(results, row),
+            times(row, "gymnasium"),
         )
         for row in results["parts"]["sync"]
     ]
-    columns = ("envs", "stepmill", "EnvPool", "its threads", "ratio", "Gymnasium", "of bare loop")
-    return Table("sync", "CartPole-v1, sync, steps per second", columns, rows)
+    columns = (
+        *("CartPoles", "stepmill", envpool(results, "sync"), "with its best number of threads", "stepmill is faster"),
+        *("Gymnasium SyncVectorEnv", "stepmill is faster"),
+    )
+    return Table("sync", "CartPole-v1, all envs in each step, steps per second", columns, rows)
 
 
 def async_(results: Results) -> Table:
     rows = [
         (
-            f"{row['num_envs']:,}, {row['batch_size']:,} a batch",
+            f"{row['num_envs']:,}, {row['batch_size']:,} at a time",
             rate(row["stepmill"]),
             rate(row.get("envpool")),
             threads(row.get("envpool")),
-            ratio(row),
-            share(results, row),
+            times(row, "envpool"),
         )
         for row in results["parts"]["async"]
     ]
-    columns = ("envs", "stepmill", "EnvPool", "its threads", "ratio", "of bare loop")
-    return Table("async", "CartPole-v1, async, steps per second", columns, rows)
+    columns = (
+        *("CartPoles", "stepmill", envpool(results, "async"), "with its best number of threads"),
+        "stepmill is faster",
+    )
+    return Table("async", "CartPole-v1, those that are done first, steps per second", columns, rows)
+
+
+def sync_limits(results: Results) -> Table:
+    return _limits(
+        "sync-limits", "CartPole-v1, all envs in each step, beside plain C++ loops on all cores", results, "sync"
+    )
+
+
+def async_limits(results: Results) -> Table:
+    return _limits("async-limits", "CartPole-v1, async, beside plain C++ loops on all cores", results, "async")
+
+
+def _limits(name: str, title: str, results: Results, part: str) -> Table:
+    """What plain loops over the same envs do on all cores: the most that could be asked for."""
+    rows = [
+        (
+            f"{row['num_envs']:,}" + (f", {row['batch_size']:,} at a time" if part == "async" else ""),
+            rate(row["stepmill"]),
+            rate(row.get("meeting")),
+            percent(row, "stepmill", "meeting"),
+            rate(row.get("free")),
+            percent(row, "stepmill", "free"),
+        )
+        for row in results["parts"][part]
+        if "meeting" in row
+    ]
+    columns = (
+        *("CartPoles", "stepmill", "C++ loops that meet after each step", "stepmill reaches"),
+        *("C++ loops that never meet", "stepmill reaches"),
+    )
+    return Table(name, f"{title}, steps per second", columns, rows)
 
 
 def envs(results: Results) -> Table:
     rows = [
-        (row["env"], rate(row["stepmill"]), rate(row.get("envpool")), ratio(row)) for row in results["parts"]["envs"]
+        (row["env"], rate(row["stepmill"]), rate(row.get("envpool")), times(row, "envpool"))
+        for row in results["parts"]["envs"]
     ]
-    columns = ("env", "stepmill", "EnvPool", "ratio")
-    return Table("envs", "The other native envs, 1,024 of each, sync, steps per second", columns, rows)
+    columns = ("1,024 of", "stepmill", envpool(results, "envs"), "stepmill is faster")
+    return Table("envs", "The other native envs, 1,024 of each, all in each step, steps per second", columns, rows)
 
 
 def overhead(results: Results) -> Table:
@@ -97,8 +138,8 @@ def overhead(results: Results) -> Table:
         if name in part:
             above = part[name].get("above_env_ns")
             rows.append((label, time_of(part[name]["step_ns"]), time_of(part.get("env_ns")), time_of(above)))
-    columns = ("", "one step", "the env's own cost", "above it")
-    return Table("overhead", "CartPole-v1, one env, one step", columns, rows)
+    columns = ("", "one call of step", "of it the env itself", "of it the library")
+    return Table("overhead", "One CartPole-v1, one step", columns, rows)
 
 
 def latency(results: Results) -> Table:
@@ -107,8 +148,9 @@ def latency(results: Results) -> Table:
         for name, label in NAMES.items():
             if name in row:
                 cells = (time_of(row[name][p]) for p in ("p50", "p90", "p99", "p99.9"))
-                rows.append((f"{count_envs(row['num_envs'])}, {label}", *cells))
-    return Table("latency", "CartPole-v1, time of one step call", ("", "p50", "p90", "p99", "p99.9"), rows)
+                rows.append((f"{row['num_envs']:,}, {label}", *cells))
+    columns = ("CartPoles", "half of the calls take at most", "90 %", "99 %", "99.9 %")
+    return Table("latency", "CartPole-v1, time of one call of step", columns, rows)
 
 
 def scaling(results: Results) -> Table:
@@ -122,9 +164,9 @@ def scaling(results: Results) -> Table:
                 found = [row for row in part if row["num_envs"] == size and row["num_threads"] == count]
                 cells.append(rate(found[0].get(name)) if found else "")
             if any(cell not in ("", MISSING) for cell in cells):
-                rows.append((f"{label}, {count}", *cells))
-    columns = ("threads", *(f"{size:,} envs" for size in sizes))
-    return Table("scaling", "CartPole-v1, sync, by number of threads, steps per second", columns, rows)
+                rows.append((f"{label}, {count} thread{'s' * (count > 1)}", *cells))
+    columns = ("", *(f"{size:,} CartPoles" for size in sizes))
+    return Table("scaling", "CartPole-v1, by number of threads, steps per second", columns, rows)
 
 
 def bare(results: Results) -> Table:
@@ -132,43 +174,63 @@ def bare(results: Results) -> Table:
         (f"{row['num_envs']:,}", time_of(row["env_ns"]), number(1e9 / row["env_ns"]))
         for row in results["parts"]["bare"]
     ]
-    return Table("bare", "CartPole-v1, a plain C++ loop on one core", ("envs", "one step", "steps per second"), rows)
+    columns = ("CartPoles", "one step of one of them", "steps per second")
+    return Table("bare", "CartPole-v1 in a plain C++ loop on one core", columns, rows)
 
 
 def imports(results: Results) -> Table:
     part = results["parts"]["imports"]
-    rows = [(name, MISSING if seconds is None else f"{seconds:.2f} s") for name, seconds in part.items()]
-    return Table("imports", "Import in a fresh interpreter", ("module", "time"), rows)
+    rows = [(f"`import {name}`", MISSING if seconds is None else f"{seconds:.2f} s") for name, seconds in part.items()]
+    return Table("imports", "Import in a fresh interpreter", ("", "takes"), rows)
+
+
+# ---- Python envs -----------------------------------------------------------------------------------
 
 
 def python(results: Results) -> Table:
-    """A row for each contestant, then the ratios."""
+    """A row for each contestant, then what stepmill's default does beside them."""
     part = results["parts"]["python"]
-    rows = [(label, *(rate(row.get(name)) for row in part)) for name, label in LABELS.items() if _any(part, name)]
+    rows = [(LABELS[name], *(rate(row.get(name)) for row in part)) for name in POOLS if _any(part, name)]
     if any(row.get("auto", {}).get("backend") for row in part):
-        rows.append(("stepmill chose", *(row.get("auto", {}).get("backend") or MISSING for row in part)))
+        rows.append(("stepmill's default chose", *(row.get("auto", {}).get("backend") or MISSING for row in part)))
     for key, label in PYTHON_RATIOS.items():
         if _any(part, key):
             shown = [row.get(key) for row in part]
             rows.append((label, *(MISSING if x is None else _ratio_or_share(key, x) for x in shown)))
-    columns = ("", *(row["case"] for row in part))
-    return Table("python", "Python envs and how many, steps per second", columns, rows)
+    return Table("python", "Python envs, steps per second", ("", *map(_case, part)), rows)
+
+
+def python_limits(results: Results) -> Table:
+    """The same envs in plain loops: on all cores that meet beside sync, never meeting beside async."""
+    part = [row for row in results["parts"]["python"] if "meeting" in row]
+    rows: list[tuple[str, ...]] = []
+    title = "Python envs beside plain loops over the same envs, steps per second"
+    if not part:
+        return Table("python-limits", title, (), rows)
+    for pool, label, loops in (("auto", "stepmill, sync", "meeting"), ("async", "stepmill, async", "free")):
+        rows.append((label, *(rate(row.get(pool)) for row in part)))
+        rows.append((LABELS[loops], *(rate(row.get(loops)) for row in part)))
+        rows.append(("stepmill reaches", *(percent(row, pool, loops) for row in part)))
+    rows.append((LABELS["bare"], *(rate(row.get("bare")) for row in part)))
+    return Table("python-limits", title, ("", *map(_case, part)), rows)
 
 
 def python_start(results: Results) -> Table:
     part = results["parts"]["python-start"]
-    rows = [(label, f"{part[name]['seconds']:.2f} s") for name, label in LABELS.items() if name in part]
-    return Table("python-start", "64 Python CartPoles, import to first batch", ("", "start-up"), rows)
+    rows = [(LABELS[name], f"{part[name]['seconds']:.2f} s") for name in POOLS if name in part]
+    columns = ("", "from the first import to the first batch")
+    return Table("python-start", "64 Python CartPoles, start-up", columns, rows)
 
 
 def python_memory(results: Results) -> Table:
     part = results["parts"]["python-memory"]
     rows = [
-        (label, f"{part[name]['bytes'] / 1e6:,.0f} MB", str(part[name]["processes"]))
-        for name, label in LABELS.items()
+        (LABELS[name], f"{part[name]['bytes'] / 1e6:,.0f} MB", str(part[name]["processes"]))
+        for name in POOLS
         if name in part
     ]
-    return Table("python-memory", "64 Python CartPoles, memory of all processes", ("", "memory", "processes"), rows)
+    columns = ("", "memory of all processes", "processes")
+    return Table("python-memory", "64 Python CartPoles, memory", columns, rows)
 
 
 def python_async(results: Results) -> Table:
@@ -183,17 +245,31 @@ def python_async(results: Results) -> Table:
         )
         for row in results["parts"]["python-async"]
     ]
-    columns = ("", "all alike", "one works 20x longer", "of all alike", "one waits 20x longer", "of all alike")
-    return Table("python-async", "Python envs of 100 µs, 64, 32 a batch, steps per second", columns, rows)
+    columns = ("", "all alike", "one works 20x longer", "speed kept", "one sleeps 20x longer", "speed kept")
+    title = "64 Python envs of 100 µs, the first 32 that are done, steps per second"
+    return Table("python-async", title, columns, rows)
+
+
+def uneven(results: Results) -> Table:
+    part = results["parts"]["uneven"]
+    rows = [
+        (
+            f"{row['name']}, workers: {row['workers']}, the slow env {row['slow_one']}",
+            *(three_digits(steps / row["seconds"]) for steps in row["steps"]),
+        )
+        for row in part
+    ]
+    columns = ("", "slow env: 50 ms a step", "its neighbour: 0.5 ms", "third env: 0.5 ms", "fourth env: 0.5 ms")
+    return Table("uneven", "Four Python envs, one of them 100 times slower, steps per second of each", columns, rows)
 
 
 def managers(results: Results) -> Table:
     part = results["parts"]["managers"]
     rows = []
     for pool, name in MANAGER_POOLS.items():
-        rows.append((f"pool, {pool}", *(rate(row[f"pool_{pool}"]) for row in part)))
+        rows.append((f'bare pool, backend="{pool}"', *(rate(row[f"pool_{pool}"]) for row in part)))
         rows.append((MANAGER_LABELS[name], *(rate(row[name]) for row in part)))
-        rows.append(("above the pool, a step", *(time_of(row["above_pool_ns"][name]) for row in part)))
+        rows.append(("a step takes longer by", *(time_of(row["above_pool_ns"][name]) for row in part)))
     rows.append((MANAGER_LABELS["async_subprocess"], *(rate(row["async_subprocess"]) for row in part)))
     columns = ("", *(row["case"] for row in part))
     return Table("managers", "Env managers and the pools inside of them, steps per second", columns, rows)
@@ -203,44 +279,47 @@ def ding(results: Results) -> Table:
     part = results["parts"]["ding"]
     rows = []
     for name in DING_MANAGERS:
-        rows.append((f"DI-engine {name}", *(rate(case[name]) for case in part.values())))
+        rows.append((f"DI-engine's {name}", *(rate(case[name]) for case in part.values())))
         rows.append((f"stepmill_{name}", *(rate(case[f"stepmill_{name}"]) for case in part.values())))
-        rows.append(("over it", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
+        rows.append(("is faster", *(f"{three_digits(case['ratio'][name])}x" for case in part.values())))
     serial = [case["stepmill_subprocess"]["steps_per_s"] / case["base"]["steps_per_s"] for case in part.values()]
-    rows.append(("stepmill_subprocess over DI-engine base", *(f"{three_digits(ratio)}x" for ratio in serial)))
+    rows.append(("stepmill_subprocess over DI-engine's base", *(f"{three_digits(ratio)}x" for ratio in serial)))
     for pool, name in MANAGER_POOLS.items():
-        rows.append((f"our pool, {pool}", *(rate(case[f"pool_{pool}"]) for case in part.values())))
-        rows.append(
-            (f"stepmill_{name} above it, a step", *(time_of(case["above_pool_ns"][name]) for case in part.values()))
-        )
-    title = "Env managers, steps per second, and ours over DI-engine's of the same name"
+        rows.append((f'our bare pool, backend="{pool}"', *(rate(case[f"pool_{pool}"]) for case in part.values())))
+        longer = (time_of(case["above_pool_ns"][name]) for case in part.values())
+        rows.append((f"a step of stepmill_{name} takes longer by", *longer))
+    title = "Env managers, ours beside DI-engine's of the same name, steps per second"
     return Table("ding", title, ("", *part), rows)
 
 
-TABLES = {
-    "sync": sync,
-    "async": async_,
-    "envs": envs,
-    "overhead": overhead,
-    "latency": latency,
-    "scaling": scaling,
-    "bare": bare,
-    "imports": imports,
-    "python": python,
-    "python-start": python_start,
-    "python-memory": python_memory,
-    "python-async": python_async,
-    "managers": managers,
-    "ding": ding,
+# By name: the part that it shows, and what makes it.
+TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
+    "sync": ("sync", sync),
+    "sync-limits": ("sync", sync_limits),
+    "async": ("async", async_),
+    "async-limits": ("async", async_limits),
+    "envs": ("envs", envs),
+    "overhead": ("overhead", overhead),
+    "latency": ("latency", latency),
+    "scaling": ("scaling", scaling),
+    "bare": ("bare", bare),
+    "imports": ("imports", imports),
+    "python": ("python", python),
+    "python-limits": ("python", python_limits),
+    "python-start": ("python-start", python_start),
+    "python-memory": ("python-memory", python_memory),
+    "python-async": ("python-async", python_async),
+    "managers": ("managers", managers),
+    "uneven": ("uneven", uneven),
+    "ding": ("ding", ding),
 }
 
-# What stepmill reaches with its defaults, over what others do or what the cores could give.
+# What stepmill reaches with its defaults, over what others do.
 PYTHON_RATIOS = {
-    "over_async": "over Gymnasium Async",
-    "over_parallel": "over best parallel",
-    "over_best": "over best peer",
-    "of_bare": "of cores x bare",
-    "of_better": "of better backend",
+    "over_async": "default over Gymnasium AsyncVectorEnv",
+    "over_parallel": "default over the best of others that use processes",
+    "over_best": "default over the best of others",
+    "of_better": "default, of the better of its two backends",
 }
 DING_MANAGERS = ("base", "subprocess", "async_subprocess", "base_v2", "subprocess_v2")
 MANAGER_POOLS = {"inline": "base", "process": "subprocess"}  # by the manager that has such a pool inside
@@ -251,6 +330,21 @@ MANAGER_LABELS = {
 }
 NAMES = {"stepmill": "stepmill", "envpool": "EnvPool"}
 MISSING = "–"
+
+
+# ---- what a part was measured with -----------------------------------------------------------------
+
+
+def measured(results: Results, part: str) -> dict[str, Any]:
+    """Python, packages and date of a part: parts can be measured one by one."""
+    found: dict[str, Any] = results.get("measured", {}).get(part) or results["machine"]
+    return found
+
+
+def envpool(results: Results, part: str) -> str:
+    """With its version."""
+    version = measured(results, part)["packages"].get("envpool")
+    return f"EnvPool {version}" if version else "EnvPool"
 
 
 # ---- cells -----------------------------------------------------------------------------------------
@@ -272,8 +366,13 @@ def rate(result: dict[str, Any] | None) -> str:
     return MISSING if result is None else number(result["steps_per_s"])
 
 
-def ratio(row: dict[str, Any]) -> str:
-    return f"{three_digits(row['ratio'])}x" if "ratio" in row else MISSING
+def times(row: dict[str, Any], other: str) -> str:
+    """How many times as fast stepmill is."""
+    return f"{three_digits(row['stepmill']['steps_per_s'] / row[other]['steps_per_s'])}x" if other in row else MISSING
+
+
+def percent(row: dict[str, Any], name: str, of: str) -> str:
+    return f"{row[name]['steps_per_s'] / row[of]['steps_per_s']:.0%}" if {name, of} <= row.keys() else MISSING
 
 
 def _ratio_or_share(key: str, value: float) -> str:
@@ -282,6 +381,10 @@ def _ratio_or_share(key: str, value: float) -> str:
 
 def _any(part: Sequence[dict[str, Any]], key: str) -> bool:
     return any(key in row for row in part)
+
+
+def _case(row: dict[str, Any]) -> str:
+    return f"{row['num_envs']} x {ENV_NAMES[row['env']]}"
 
 
 def count_envs(count: int) -> str:
@@ -305,10 +408,3 @@ def bare_rate(results: Results) -> float | None:
     """Steps per second of the plain loop on one core, at the number of envs where it is fastest."""
     part = results["parts"].get("bare")
     return max(1e9 / row["env_ns"] for row in part) if part else None
-
-
-def share(results: Results, row: dict[str, Any]) -> str:
-    one_core = bare_rate(results)
-    if one_core is None:
-        return MISSING
-    return f"{row['stepmill']['steps_per_s'] / (one_core * results['machine']['cores']):.0%}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,24 +63,16 @@ def _block(runner: Runner, seconds: float) -> int:
             return block
 
 
-def interleaved(runners: Mapping[str, Runner], effort: Effort) -> dict[str, dict[str, Any]]:
+def interleaved(runners: Mapping[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
     """One sample of each, round after round, so that a disturbance hits all of them alike."""
     samples: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(effort.repeats):
         for name, runner in runners.items():
-            samples[name].append(steps_per_second(runner, effort.seconds))
+            own_clock = getattr(runner, "steps_per_second", None)  # of a program that measures itself
+            rate = own_clock(effort.seconds) if own_clock else steps_per_second(runner, effort.seconds)
+            samples[name].append(rate)
     return {name: {"steps_per_s": statistics.median(all_), "samples": all_} for name, all_ in samples.items()}
 
 
 def percentiles(times_ns: np.ndarray) -> dict[str, float]:
     return {f"p{p:g}": float(np.percentile(times_ns, p)) for p in (50, 90, 99, 99.9)}
-
-
-def ns_per_call(call: Callable[[int], None], seconds: float) -> float:
-    """The mean cost of one call, ``call(n)`` making n of them."""
-
-    class Calls:
-        rows_per_call = 1
-        run = staticmethod(call)
-
-    return 1e9 / steps_per_second(Calls(), seconds)
