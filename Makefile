@@ -47,11 +47,11 @@ test-cpp: build/tests/.built
 
 # Process pools under full load, five minutes of kills, stops, exceptions and stalls: is every action accounted for?
 soak: install
-	PYTHONPATH=tests $(BIN)/python -m soak
+	PYTHONPATH=tests $(BIN)/python -m support.soak
 
 # Envs that write at random over all the memory they share with their pool, thousands of times.
 scribble: install
-	PYTHONPATH=tests $(BIN)/python -m scribble
+	PYTHONPATH=tests $(BIN)/python -m support.scribble
 
 bench: install
 	$(BIN)/pip install --quiet "envpool>=1.2.5" "matplotlib>=3.8"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from probes import ProbeTwin
-from process_envs import Gate, no_hang
+from support.probes import ProbeTwin
+from support.process_envs import Gate, no_hang
 
 import stepmill
 

@@ -9,10 +9,10 @@ import dm_env
 import gymnasium
 import numpy as np
 import pytest
-from contract_envs import LongStep, Pair, PairWithState, Walk
 from dm_env import specs
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check
+from support.contract_envs import LongStep, Pair, PairWithState, Walk
 
 import stepmill
 from stepmill.envs import (

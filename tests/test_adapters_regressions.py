@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 import pettingzoo
 import pytest
-from contract_envs import Walk
 from dm_env import specs
 from gymnasium import spaces
+from support.contract_envs import Walk
 
 import stepmill
 from stepmill.envs import (

@@ -13,9 +13,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-from process_envs import Gate, belongings, descendants, eventually, left_since
-from subprocesses import run, run_well, start
+from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
+from support.process_envs import Gate, belongings, descendants, eventually, left_since
+from support.subprocesses import run, run_well, start
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
@@ -206,7 +206,7 @@ def test_what_the_env_on_trial_says_is_not_shown(backend: str) -> None:
     finished = run(
         f"""
         import logging
-        from auto_envs import Talkative
+        from support.auto_envs import Talkative
         import stepmill
         from stepmill.pool import auto
 
@@ -262,8 +262,8 @@ def test_nothing_is_left_where_the_calling_thread_is_chosen(verdict: Any) -> Non
 def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
     out = run_well(
         """
-        from auto_envs import Recorded, Walk
-        from process_envs import *
+        from support.auto_envs import Recorded, Walk
+        from support.process_envs import *
         import subprocess, sys, tempfile
         import stepmill
         from stepmill.pool import auto
@@ -293,8 +293,8 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
 def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
     gate = Gate(tmp_path, 1)
     code = f"""
-        from auto_envs import Recorded
-        from process_envs import *
+        from support.auto_envs import Recorded
+        from support.process_envs import *
         import stepmill
         from stepmill.pool import auto
 
@@ -501,7 +501,7 @@ def test_an_env_that_forks_is_not_for_the_calling_thread(where: str) -> None:
         f"""
         import os
         import stepmill
-        from auto_envs import Walk
+        from support.auto_envs import Walk
 
         class Forking(Walk):
             def fork(self, place):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envs import draws
-from probes import ProbeTwin
+from support.envs import draws
+from support.probes import ProbeTwin
 
 import stepmill
 from stepmill.errors import EnvError, NeedsResetError, ResetOptionError

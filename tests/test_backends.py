@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from backend_envs import (
+from support.backend_envs import (
     INLINE,
     PROCESSES,
     THREAD,
@@ -28,8 +28,8 @@ from backend_envs import (
     play,
     play_async,
 )
-from envs import CountingEnv, DiscountEnv
-from probes import MODES, VIEWS, in_thread
+from support.envs import CountingEnv, DiscountEnv
+from support.probes import MODES, VIEWS, in_thread
 
 import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_envs import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
-from envs import FailingEnv
-from probes import MODES, VIEWS, ProbeTwin, leaves
-from subprocesses import run_well
+from support.backend_envs import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
+from support.envs import FailingEnv
+from support.probes import MODES, VIEWS, ProbeTwin, leaves
+from support.subprocesses import run_well
 
 from stepmill.errors import EnvError
 
@@ -173,7 +173,7 @@ def test_resident_size_is_flat_in_caller_and_workers() -> None:
         import gc
         import numpy as np
         import stepmill
-        from backend_envs import Actor, WildEnv
+        from support.backend_envs import Actor, WildEnv
 
         def own_bytes(pid):
             '''What a process has for itself, whatever files others map beside it.'''
@@ -211,7 +211,7 @@ def test_memory_of_dropped_batches_goes_back() -> None:
         import os
         import numpy as np
         import stepmill
-        from probes import ProbeTwin
+        from support.probes import ProbeTwin
 
         def arena_bytes():
             '''What the memory that caller and workers share takes.'''
@@ -260,8 +260,8 @@ FORK = """
 import copy, os
 import numpy as np
 import stepmill
-from backend_envs import assert_same
-from probes import ProbeTwin
+from support.backend_envs import assert_same
+from support.probes import ProbeTwin
 
 def child(body):
     pid = os.fork()

@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from backend_envs import INLINE, PROCESSES, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
-from envs import CountingEnv, FailingEnv
-from probes import VIEWS
+from support.backend_envs import INLINE, PROCESSES, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
+from support.envs import CountingEnv, FailingEnv
+from support.probes import VIEWS
 
 import stepmill
 from stepmill import errors

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_envs import (
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.backend_envs import (
     INLINE,
     PROCESSES,
     TWO,
@@ -21,9 +24,6 @@ from backend_envs import (
     ToldEnv,
     assert_same,
 )
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -18,8 +18,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from envs import CountingEnv
-from subprocesses import DEADLINE, run_well
+from support.envs import CountingEnv
+from support.subprocesses import DEADLINE, run_well
 
 import stepmill
 from stepmill.errors import ConfigError
@@ -30,8 +30,8 @@ print("begun", flush=True)
 import gymnasium, os, sys
 import numpy as np
 import stepmill
-from backend_envs import assert_same, play
-from envs import CountingEnv
+from support.backend_envs import assert_same, play
+from support.envs import CountingEnv
 
 class Mine(CountingEnv):
     '''Whatever this module holds can be used: here, a constant and a function.'''
@@ -189,7 +189,7 @@ with stepmill.make(Taking, num_envs=3, backend="process", num_workers=2) as pool
 # ---- modules -------------------------------------------------------------------------------------
 
 MODULE = """
-from envs import CountingEnv
+from support.envs import CountingEnv
 class Env(CountingEnv):
     def __init__(self):
         super().__init__(start={start})

@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
-from subprocesses import run, run_well
+from support.probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
+from support.subprocesses import run, run_well
 
 import stepmill
 from stepmill import StepmillError, errors

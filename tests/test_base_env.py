@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_envs import Pair, Walk
 from easydict import EasyDict
 from gymnasium import spaces
+from support.contract_envs import Pair, Walk
 
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, DingEnvWrapper, EnvElementInfo
 from stepmill.envs.configs import read_cfg

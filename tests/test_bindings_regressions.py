@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from subprocesses import run_well
+from support.subprocesses import run_well
 
 import stepmill
 from stepmill import errors

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from probes import KINDS, MODES, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
+from support.probes import KINDS, MODES, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
 
 import stepmill
 from stepmill import EnvError, errors

@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from envs import CountingEnv, FailingEnv, ShowEnv, SpaceEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support.envs import CountingEnv, FailingEnv, ShowEnv, SpaceEnv
 
 import stepmill
 from stepmill.errors import (

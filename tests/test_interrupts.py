@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from probes import (
+from support.probes import (
     KINDS,
     VIEWS,
     GatedPool,
@@ -26,7 +26,7 @@ from probes import (
     thread_count,
     wait_until_inside,
 )
-from subprocesses import run_well, start
+from support.subprocesses import run_well, start
 
 import stepmill
 from stepmill import errors
@@ -36,7 +36,7 @@ import os, signal, sys, threading
 import numpy as np
 import stepmill
 from stepmill import errors
-from probes import *
+from support.probes import *
 """
 
 # Sends SIGINT to this process as soon as the main thread waits inside the pool.

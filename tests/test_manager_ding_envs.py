@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
 from gymnasium import spaces
-from manager_envs import KINDS
+from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
+from support.manager_envs import KINDS
 
 import stepmill
 from stepmill.envs import BaseEnv, BaseEnvTimestep

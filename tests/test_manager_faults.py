@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_envs import Pair, Walk
 from gymnasium import spaces
-from manager_envs import KINDS, Trial, count, doing, elapsed, launched, make, play, states, suffering
-from probes import ProbeTwin
-from process_envs import (
+from support.contract_envs import Pair, Walk
+from support.manager_envs import KINDS, Trial, count, doing, elapsed, launched, make, play, states, suffering
+from support.probes import ProbeTwin
+from support.process_envs import (
     DEATHS,
     RAISED,
     BrokenText,
@@ -30,7 +30,7 @@ from process_envs import (
     signal_to,
     wait_at_gate,
 )
-from subprocesses import run_well
+from support.subprocesses import run_well
 from test_replay import CountingEnv, counts
 
 from stepmill import EnvError, errors
@@ -676,8 +676,8 @@ def test_a_manager_that_is_forgotten_with_a_stuck_child_leaves_nothing(gate: Gat
 def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     out = run_well(
         f"""
-        from manager_envs import make
-        from process_envs import descendants
+        from support.manager_envs import make
+        from support.process_envs import descendants
         manager = make({kind!r}, [dict(folder={str(tmp_path)!r})] * 2)
         manager.launch()
         manager.step({{0: 0}})
@@ -694,8 +694,8 @@ def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kin
 def test_an_interpreter_that_ends_after_a_failure_leaves_nothing() -> None:
     out = run_well(
         """
-        from manager_envs import make, suffering
-        from process_envs import descendants
+        from support.manager_envs import make, suffering
+        from support.process_envs import descendants
         manager = make("async", [suffering("step", "exit"), {}])
         manager.launch()
         try:

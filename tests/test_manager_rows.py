@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manager_envs import Trial, suffering
-from process_envs import Gate
+from support.manager_envs import Trial, suffering
+from support.process_envs import Gate
 
 from stepmill import _native
 from stepmill.envs import BaseEnvTimestep

@@ -10,13 +10,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from contract_envs import Pair, PairWithState
 from easydict import EasyDict
-from envs import SpaceEnv
 from gymnasium import spaces
-from manager_envs import KINDS, Shapeless, Trial, count, doing, elapsed, launched, make, play, states, suffering
-from probes import ProbeTwin, assert_equal
-from process_envs import Gate, eventually
+from support.contract_envs import Pair, PairWithState
+from support.envs import SpaceEnv
+from support.manager_envs import KINDS, Shapeless, Trial, count, doing, elapsed, launched, make, play, states, suffering
+from support.probes import ProbeTwin, assert_equal
+from support.process_envs import Gate, eventually
 from test_adapters import DmWalk
 from test_replay import CountingEnv, counts
 

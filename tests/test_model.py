@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from probes import MODES, ProbeTwin
+from support.probes import MODES, ProbeTwin
 
 import stepmill
 from stepmill import errors

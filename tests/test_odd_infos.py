@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from probes import MODES, VIEWS, ProbeTwin, seen
+from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 import stepmill
 from stepmill import errors

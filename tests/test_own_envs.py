@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from auto_envs import Walk
-from manager_envs import Trial
-from process_envs import belongings, left_since
+from support.auto_envs import Walk
+from support.manager_envs import Trial
+from support.process_envs import belongings, left_since
 
 import stepmill
 from stepmill.envs import DingEnvWrapper

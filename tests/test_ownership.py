@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from probes import KINDS, MODES, VIEWS, assert_equal, leaves, make_probe, seen
-from subprocesses import run_well
+from support.probes import KINDS, MODES, VIEWS, assert_equal, leaves, make_probe, seen
+from support.subprocesses import run_well
 
 import stepmill
 
@@ -283,7 +283,7 @@ def test_resident_size_is_flat_over_a_million_steps(view: str, batch_size: int) 
         f"""
         import numpy as np
         import stepmill
-        from probes import resident_bytes
+        from support.probes import resident_bytes
 
         pool = stepmill.make("CartPole-v1", {view!r}, num_envs=1000, batch_size={batch_size})
         action = np.ones({batch_size}, np.int64)
@@ -308,7 +308,7 @@ def test_resident_size_of_python_envs_is_flat() -> None:
     out = run_well(
         """
         import numpy as np
-        from probes import make_probe, resident_bytes
+        from support.probes import make_probe, resident_bytes
 
         pool = make_probe("python", num_envs=50, length=10)
         action = np.zeros(50, np.float32)
@@ -325,7 +325,7 @@ def test_resident_size_of_python_envs_is_flat() -> None:
 
 HOLD = """
 import numpy as np
-from probes import make_probe, resident_bytes
+from support.probes import make_probe, resident_bytes
 
 # 64 KiB of observations a batch, 128 MiB in all.
 pool = make_probe("native", num_envs=8, obs_size=1024, length=10)
@@ -377,7 +377,7 @@ FORK = """
 import copy, os, sys
 import numpy as np
 import stepmill
-from probes import KINDS, assert_equal, make_probe
+from support.probes import KINDS, assert_equal, make_probe
 
 def child(body):
     '''Runs body in a forked child and returns whether it went well.'''

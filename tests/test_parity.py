@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from reference import Case, Recording, assert_same, leaves, recording
+from support.reference import Case, Recording, assert_same, leaves, recording
 
 import stepmill
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from probes import ProbeTwin
-from process_envs import (
+from support.probes import ProbeTwin
+from support.process_envs import (
     DEATHS,
     FaultyEnv,
     Gate,
@@ -28,7 +28,7 @@ from process_envs import (
     signal_to,
     worker_pids,
 )
-from subprocesses import run, run_well, start
+from support.subprocesses import run, run_well, start
 
 import stepmill
 from stepmill import EnvError, errors
@@ -40,7 +40,7 @@ import gc, json, os, signal, sys
 from pathlib import Path
 import stepmill
 from stepmill import errors
-from process_envs import *
+from support.process_envs import *
 """
 
 

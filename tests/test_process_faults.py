@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envs import SpaceEnv
 from gymnasium import spaces
-from probes import MODES, ProbeTwin, assert_equal
-from process_envs import (
+from support.envs import SpaceEnv
+from support.probes import MODES, ProbeTwin, assert_equal
+from support.process_envs import (
     DEATHS,
     RAISED,
     FaultyEnv,

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scribble
-import wild_envs
-from process_envs import no_hang
+from support import scribble, wild_envs
+from support.process_envs import no_hang
 
 import stepmill
 from stepmill.errors import BrokenPoolError, StepmillError

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from process_envs import kill_worker
+from support.process_envs import kill_worker
 
 import stepmill
 from stepmill import errors

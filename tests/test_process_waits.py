@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from probes import in_thread, wait_until_inside
-from process_envs import (
+from support.probes import in_thread, wait_until_inside
+from support.process_envs import (
     STUCK,
     FaultyEnv,
     Gate,
@@ -27,7 +27,7 @@ from process_envs import (
     signal_to,
     worker_pids,
 )
-from subprocesses import start
+from support.subprocesses import start
 
 import stepmill
 from stepmill import EnvError, errors
@@ -382,7 +382,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_caller_and_no_worker(tmp_path: Path) -
     with start(
         f"""
         from pathlib import Path
-        from process_envs import *
+        from support.process_envs import *
         import stepmill
         gate = Gate(Path({str(tmp_path)!r}), 2)
         pool = stepmill.make(FaultyEnv, num_envs=2, num_workers=2, backend="process", mishap="gate", folder=gate.folder)

@@ -7,9 +7,9 @@ import sys
 from typing import Any, NoReturn
 
 import pytest
-from probes import ProbeTwin
-from process_envs import ends
-from subprocesses import run
+from support.probes import ProbeTwin
+from support.process_envs import ends
+from support.subprocesses import run
 
 import stepmill
 from stepmill import errors
@@ -204,7 +204,7 @@ import os, sys, threading, time
 import numpy as np
 import stepmill
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
-from probes import ProbeTwin
+from support.probes import ProbeTwin
 
 class Slow(ProbeTwin):
     def step(self, action):

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 import pytest
-from envs import CountingEnv
-from process_envs import ends, eventually, parent_of, signal_to, worker_pids
-from subprocesses import run
+from support.envs import CountingEnv
+from support.process_envs import ends, eventually, parent_of, signal_to, worker_pids
+from support.subprocesses import run
 
 import stepmill
 from stepmill.errors import (
@@ -41,8 +41,8 @@ BACKENDS = ["inline", "process"]
 SWEEP = """
 import os, resource, sys
 import stepmill
-from envs import CountingEnv
-from process_envs import descendants, eventually
+from support.envs import CountingEnv
+from support.process_envs import descendants, eventually
 
 def used():
     return len(os.listdir("/proc/self/fd"))
@@ -120,8 +120,8 @@ def test_a_worker_that_cannot_be_started_again_says_why_and_what_to_do() -> None
         """
 import os, resource
 import stepmill
-from envs import CountingEnv
-from process_envs import ends, signal_to, worker_pids
+from support.envs import CountingEnv
+from support.process_envs import ends, signal_to, worker_pids
 
 pool = stepmill.make(CountingEnv, num_envs=1, backend="process")
 pool.reset()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probes import VIEWS, ProbeTwin, in_thread, seen
-from process_envs import Gate, tell_gate, wait_at_gate
+from support.probes import VIEWS, ProbeTwin, in_thread, seen
+from support.process_envs import Gate, tell_gate, wait_at_gate
 
 import stepmill
 from stepmill import errors

@@ -20,8 +20,18 @@ import cv2
 import numpy as np
 import pytest
 from gymnasium import spaces
-from process_envs import belongings, descendants, ends, eventually, kill_worker, left_since, no_hang, outcome, signal_to
-from subprocesses import run_well, start
+from support.process_envs import (
+    belongings,
+    descendants,
+    ends,
+    eventually,
+    kill_worker,
+    left_since,
+    no_hang,
+    outcome,
+    signal_to,
+)
+from support.subprocesses import run_well, start
 
 import stepmill
 from stepmill.envs.base_env import BaseEnv

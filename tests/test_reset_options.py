@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract_envs import Walk
+from support.contract_envs import Walk
 
 import stepmill
 from stepmill.errors import ResetOptionError

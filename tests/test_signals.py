@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from injection import Alarm, Alarms, at_every_point
-from probes import VIEWS, ProbeTwin, seen
+from support.injection import Alarm, Alarms, at_every_point
+from support.probes import VIEWS, ProbeTwin, seen
 
 import stepmill
 from stepmill import errors

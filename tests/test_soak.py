@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from soak.env import HEAD, Order
-from soak.ledger import Harm, Ledger, Violation
-from soak.memory import growth
-from subprocesses import run
+from support.soak.env import HEAD, Order
+from support.soak.ledger import Harm, Ledger, Violation
+from support.soak.memory import growth
+from support.subprocesses import run
 
 from stepmill.errors import EnvError
 
@@ -22,7 +22,7 @@ Result = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 def test_a_short_soak_accounts_for_every_action_and_leaves_nothing_behind() -> None:
     arguments = ["--seconds", "8", "--kills", "16", "--seed", str(SEED)]
-    finished = run(f"import sys; from soak.__main__ import main; sys.exit(main({arguments}))", deadline=300.0)
+    finished = run(f"import sys; from support.soak.__main__ import main; sys.exit(main({arguments}))", deadline=300.0)
     assert finished.out.startswith(f"soak: seed {SEED}"), finished
     assert finished.code == 0, f"{finished.out}\n{finished.err}"
 

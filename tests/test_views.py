@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 import pytest
 from dm_env import StepType, specs
-from envs import CountingEnv, DiscountEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import vector as wrappers
+from support.envs import CountingEnv, DiscountEnv
 
 import stepmill
 from stepmill import errors, registry

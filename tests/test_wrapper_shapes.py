@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wrapper_envs import CASES, FLOATS, GREY, HYBRID, MIXED, PAIR, RAM, RGB, SCENE, VECTOR, Case, ChanceEnv
+from support.wrapper_envs import CASES, FLOATS, GREY, HYBRID, MIXED, PAIR, RAM, RGB, SCENE, VECTOR, Case, ChanceEnv
 
 import stepmill.wrappers as wrappers_package
 from stepmill.envs.timestep import element_info_of

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
-from wrapper_envs import RGB, SCENE, ChanceEnv
+from support.wrapper_envs import RGB, SCENE, ChanceEnv
 
 from stepmill.errors import ConfigError, MissingPackageError, SpaceError, UnknownEnvError
 from stepmill.wrappers import (

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import FrameStackObservation, MaxAndSkipObservation, TransformReward
-from wrapper_envs import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
+from support.wrapper_envs import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
 
 from stepmill.errors import ConfigError, EnvError, SpaceError
 from stepmill.wrappers import ClipRewardEnv, EpisodicLifeEnv, FireResetEnv, FrameStack, MaxAndSkipEnv, NoopResetEnv

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from wrapper_envs import Showing
+from support.wrapper_envs import Showing
 
 from stepmill import make
 from stepmill.errors import EnvError, ObservationError

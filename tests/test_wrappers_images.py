@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ReshapeObservation, ResizeObservation
-from wrapper_envs import DOUBLES, FLOATS, GREY, RAM, RGB, SCENE, VECTOR, ChanceEnv, Showing
+from support.wrapper_envs import DOUBLES, FLOATS, GREY, RAM, RGB, SCENE, VECTOR, ChanceEnv, Showing
 
 from stepmill.errors import ConfigError, MissingPackageError, SpaceError
 from stepmill.wrappers import FrameStack, ObsTransposeWrapper, RamWrapper, ScaledFloatFrame, WarpFrame

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
+from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 from stepmill.envs.timestep import element_info_of
 from stepmill.errors import ActionError, ConfigError, EnvError, SpaceError

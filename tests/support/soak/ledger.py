@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from soak.env import BAD, DEADLY, HEAD, Order, bulk_of, tells
 from stepmill.errors import EnvError
+from support.soak.env import BAD, DEADLY, HEAD, Order, bulk_of, tells
 
 __all__ = ["Harm", "Ledger", "Violation"]
 

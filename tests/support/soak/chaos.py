@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from soak.lane import Lane
-from soak.processes import children, open_child, send
+from support.soak.lane import Lane
+from support.soak.processes import children, open_child, send
 
 __all__ = ["Chaos"]
 

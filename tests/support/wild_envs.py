@@ -179,7 +179,7 @@ class Claiming(Counting):
     """Says of the info of an env that stepped before it that it is of 2 GiB."""
 
     def deed(self) -> None:
-        from scribble import shared_ranges
+        from support.scribble import shared_ranges
 
         # The engine's layout is its own affair: whatever looks like the size of such an info is changed.
         fd = os.open("/proc/self/mem", os.O_RDWR)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contract_envs import Walk
 from gymnasium import spaces
-from probes import in_thread
-from process_envs import MISHAPS, tell_gate, wait_at_gate
 
 from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
+from support.contract_envs import Walk
+from support.probes import in_thread
+from support.process_envs import MISHAPS, tell_gate, wait_at_gate
 
 KINDS: dict[str, type[BaseEnvManager]] = {
     "serial": BaseEnvManager,

@@ -23,7 +23,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from process_envs import tell_gate
+
+from support.process_envs import tell_gate
 
 
 class Walk(gymnasium.Env[np.ndarray, int]):

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import stepmill
-from soak.env import LATE, Order, SoakEnv
-from soak.ledger import Counts, Harm, Ledger, Violation
-from soak.shapes import Shape
 from stepmill.errors import EnvError, NeedsResetError, RecvTimeoutError, StepmillError
+from support.soak.env import LATE, Order, SoakEnv
+from support.soak.ledger import Counts, Harm, Ledger, Violation
+from support.soak.shapes import Shape
 
 __all__ = ["Lane"]
 

@@ -25,13 +25,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from soak.chaos import Chaos
-from soak.env import Order
-from soak.lane import Lane
-from soak.ledger import Counts
-from soak.memory import Memory
-from soak.processes import children, descendants, describe, descriptors, threads
-from soak.shapes import shapes
+from support.soak.chaos import Chaos
+from support.soak.env import Order
+from support.soak.lane import Lane
+from support.soak.ledger import Counts
+from support.soak.memory import Memory
+from support.soak.processes import children, descendants, describe, descriptors, threads
+from support.soak.shapes import shapes
 
 # A lane that did not come back from one call for so long hangs. The longest that is allowed: a template was stopped,
 # which the pool bears for 10 s, kills it in 5 s more, and starts another, all on a machine under load.

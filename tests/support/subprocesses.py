@@ -67,7 +67,7 @@ def start(code: str, *, deadline: float = DEADLINE) -> Iterator[subprocess.Popen
 
 
 def _popen(code: str, flags: Sequence[str], leak_warnings: bool = True) -> subprocess.Popen[str]:
-    here = [str(Path(__file__).parent), str(Path(stepmill.__file__).parents[1])]
+    here = [str(Path(__file__).parents[1]), str(Path(stepmill.__file__).parents[1])]
     path = os.pathsep.join([*here, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-W", "error", *flags, "-c", textwrap.dedent(code)],

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from probes import ProbeTwin
+
+from support.probes import ProbeTwin
 
 
 def draws(seed: int, count: int) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from soak.processes import descendants, pss, rss
+from support.soak.processes import descendants, pss, rss
 
 __all__ = ["Measure", "Memory", "growth"]
 

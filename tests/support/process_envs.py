@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from probes import ProbeTwin
 
 from stepmill import EnvError
 from stepmill.pool.process.remote_error import RemoteEnvError
+from support.probes import ProbeTwin
 
 DEADLINE = 30.0  # seconds; for a machine under load, not for the code
 

@@ -2,7 +2,7 @@
 
 Run by itself, it does so thousands of times::
 
-    PYTHONPATH=tests python -m scribble --rounds 40 --steps 200 --seed 1
+    PYTHONPATH=tests python -m support.scribble --rounds 40 --steps 200 --seed 1
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def trials(rounds: int, steps: int, seed: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m scribble", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m support.scribble", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

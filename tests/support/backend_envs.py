@@ -16,13 +16,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from envs import CountingEnv
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
-from probes import seen
 
 import stepmill
 from stepmill.errors import EnvError
+from support.envs import CountingEnv
+from support.probes import seen
 
 
 @dataclass(frozen=True)
