@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.probes import ProbeTwin
-from support.process_envs import Gate, no_hang
 
 import stepmill
+from support.probes import ProbeTwin
+from support.process_envs import Gate, no_hang
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
 

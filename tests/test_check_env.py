@@ -13,6 +13,10 @@ import dm_env
 import gymnasium
 import numpy as np
 import pytest
+from dm_env import specs
+from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
+
 from broken_envs import (
     BROKEN,
     GOOD,
@@ -29,10 +33,6 @@ from broken_envs import (
     StepsFromTheStream,
     close_what_is_left,
 )
-from dm_env import specs
-from gymnasium import spaces
-from gymnasium.envs.classic_control import CartPoleEnv
-
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import ConfigError
 from stepmill.testing import RULES, EnvTestMixin, Finding, Report, check_env

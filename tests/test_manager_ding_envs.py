@@ -10,13 +10,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
-from support.manager_envs import KINDS
 
 import stepmill
 from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.errors import ActionError, ConfigError
 from stepmill.managers import BaseEnvManager, EnvState
+from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
+from support.manager_envs import KINDS
 
 ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
 

@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+
+from stepmill import EnvError, errors
+from stepmill.errors import ActionError, ConcurrentUseError, InputError, UnsupportedError
+from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 from support.contract_envs import Pair, Walk
 from support.manager_envs import KINDS, Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.probes import ProbeTwin
@@ -30,12 +34,8 @@ from support.process_envs import (
     signal_to,
     wait_at_gate,
 )
+from support.replay_envs import CountingEnv, counts
 from support.subprocesses import run_well
-from test_replay import CountingEnv, counts
-
-from stepmill import EnvError, errors
-from stepmill.errors import ActionError, ConcurrentUseError, InputError, UnsupportedError
-from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

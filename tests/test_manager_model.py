@@ -21,12 +21,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from support.manager_envs import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
-from support.process_envs import Gate, no_hang, outcome
 
 from stepmill import EnvError, errors
 from stepmill.envs.seeds import EpisodeSeeds
 from stepmill.managers import EnvState
+from support.manager_envs import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
+from support.process_envs import Gate, no_hang, outcome
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.manager_envs import Trial, suffering
-from support.process_envs import Gate
 
 from stepmill import _native
 from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import InputError
 from stepmill.managers.config import DEFAULTS, EnvRecipe, read_settings
 from stepmill.managers.envs import open_pool
+from support.manager_envs import Trial, suffering
+from support.process_envs import Gate
 
 DTYPES = [np.bool_, np.uint8, np.int64, np.float16, np.float32, np.float64]
 

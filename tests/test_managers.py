@@ -12,13 +12,6 @@ import numpy as np
 import pytest
 from easydict import EasyDict
 from gymnasium import spaces
-from support.contract_envs import Pair, PairWithState
-from support.envs import SpaceEnv
-from support.manager_envs import KINDS, Shapeless, Trial, count, doing, elapsed, launched, make, play, states, suffering
-from support.probes import ProbeTwin, assert_equal
-from support.process_envs import Gate, eventually
-from test_adapters import DmWalk
-from test_replay import CountingEnv, counts
 
 import stepmill
 from stepmill import EnvError, errors
@@ -32,6 +25,12 @@ from stepmill.managers import (
     create_env_manager,
     get_vec_env_setting,
 )
+from support.contract_envs import DmWalk, Pair, PairWithState
+from support.envs import SpaceEnv
+from support.manager_envs import KINDS, Shapeless, Trial, count, doing, elapsed, launched, make, play, states, suffering
+from support.probes import ProbeTwin, assert_equal
+from support.process_envs import Gate, eventually
+from support.replay_envs import CountingEnv, counts
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

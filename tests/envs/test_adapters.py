@@ -5,14 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-import dm_env
 import gymnasium
 import numpy as np
 import pytest
 from dm_env import specs
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check
-from support.contract_envs import LongStep, Pair, PairWithState, Walk
 
 import stepmill
 from stepmill.envs import (
@@ -34,6 +32,7 @@ from stepmill.errors import (
     UnsupportedError,
     UsageError,
 )
+from support.contract_envs import DmWalk, LongStep, Pair, PairWithState, Walk
 
 BACKENDS = ["inline", "process"]
 
@@ -323,38 +322,6 @@ def test_the_space_of_one_agent(space: Any, one: Any) -> None:
 
 
 # ---- dm_env --------------------------------------------------------------------------------------
-
-
-class DmWalk(dm_env.Environment):
-    """Counts to 3. Discount 0 at a real end, 1 where it is cut off."""
-
-    def __init__(self, discount: float = 0.0) -> None:
-        self._discount = discount
-        self.seeded: int | None = None
-
-    def seed(self, seed: int) -> None:
-        self.seeded = seed
-
-    def reset(self) -> dm_env.TimeStep:
-        self.count = 0
-        return dm_env.restart(self._observation())
-
-    def _observation(self) -> Any:
-        return {"count": np.array(self.count), "place": np.full(2, self.count, np.float64)}
-
-    def step(self, action: Any) -> dm_env.TimeStep:
-        if self.count == 3:
-            return self.reset()
-        self.count += 1
-        if self.count == 3:
-            return dm_env.TimeStep(dm_env.StepType.LAST, float(action), self._discount, self._observation())
-        return dm_env.transition(float(action), self._observation(), 0.9)
-
-    def observation_spec(self) -> Any:
-        return {"count": specs.BoundedArray((), np.int64, 0, 3), "place": specs.Array((2,), np.float64)}
-
-    def action_spec(self) -> Any:
-        return specs.DiscreteArray(5)
 
 
 @pytest.mark.parametrize(("discount", "ends"), [(0.0, (True, False)), (1.0, (False, True)), (0.5, (False, True))])

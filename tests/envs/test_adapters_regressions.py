@@ -13,7 +13,6 @@ import pettingzoo
 import pytest
 from dm_env import specs
 from gymnasium import spaces
-from support.contract_envs import Walk
 
 import stepmill
 from stepmill.envs import (
@@ -27,6 +26,7 @@ from stepmill.envs import (
 from stepmill.envs.as_gymnasium import player_space
 from stepmill.envs.dm import space_of_spec
 from stepmill.errors import ActionError, ConfigError, EnvError, ObservationError, SpaceError, UsageError
+from support.contract_envs import Walk
 
 BACKENDS = ["inline", "process"]
 PAIR = spaces.Box(-1, 1, (2,), np.float32)

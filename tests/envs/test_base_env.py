@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from easydict import EasyDict
 from gymnasium import spaces
-from support.contract_envs import Pair, Walk
 
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, DingEnvWrapper, EnvElementInfo
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.seeds import EpisodeSeeds
 from stepmill.envs.timestep import element_info_of
 from stepmill.errors import ConfigError, MissingConfigError, UnsupportedError
+from support.contract_envs import Pair, Walk
 
 
 def episode(env: BaseEnv, steps: int = 4) -> list[float]:

@@ -13,15 +13,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-from support.process_envs import Gate, belongings, descendants, eventually, left_since
-from support.subprocesses import run, run_well, start
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.pool import auto
 from stepmill.pool.process.trial import StepCost
 from stepmill.pool.settings import Settings, check_settings
+from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
+from support.process_envs import Gate, belongings, descendants, eventually, left_since
+from support.subprocesses import run, run_well, start
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -377,7 +377,7 @@ def walk_of(number: int) -> Any:
         [functools.partial(walk_of(0)), functools.partial(Walk)],
         ["gymnasium:CartPole-v1", "gymnasium:CartPole-v0"],
     ],
-    ids=str,
+    ids=["classes", "lambdas", "closure and class", "partials", "ids"],
 )
 @pytest.mark.filterwarnings("ignore:.*out of date")
 def test_several_kinds_of_env_mean_processes(factories: Any) -> None:
@@ -395,7 +395,7 @@ def test_several_kinds_of_env_mean_processes(factories: Any) -> None:
         [Makes(0).make, Makes(1).make],
         ["gymnasium:CartPole-v1", "gymnasium:CartPole-v1"],
     ],
-    ids=str,
+    ids=["classes", "closures", "partials", "callables", "methods", "ids"],
 )
 def test_envs_that_the_same_code_builds_are_one_kind(verdict: Any, factories: Any) -> None:
     verdict("inline")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.envs import draws
-from support.probes import ProbeTwin
 
 import stepmill
 from stepmill.errors import EnvError, NeedsResetError, ResetOptionError
+from support.envs import draws
+from support.probes import ProbeTwin
 
 BACKENDS = {
     "native threads": ("Probe-v0", "thread"),

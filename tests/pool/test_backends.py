@@ -12,6 +12,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+
+import stepmill
+from stepmill.errors import ConcurrentUseError, ConfigError
+from stepmill.registry import find
 from support.backend_envs import (
     INLINE,
     PROCESSES,
@@ -30,10 +34,6 @@ from support.backend_envs import (
 )
 from support.envs import CountingEnv, DiscountEnv
 from support.probes import MODES, VIEWS, in_thread
-
-import stepmill
-from stepmill.errors import ConcurrentUseError, ConfigError
-from stepmill.registry import find
 
 pytestmark = pytest.mark.usefixtures("server")
 

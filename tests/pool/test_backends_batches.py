@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from stepmill.errors import EnvError
 from support.backend_envs import INLINE, PROCESSES, TWO, Backend, WildEnv, assert_same, play
 from support.envs import FailingEnv
 from support.probes import MODES, VIEWS, ProbeTwin, leaves
 from support.subprocesses import run_well
-
-from stepmill.errors import EnvError
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -8,12 +8,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from support.backend_envs import INLINE, PROCESSES, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
-from support.envs import CountingEnv, FailingEnv
-from support.probes import VIEWS
 
 import stepmill
 from stepmill import errors
+from support.backend_envs import INLINE, PROCESSES, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
+from support.envs import CountingEnv, FailingEnv
+from support.probes import VIEWS
 
 pytestmark = pytest.mark.usefixtures("server")
 

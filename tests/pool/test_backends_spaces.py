@@ -10,10 +10,10 @@ from gymnasium import spaces
 from gymnasium.vector.utils import iterate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.backend_envs import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
-from support.envs import ShowEnv
 
 from stepmill.errors import ActionError, ObservationError
+from support.backend_envs import INLINE, TWO, Actor, Backend, EchoEnv, assert_same, attempt, stack
+from support.envs import ShowEnv
 
 pytestmark = pytest.mark.usefixtures("server")
 

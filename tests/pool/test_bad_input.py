@@ -14,11 +14,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
-from support.subprocesses import run, run_well
 
 import stepmill
 from stepmill import StepmillError, errors
+from support.probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
+from support.subprocesses import run, run_well
 
 TASKS = {"native": "CartPole-v1", "python": "gymnasium:CartPole-v1"}
 BACKENDS = {"native": "thread", "python": "inline"}
@@ -736,6 +736,10 @@ def test_make_refuses_what_cannot_be(kind: str, view: str, arguments: dict[str, 
     assert thread_count() == before
 
 
+def five() -> int:
+    return 5
+
+
 @pytest.mark.parametrize(
     ("task", "error", "standard", "words"),
     [
@@ -754,10 +758,10 @@ def test_make_refuses_what_cannot_be(kind: str, view: str, arguments: dict[str, 
         (["CartPole-v1"] * 3, errors.ConfigError, ValueError, ["num_envs=2", "got 3"]),
         (["CartPole-v1", None], errors.ConfigError, ValueError, ["task_id: expected an id", "None"]),
         (["gymnasium:CartPole-v1", "gymnasium:Pendulum-v1"], errors.ConfigError, ValueError, ["share their spaces"]),
-        (lambda: 5, errors.ConfigError, ValueError, ["expected a gymnasium.Env", "int"]),
+        (five, errors.ConfigError, ValueError, ["expected a gymnasium.Env", "int"]),
         (ProbeTwin(), errors.ConfigError, ValueError, ["task_id: expected an id", "a function that makes one"]),
     ],
-    ids=lambda one: repr(one)[:30] if not isinstance(one, type | list) else "",
+    ids=lambda one: getattr(one, "__name__", repr(one)[:30]) if not isinstance(one, type | list) else "",
 )
 def test_make_refuses_an_env_that_is_none(task: Any, error: type, standard: type, words: list[str]) -> None:
     with pytest.raises(error) as caught:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.subprocesses import run_well
 
 import stepmill
 from stepmill import errors
+from support.envs import env_of
+from support.subprocesses import run_well
 
 
 class Raises:
@@ -24,20 +24,6 @@ class Raises:
         raise self.error
 
     __float__ = __index__ = __array__
-
-
-def env_of(action: spaces.Space[Any], observation: spaces.Space[Any] | None = None) -> type[gymnasium.Env]:
-    class Env(gymnasium.Env):
-        observation_space = observation or spaces.Discrete(2)
-        action_space = action
-
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            return self.observation_space.sample(), {}
-
-        def step(self, action: Any) -> Any:
-            return self.observation_space.sample(), 0.0, False, False, {"got": action}
-
-    return Env
 
 
 # ---- crashes -------------------------------------------------------------------------------------
@@ -151,13 +137,14 @@ def test_a_dict_that_changes_while_it_is_read() -> None:
 
 def test_a_space_of_too_many_dimensions_is_refused() -> None:
     code = """
-    import test_bindings_regressions as t, numpy as np, stepmill
+    import numpy as np, stepmill
     from gymnasium import spaces
+    from support.envs import env_of
 
     space = spaces.Box(0, 1, (1,) * 33, np.float32)
     for args in ((spaces.Discrete(2), space), (space,)):
         try:
-            stepmill.make(t.env_of(*args))
+            stepmill.make(env_of(*args))
         except stepmill.errors.ConfigError as error:
             assert "33 dimensions" in str(error), error
         else:

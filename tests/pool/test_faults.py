@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.probes import KINDS, MODES, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
 
 import stepmill
 from stepmill import EnvError, errors
+from support.probes import KINDS, MODES, VIEWS, ProbeTwin, assert_equal, make_probe, reset_obs, seen, thread_count
 
 N = 4
 ACTION = np.array([0.25, 0.5, 0.75, 1.0], np.float32)

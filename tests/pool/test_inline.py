@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from support.envs import CountingEnv, FailingEnv, ShowEnv, SpaceEnv
 
 import stepmill
 from stepmill.errors import (
@@ -22,6 +21,7 @@ from stepmill.errors import (
     UnknownEnvError,
     UnsupportedError,
 )
+from support.envs import CountingEnv, FailingEnv, ShowEnv, SpaceEnv
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import stepmill
+from stepmill import errors
 from support.probes import (
     KINDS,
     VIEWS,
@@ -27,9 +30,6 @@ from support.probes import (
     wait_until_inside,
 )
 from support.subprocesses import run_well, start
-
-import stepmill
-from stepmill import errors
 
 START = """
 import os, signal, sys, threading

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from support.probes import MODES, ProbeTwin
 
 import stepmill
 from stepmill import errors
+from support.probes import MODES, ProbeTwin
 
 N = 4
 LIMIT = 3  # steps of an episode: ends are frequent

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 import stepmill
 from stepmill import errors
 from stepmill.pool.process import telling
+from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

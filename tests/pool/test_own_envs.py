@@ -12,14 +12,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from support.auto_envs import Walk
-from support.manager_envs import Trial
-from support.process_envs import belongings, left_since
 
 import stepmill
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import ConfigError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
+from support.auto_envs import Walk
+from support.manager_envs import Trial
+from support.process_envs import belongings, left_since
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

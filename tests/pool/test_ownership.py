@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.probes import KINDS, MODES, VIEWS, assert_equal, leaves, make_probe, seen
-from support.subprocesses import run_well
 
 import stepmill
+from support.probes import KINDS, MODES, VIEWS, assert_equal, leaves, make_probe, seen
+from support.subprocesses import run_well
 
 N = 4
 

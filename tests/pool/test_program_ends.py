@@ -7,13 +7,13 @@ import sys
 from typing import Any, NoReturn
 
 import pytest
-from support.probes import ProbeTwin
-from support.process_envs import ends
-from support.subprocesses import run
 
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
+from support.probes import ProbeTwin
+from support.process_envs import ends
+from support.subprocesses import run
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.probes import VIEWS, ProbeTwin, in_thread, seen
-from support.process_envs import Gate, tell_gate, wait_at_gate
 
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.pool.python_pool import Preparation
+from support.probes import VIEWS, ProbeTwin, in_thread, seen
+from support.process_envs import Gate, tell_gate, wait_at_gate
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

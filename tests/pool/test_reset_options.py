@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.contract_envs import Walk
 
 import stepmill
 from stepmill.errors import ResetOptionError
+from support.contract_envs import Walk
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.injection import Alarm, Alarms, at_every_point
-from support.probes import VIEWS, ProbeTwin, seen
 
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.pool.process.patience import uninterrupted
+from support.injection import Alarm, Alarms, at_every_point
+from support.probes import VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
+import dm_env
 import numpy as np
+from dm_env import specs
 from gymnasium import spaces
 
 from stepmill.envs import BaseEnv, BaseEnvTimestep
@@ -115,3 +117,35 @@ class PairWithState(Pair):
 
     def _observation(self) -> Any:
         return {"agents": super()._observation(), "state": np.full(3, self.elapsed, np.float32)}
+
+
+class DmWalk(dm_env.Environment):
+    """Counts to 3. Discount 0 at a real end, 1 where it is cut off."""
+
+    def __init__(self, discount: float = 0.0) -> None:
+        self._discount = discount
+        self.seeded: int | None = None
+
+    def seed(self, seed: int) -> None:
+        self.seeded = seed
+
+    def reset(self) -> dm_env.TimeStep:
+        self.count = 0
+        return dm_env.restart(self._observation())
+
+    def _observation(self) -> Any:
+        return {"count": np.array(self.count), "place": np.full(2, self.count, np.float64)}
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        if self.count == 3:
+            return self.reset()
+        self.count += 1
+        if self.count == 3:
+            return dm_env.TimeStep(dm_env.StepType.LAST, float(action), self._discount, self._observation())
+        return dm_env.transition(float(action), self._observation(), 0.9)
+
+    def observation_spec(self) -> Any:
+        return {"count": specs.BoundedArray((), np.int64, 0, 3), "place": specs.Array((2,), np.float64)}
+
+    def action_spec(self) -> Any:
+        return specs.DiscreteArray(5)

@@ -153,3 +153,19 @@ class ShowEnv(CountingEnv):
             return self._show
         self.observation_space.seed(0)
         return self.observation_space.sample()
+
+
+def env_of(action: spaces.Space[Any], observation: spaces.Space[Any] | None = None) -> type[gymnasium.Env]:
+    """A class of envs of these spaces, whose info is the action that they got."""
+
+    class Env(gymnasium.Env):
+        observation_space = observation or spaces.Discrete(2)
+        action_space = action
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            return self.observation_space.sample(), {}
+
+        def step(self, action: Any) -> Any:
+            return self.observation_space.sample(), 0.0, False, False, {"got": action}
+
+    return Env

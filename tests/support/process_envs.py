@@ -13,6 +13,7 @@ import re
 import resource
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -418,3 +419,16 @@ def kill_worker(pool: Any, index: int) -> int:
     pid = worker_pids(pool)[index]
     signal_to(pid)
     return pid
+
+
+class SpawningEnv(ProbeTwin):
+    """Starts processes: one of its group, one of a session of its own, and one that left its parent, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sleep = ["sleep", "1000"]
+        self.children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
+        daemon = subprocess.run(
+            ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"], stdout=subprocess.PIPE, check=True
+        )
+        self.pids = [*(child.pid for child in self.children), int(daemon.stdout)]

@@ -15,11 +15,11 @@ from dm_env import StepType, specs
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import vector as wrappers
-from support.envs import CountingEnv, DiscountEnv
 
 import stepmill
 from stepmill import errors, registry
 from stepmill.errors import ConfigError, EnvError, UnknownAttributeError, UnknownEnvError, UnsupportedError
+from support.envs import CountingEnv, DiscountEnv
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")

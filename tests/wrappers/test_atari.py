@@ -13,7 +13,6 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
-from support.wrapper_envs import RGB, SCENE, ChanceEnv
 
 from stepmill.errors import ConfigError, MissingPackageError, SpaceError, UnknownEnvError
 from stepmill.wrappers import (
@@ -28,6 +27,7 @@ from stepmill.wrappers import (
     wrap_atari,
     wrapper_names,
 )
+from support.wrapper_envs import RGB, SCENE, ChanceEnv
 
 gymnasium.register_envs(ale_py)
 

@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import FrameStackObservation, MaxAndSkipObservation, TransformReward
-from support.wrapper_envs import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
 
 from stepmill.errors import ConfigError, EnvError, SpaceError
 from stepmill.wrappers import ClipRewardEnv, EpisodicLifeEnv, FireResetEnv, FrameStack, MaxAndSkipEnv, NoopResetEnv
+from support.wrapper_envs import FLOATS, GREY, MEANINGS, PAIR, RGB, SCENE, VECTOR, ChanceEnv, Moment, ScriptEnv
 
 RESET = ("reset", None, None)
 IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.wrapper_envs import Showing
 
 from stepmill import make
 from stepmill.errors import EnvError, ObservationError
@@ -24,6 +23,7 @@ from stepmill.wrappers import (
     StaticObsNorm,
     WarpFrame,
 )
+from support.wrapper_envs import Showing
 
 Wrapper = Callable[..., gymnasium.Env[Any, Any]]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation, ReshapeObservation, ResizeObservation
-from support.wrapper_envs import DOUBLES, FLOATS, GREY, RAM, RGB, SCENE, VECTOR, ChanceEnv, Showing
 
 from stepmill.errors import ConfigError, MissingPackageError, SpaceError
 from stepmill.wrappers import FrameStack, ObsTransposeWrapper, RamWrapper, ScaledFloatFrame, WarpFrame
+from support.wrapper_envs import DOUBLES, FLOATS, GREY, RAM, RGB, SCENE, VECTOR, ChanceEnv, Showing
 
 
 def first(env: gymnasium.Env[Any, Any]) -> Any:

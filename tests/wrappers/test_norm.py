@@ -12,7 +12,6 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 from stepmill.envs.timestep import element_info_of
 from stepmill.errors import ConfigError, EnvError, InputError, MissingConfigError, ObservationError, SpaceError
@@ -20,6 +19,7 @@ from stepmill.wrappers.obs_norm import ObsNormEnv
 from stepmill.wrappers.reward_norm import RewardNormEnv
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 from stepmill.wrappers.static_obs_norm import StaticObsNorm
+from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 IMAGE = spaces.Box(0, 255, (2, 2, 3), np.uint8)
 FLOAT_IMAGE = spaces.Box(0.0, 1.0, (3, 2, 2), np.float32)

@@ -13,7 +13,6 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 from stepmill.envs.timestep import element_info_of
 from stepmill.errors import ActionError, ConfigError, EnvError, SpaceError
@@ -24,6 +23,7 @@ from stepmill.wrappers.flat_obs import FlatObs
 from stepmill.wrappers.gym_hybrid_dict_action import GymHybridDictAction
 from stepmill.wrappers.obs_plus_prev_act_rew import ObsPlusPrevActRew
 from stepmill.wrappers.time_limit import TimeLimit
+from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 IMAGE = spaces.Box(0, 255, (2, 3, 1), np.uint8)
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)

@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from support.reference import Case, Recording, assert_same, leaves, recording
 
 import stepmill
+from support.reference import Case, Recording, assert_same, leaves, recording
 
 # ---- how the envs are played ----------------------------------------------------------------------
 

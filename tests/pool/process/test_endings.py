@@ -7,17 +7,19 @@ import gc
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.probes import ProbeTwin
+
+import stepmill
+from stepmill import EnvError, errors
 from support.process_envs import (
     DEATHS,
     FaultyEnv,
     Gate,
+    SpawningEnv,
     act,
     belongings,
     descendants,
@@ -29,9 +31,6 @@ from support.process_envs import (
     worker_pids,
 )
 from support.subprocesses import run, run_well, start
-
-import stepmill
-from stepmill import EnvError, errors
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -203,19 +202,6 @@ def test_what_envs_spawned_ends_with_close() -> None:
     assert left_since(before) == []
 
 
-class SpawningEnv(ProbeTwin):
-    """Starts processes: one of its group, one of a session of its own, and one that left its parent, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        sleep = ["sleep", "1000"]
-        self.children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
-        daemon = subprocess.run(
-            ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"], stdout=subprocess.PIPE, check=True
-        )
-        self.pids = [*(child.pid for child in self.children), int(daemon.stdout)]
-
-
 # ---- without close -------------------------------------------------------------------------------
 
 
@@ -284,7 +270,6 @@ def test_a_killed_parent_takes_everything_along(tmp_path: Path) -> None:
     with start(
         START
         + f"""
-from test_process_endings import SpawningEnv
 gate = Gate(Path({str(tmp_path)!r}), 2)
 spawning = stepmill.make(SpawningEnv, backend="process")
 pool = stepmill.make(FaultyEnv, num_envs=2, num_workers=2, backend="process", mishap="gate", folder=gate.folder)

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+
+import stepmill
+from stepmill import EnvError, errors
 from support.envs import SpaceEnv
 from support.probes import MODES, ProbeTwin, assert_equal
 from support.process_envs import (
@@ -32,9 +35,6 @@ from support.process_envs import (
     send,
     worker_pids,
 )
-
-import stepmill
-from stepmill import EnvError, errors
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

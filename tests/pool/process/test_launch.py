@@ -18,11 +18,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from support.envs import CountingEnv
-from support.subprocesses import DEADLINE, run_well
 
 import stepmill
 from stepmill.errors import ConfigError
+from support.envs import CountingEnv
+from support.subprocesses import DEADLINE, run_well
 
 # What every program begins with. It says so: whoever runs it a second time is heard.
 BEGIN = """
@@ -58,7 +58,7 @@ def run_file(folder: Path, code: str, *flags: str, cwd: Path | None = None) -> l
     """Runs a file as a program and returns the words it printed; it must end well and say nothing on stderr."""
     file = folder / "program.py"
     file.write_text(textwrap.dedent(code))
-    path = os.pathsep.join([str(Path(__file__).parent), str(Path(stepmill.__file__).parents[1])])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(stepmill.__file__).parents[1])])
     done = subprocess.run(
         [sys.executable, "-W", "error", *flags, str(file)],
         capture_output=True,

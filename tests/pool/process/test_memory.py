@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import scribble, wild_envs
-from support.process_envs import no_hang
 
 import stepmill
 from stepmill.errors import BrokenPoolError, StepmillError
+from support import scribble, wild_envs
+from support.process_envs import no_hang
 
 MOMENTS = ("reset", "step", "render", "call")
 

@@ -15,9 +15,6 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 import pytest
-from support.envs import CountingEnv
-from support.process_envs import ends, eventually, parent_of, signal_to, worker_pids
-from support.subprocesses import run
 
 import stepmill
 from stepmill.errors import (
@@ -33,6 +30,9 @@ from stepmill.pool.process import handles
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
 from stepmill.refusals import explained_refusals, refusal
+from support.envs import CountingEnv
+from support.process_envs import ends, eventually, parent_of, signal_to, worker_pids
+from support.subprocesses import run
 
 BACKENDS = ["inline", "process"]
 

@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support.process_envs import kill_worker
 
 import stepmill
 from stepmill import errors
+from support.process_envs import kill_worker
 
 pytestmark = pytest.mark.usefixtures("server")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from stepmill.errors import EnvError
 from support.soak.env import HEAD, Order
 from support.soak.ledger import Harm, Ledger, Violation
 from support.soak.memory import growth
 from support.subprocesses import run
-
-from stepmill.errors import EnvError
 
 SEED = 20
 N, WIDTH, PID = 3, 16, 1234

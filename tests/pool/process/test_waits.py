@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import stepmill
+from stepmill import EnvError, errors
 from support.probes import in_thread, wait_until_inside
 from support.process_envs import (
     STUCK,
@@ -28,9 +31,6 @@ from support.process_envs import (
     worker_pids,
 )
 from support.subprocesses import start
-
-import stepmill
-from stepmill import EnvError, errors
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -1,4 +1,4 @@
-"""``python -m soak``: process pools under full load, with kills, stops, exceptions and stalls at random instants.
+"""``make soak``: process pools under full load, with kills, stops, exceptions and stalls at random instants.
 
 Every action is accounted for; exit code 0 means that nothing was lost, nothing hung, memory stayed flat, and no
 process, thread or descriptor is left.
@@ -79,7 +79,7 @@ def positive(kind: type) -> Callable[[str], Any]:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m support.soak", description=__doc__)
     parser.add_argument(
         "--seconds", type=positive(float), default=300.0, help="at least so long (default: %(default)g)"
     )
