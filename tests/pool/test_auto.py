@@ -181,7 +181,7 @@ def test_an_env_that_is_really_broken_is_reported_by_the_pool() -> None:
 def test_a_module_that_cannot_be_loaded_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "fine_only_here.py"
-    module.write_text("from auto_envs import Walk\nclass Env(Walk): pass\n")
+    module.write_text("from support.auto_envs import Walk\nclass Env(Walk): pass\n")
     from fine_only_here import Env  # type: ignore[import-not-found]
 
     module.write_text("raise RuntimeError('not in a worker')\n")
@@ -231,9 +231,7 @@ def test_what_modules_say_when_they_are_loaded_is_shown_as_the_backend_does(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name = f"greets_for_{backend}"
-    text = (
-        "import sys\nfrom auto_envs import Walk\nclass Env(Walk): pass\nprint('hello')\nprint('oh', file=sys.stderr)\n"
-    )
+    text = "import sys\nfrom support.auto_envs import Walk\nclass Env(Walk): pass\nprint('hello')\nprint('oh', file=sys.stderr)\n"
     (tmp_path / f"{name}.py").write_text(text)
     env_class = __import__(name).Env
     capfd.readouterr()

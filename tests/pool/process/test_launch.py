@@ -142,7 +142,7 @@ gymnasium.register("Limited-v2", Mine, max_episode_steps=2, kwargs={"start": 5})
 gymnasium.register("mine/Spaced-v1", Mine)
 gymnasium.register("Text-v0", "__main__:Mine")
 gymnasium.register("Lambda-v0", lambda **kwargs: Mine(9, **kwargs))
-gymnasium.register("Library-v0", "envs:CountingEnv", kwargs={"start": 4})
+gymnasium.register("Library-v0", "support.envs:CountingEnv", kwargs={"start": 4})
 stepmill.register("Ours-v0", Mine)
 with stepmill.make(Mine, backend="process"):  # keeps the server that starts workers
     for id in ("Class-v0", "Limited-v2", "mine/Spaced-v1", "Text-v0", "Lambda-v0", "Library-v0"):
