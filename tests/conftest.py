@@ -5,6 +5,7 @@ No test has any of these by itself: a file whose tests all need one says so at i
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from support.probes import ProbeTwin
 from support.process_envs import Gate, no_hang
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
+
+
+def pytest_configure() -> None:
+    """A shell starts what it runs in the background with Ctrl-C ignored, and programs that tests start inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
