@@ -231,7 +231,8 @@ def test_what_modules_say_when_they_are_loaded_is_shown_as_the_backend_does(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name = f"greets_for_{backend}"
-    text = "import sys\nfrom support.auto_envs import Walk\nclass Env(Walk): pass\nprint('hello')\nprint('oh', file=sys.stderr)\n"
+    text = "import sys\nfrom support.auto_envs import Walk\nclass Env(Walk): pass\n"
+    text += "print('hello')\nprint('oh', file=sys.stderr)\n"
     (tmp_path / f"{name}.py").write_text(text)
     env_class = __import__(name).Env
     capfd.readouterr()
