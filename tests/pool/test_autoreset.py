@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import stepmill
+from stepmill import errors
 from stepmill.errors import EnvError, NeedsResetError, ResetOptionError
-from support.envs import draws
+from support.envs import Plain, draws
 from support.probes import ProbeTwin
 
 BACKENDS = {
@@ -320,3 +321,27 @@ def test_a_seed_that_a_failed_reset_did_not_use_still_counts(make: Any, again: s
         pool.reset()
     obs = pool.reset()[0] if again == "reset" else pool.step(actions(0))[0]
     assert obs.tolist() == [[draws(SEED, 1)[0], 0]]
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_the_info_of_an_end_stands_when_the_reset_after_it_fails(backend: str) -> None:
+    class Ending(Plain):
+        ended = False
+
+        def reset(self, **arguments: Any) -> Any:
+            if self.ended:
+                raise ValueError("no more")
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.ended = True
+            return np.ones(2, np.float32), 3.0, True, False, {"score": 7}
+
+    with stepmill.make(Ending, num_envs=2, backend=backend, autoreset="same_step") as pool:
+        pool.reset()
+        with pytest.raises(errors.EnvError) as caught:
+            pool.step([0, 0])
+        info = caught.value.batch[-1]
+        assert caught.value.batch[1].tolist() == [3.0, 3.0]
+        assert info["final_info"]["score"].tolist() == [7, 7]
+        assert info["score"].tolist() == [7, 7]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import weakref
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import stepmill
+from support.envs import Plain
 from support.probes import KINDS, MODES, VIEWS, assert_equal, leaves, make_probe, seen
 from support.subprocesses import run_well
 
@@ -488,3 +490,13 @@ print(pool.closed)
 """
     )
     assert out.split() == ["True", "False"]
+
+
+def test_a_pool_whose_env_refers_to_it_is_collected() -> None:
+    pool = stepmill.make(Plain, num_envs=2, backend="inline")
+    pool.reset()
+    pool.set_attr("owner", [pool, pool])
+    seen = weakref.ref(pool)
+    del pool
+    gc.collect()
+    assert seen() is None

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import stepmill
+from stepmill import errors
 from stepmill.errors import ResetOptionError
 from support.contract_envs import Walk
+from support.envs import Plain
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
@@ -54,3 +56,12 @@ def test_a_list_that_does_not_fit_changes_nothing(options: Any, says: str) -> No
             pool.reset(options=options)
         assert pool.get_attr("reset_kwargs") == ({"level": 1},) * 2
         assert len(pool.step([0, 0])[1]) == 2
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_options_of_a_failed_reset_are_not_given_to_the_next(backend: str) -> None:
+    with stepmill.make(Plain, num_envs=2, backend=backend) as pool:
+        with pytest.raises(errors.EnvError, match="these options are bad"):
+            pool.reset(options={"bad": True})
+        pool.reset()
+        assert pool.step([1, 1])[1].tolist() == [1.0, 1.0]

@@ -169,3 +169,19 @@ def env_of(action: spaces.Space[Any], observation: spaces.Space[Any] | None = No
             return self.observation_space.sample(), 0.0, False, False, {"got": action}
 
     return Env
+
+
+class Plain(gymnasium.Env):
+    """Shows its action, and refuses the reset option ``bad``."""
+
+    observation_space: Any = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        if options and options.get("bad"):
+            raise ValueError("these options are bad")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.full(2, action, np.float32), float(action), False, False, {}
