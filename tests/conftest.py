@@ -1,4 +1,4 @@
-"""What several test files need around their tests of worker processes.
+"""What several test files need around their tests.
 
 No test has any of these by itself: a file whose tests all need one says so at its top, in ``pytestmark``.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked ``torch`` need it. `make test` does without; `make test-torch` installs it and runs just these."""
     if item.get_closest_marker("torch") is not None:
         pytest.importorskip("torch")
+
+
+@pytest.fixture
+def make() -> Any:
+    """``stepmill.make`` that closes what it made."""
+    pools = []
+
+    def build(*args: Any, **arguments: Any) -> Any:
+        pools.append(stepmill.make(*args, **arguments))
+        return pools[-1]
+
+    yield build
+    for pool in pools:
+        pool.close()
 
 
 @pytest.fixture

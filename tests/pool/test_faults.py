@@ -399,6 +399,7 @@ def test_envs_built_before_a_failing_constructor_are_closed() -> None:
 
 # ---- every action gets exactly one result --------------------------------------------------------
 
+
 TURNS_UNTIL_STARVED = 20_000  # far more than a fair pool takes for what is asked below
 
 
@@ -481,108 +482,3 @@ def test_many_native_failures_in_one_batch(num_threads: int) -> None:
             failed = [i for i in range(count) if i % 2 == parity]
             assert sorted(error.env_id for error in caught.value.errors) == failed
             assert np.flatnonzero(caught.value.batch[4]["abnormal"]).tolist() == failed
-
-
-# ---- Python envs that return what they should not -------------------------------------------------
-
-GOOD = (np.zeros(2), 0.5, False, False, {})
-
-
-@pytest.mark.parametrize(
-    ("returned", "words"),
-    [
-        ((np.zeros(3), *GOOD[1:]), ["observation", "(2,)", "(3,)"]),
-        ((None, *GOOD[1:]), ["observation", "NoneType"]),
-        (("text", *GOOD[1:]), ["observation", "str"]),
-        ((np.array(["a", "b"]), *GOOD[1:]), ["observation", "<U1"]),
-        ((GOOD[0], "much", *GOOD[2:]), ["reward", "str"]),
-        ((GOOD[0], None, *GOOD[2:]), ["reward", "NoneType"]),
-        ((GOOD[0], 0.5, np.zeros(2), False, {}), ["ambiguous"]),
-        ((GOOD[0], 0.5, False, np.zeros(2), {}), ["ambiguous"]),
-        ((*GOOD[:4], None), ["info: expected a dict", "NoneType"]),
-        ((*GOOD[:4], [1, 2]), ["info: expected a dict", "list"]),
-        (GOOD[:4], ["expected (observation, reward", "tuple"]),
-        (None, ["expected (observation, reward", "NoneType"]),
-    ],
-    ids=lambda one: " ".join(one)[:40] if isinstance(one, list) else "",
-)
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_python_env_that_returns_nonsense_fails_its_row(view: str, returned: Any, words: list[str]) -> None:
-    class Nonsense(ProbeTwin):
-        def __init__(self, env_id: int) -> None:
-            super().__init__()
-            self.place = env_id
-
-        def step(self, action: Any) -> Any:
-            return returned if self.place == 1 else super().step(action)
-
-    with stepmill.make(Nonsense, view, num_envs=N, backend="inline") as pool:
-        pool.reset()
-        with pytest.raises(EnvError) as caught:
-            pool.step(ACTION)
-        for word in words:
-            assert word in str(caught.value)
-        batch = seen(view, caught.value.batch)
-        assert batch.abnormal == [False, True, False, False]
-        assert batch.elapsed[0] == 1
-        assert seen(view, pool.step(ACTION)).elapsed == [2, 0, 2, 2]
-
-
-@pytest.mark.parametrize(
-    "info",
-    [
-        {"env_id": 77, "elapsed_step": -1, "players": 3, "episode_return": "x", "abnormal": "x"},
-        {"large": 2**70},
-        {"text": "abc", "none": None, "list": [1, 2], "set": {1}},
-        {"_key": 1, "key": "x"},
-        {5: 1, ("a",): 2},
-        {"nested": {"env_id": 5, "deeper": {"array": np.zeros((2, 2))}}},
-    ],
-    ids=lambda one: ",".join(map(str, one)),
-)
-@pytest.mark.parametrize("view", VIEWS)
-def test_no_info_of_an_env_can_break_the_batch(view: str, info: dict[Any, Any]) -> None:
-    class Informing(ProbeTwin):
-        def step(self, action: Any) -> Any:
-            return (*super().step(action)[:4], info)
-
-    with stepmill.make(Informing, view, num_envs=N, backend="inline") as pool:
-        pool.reset()
-        for turn in (1, 2):
-            batch = seen(view, pool.step(ACTION))
-            assert batch.ids == [0, 1, 2, 3]
-            assert batch.elapsed == [turn] * N
-            assert "episode_return" not in batch.info
-            assert batch.abnormal == [False] * N
-        for key in ("large", "text", "none", "list"):
-            if key in info:
-                assert list(batch.info[key]) == [info[key]] * N
-
-
-def test_infos_of_different_types_are_kept_as_they_are() -> None:
-    values = [1, 2.5, "three", np.arange(2)]
-
-    class Differing(ProbeTwin):
-        def __init__(self, env_id: int) -> None:
-            super().__init__()
-            self.value = values[env_id]
-
-        def step(self, action: Any) -> Any:
-            return (*super().step(action)[:4], {"value": self.value})
-
-    with stepmill.make(Differing, num_envs=N, backend="inline") as pool:
-        pool.reset()
-        got = pool.step(ACTION)[4]["value"]
-        assert list(got[:3]) == values[:3]
-        np.testing.assert_array_equal(got[3], values[3])
-
-
-def test_system_exit_in_a_python_env_is_a_failure_and_no_exit() -> None:
-    def leave() -> None:
-        raise SystemExit(3)
-
-    with stepmill.make(ProbeTwin, num_envs=2, backend="inline", on_step=leave) as pool:
-        pool.reset()
-        with pytest.raises(EnvError, match="SystemExit") as caught:
-            pool.step([0.0, 0.0])
-        assert len(caught.value.errors) == 2

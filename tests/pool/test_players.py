@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stepmill
+from stepmill import errors
 from stepmill.errors import ActionError, ConfigError, EnvIdError, UnsupportedError
 
 
@@ -115,3 +116,14 @@ def test_wrong_players_are_refused(actions: dict[str, Any], error: type[Exceptio
 def test_an_env_of_one_player_has_one() -> None:
     with pytest.raises(ConfigError, match="one player"):
         stepmill.make("CartPole-v1", max_num_players=2)
+
+
+def test_ids_of_players_are_integers_in_a_row() -> None:
+    with stepmill.make("Template-v0", num_envs=2, max_num_players=3) as pool:
+        pool.reset()
+        for ids in ([[0, 1]], [False, True], [0.0, 1.0], 0, "01"):
+            with pytest.raises(errors.EnvIdError, match=r"players\.env_id"):
+                pool.step({"action": np.ones(2, int), "env_id": [0, 1], "players.env_id": ids})
+        with pytest.raises(errors.ActionError, match="a row for each player"):
+            pool.step(np.ones(2, int))
+        pool.step({"action": np.ones(2, int), "env_id": [0, 1], "players.env_id": [0, 1]})

@@ -19,6 +19,16 @@ KINDS = ("native", "python")
 MODES = ("next_step", "same_step", "disabled")
 
 
+# How a program begins that makes pools of probes.
+START = """
+import os, signal, sys, threading
+import numpy as np
+import stepmill
+from stepmill import errors
+from support.probes import *
+"""
+
+
 class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
     """``cpp/envs/debug/probe.h`` in Python: it counts, throws or calls back as a test asks."""
 

@@ -11,6 +11,13 @@ import numpy as np
 from gymnasium import spaces
 
 VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+NESTED = spaces.Dict(
+    {
+        "camera": IMAGE,
+        "gear": spaces.Discrete(3, start=-1),
+        "rest": spaces.Tuple([spaces.MultiBinary(2), spaces.Box(-1, 1, (), np.float64)]),
+    }
+)
 
 
 class ScriptedEnv(gymnasium.Env[Any, Any]):

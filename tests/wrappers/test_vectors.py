@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import pickle
 from typing import Any
@@ -11,11 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stepmill.envs.timestep import element_info_of
-from stepmill.errors import ActionError, ConfigError, EnvError, SpaceError
+from stepmill.errors import ConfigError, EnvError
 from stepmill.wrappers.action_repeat import ActionRepeat
 from stepmill.wrappers.delay_reward import DelayReward
 from stepmill.wrappers.eval_episode_return import EvalEpisodeReturn
@@ -23,17 +20,10 @@ from stepmill.wrappers.flat_obs import FlatObs
 from stepmill.wrappers.gym_hybrid_dict_action import GymHybridDictAction
 from stepmill.wrappers.obs_plus_prev_act_rew import ObsPlusPrevActRew
 from stepmill.wrappers.time_limit import TimeLimit
-from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
+from support.wrapper_probe import NESTED, VECTOR, ScriptedEnv, play, rewards_of
 
 IMAGE = spaces.Box(0, 255, (2, 3, 1), np.uint8)
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)
-NESTED = spaces.Dict(
-    {
-        "camera": IMAGE,
-        "gear": spaces.Discrete(3, start=-1),
-        "rest": spaces.Tuple([spaces.MultiBinary(2), spaces.Box(-1, 1, (), np.float64)]),
-    }
-)
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])
 
 
@@ -42,7 +32,7 @@ def ends(env: gymnasium.Env[Any, Any], steps: int) -> list[tuple[bool, bool]]:
     return [row[2:4] for row in play(env, steps)]
 
 
-# ---- TimeLimit ------------------------------------------------------------------------------------
+# ---- TimeLimit -----------------------------------------------------------------------------------
 
 
 def test_the_limit_truncates_every_episode() -> None:
@@ -148,7 +138,7 @@ def test_only_the_same_limit_is_taken_off() -> None:
     assert TimeLimit(inner, 500).env is inner.env  # type: ignore[attr-defined]
 
 
-# ---- EvalEpisodeReturn ----------------------------------------------------------------------------
+# ---- EvalEpisodeReturn ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated", "both"])
@@ -211,7 +201,7 @@ def test_the_innermost_of_two_tells_the_true_score() -> None:
     assert row[4]["eval_episode_return"] == 7
 
 
-# ---- ActionRepeat ---------------------------------------------------------------------------------
+# ---- ActionRepeat --------------------------------------------------------------------------------
 
 
 def test_an_action_is_repeated_and_its_rewards_summed() -> None:
@@ -259,7 +249,7 @@ def test_repetitions_agree_with_gymnasium() -> None:
         np.testing.assert_equal(ours, play(theirs(ScriptedEnv(**script), repeat), 6))
 
 
-# ---- DelayReward ----------------------------------------------------------------------------------
+# ---- DelayReward ---------------------------------------------------------------------------------
 
 
 def test_rewards_are_paid_every_k_steps() -> None:
@@ -286,7 +276,8 @@ def test_a_delay_of_one_step_is_none() -> None:
     assert rewards_of(DelayReward(ScriptedEnv(rewards=[1, 2, 4]), 1), 3) == [1, 2, 4]
 
 
-# ---- arguments and rewards of these ---------------------------------------------------------------
+# ---- arguments and rewards of these --------------------------------------------------------------
+
 
 COUNTED = [(TimeLimit, "max_episode_steps"), (ActionRepeat, "action_repeat"), (DelayReward, "delay_reward_step")]
 
@@ -313,381 +304,8 @@ def test_a_reward_that_is_not_one_number_is_refused(wrapper: Any, reward: Any) -
         env.step(0)
 
 
-# ---- FlatObs --------------------------------------------------------------------------------------
+# ---- all of them ---------------------------------------------------------------------------------
 
-
-def test_a_nested_observation_becomes_one_vector() -> None:
-    observation = {
-        "camera": np.arange(6, dtype=np.uint8).reshape(2, 3, 1),
-        "gear": np.int64(1),
-        "rest": (np.array([1, 0], np.int8), np.float64(0.5)),
-    }
-    env = FlatObs(ScriptedEnv([observation], observation_space=NESTED))
-    flat, _ = env.reset()
-    assert flat.tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 1, 1, 0, 0.5]
-    assert flat.dtype == np.float32
-    assert flat in env.observation_space
-    assert env.observation_space.low.tolist() == [0] * 11 + [-1]
-    assert env.observation_space.high.tolist() == [255] * 6 + [1] * 6
-
-
-@pytest.mark.parametrize(
-    ("space", "value", "expected"),
-    [
-        (spaces.Discrete(3), 2, [0, 0, 1]),
-        (spaces.Discrete(3, start=5), 5, [1, 0, 0]),
-        (spaces.MultiBinary((2, 2)), np.array([[1, 0], [1, 1]], np.int8), [1, 0, 1, 1]),
-        (FLOAT_IMAGE, np.array([[[0, 0.25], [0.5, 1]]], np.float32), [0, 0.25, 0.5, 1]),
-        (spaces.Box(-5, 5, (), np.int64), np.array(-3), [-3]),
-        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), (1, 0), [0, 1, 1, 0]),
-        (spaces.Box(-np.inf, np.inf, (1,), np.float64), np.array([2.5]), [2.5]),
-        (spaces.Box(-1.7e308, 1.7e308, (1,), np.float64), np.array([2.5]), [2.5]),
-    ],
-)
-def test_each_kind_of_space_has_its_form(space: spaces.Space[Any], value: Any, expected: list[float]) -> None:
-    env = FlatObs(ScriptedEnv([value], observation_space=space))
-    flat, _ = env.reset()
-    assert flat.tolist() == expected
-    assert flat in env.observation_space
-
-
-def test_a_multi_discrete_needs_the_size_that_its_shape_does_not_tell() -> None:
-    space = spaces.Dict({"dice": spaces.MultiDiscrete([2, 3], start=[0, 1])})
-    script = ScriptedEnv([{"dice": np.array([1, 1])}], observation_space=space)
-    with pytest.raises(
-        SpaceError, match="FlatObs: expected size=5, which shapes do not tell of a MultiDiscrete, got no"
-    ):
-        FlatObs(script)
-    env = FlatObs(script, size=5)
-    assert env.reset()[0].tolist() == [0, 1, 1, 0, 0]
-    assert FlatObs.new_shape({"dice": (2,)}, (3,), (1,), size=5) == ((5,), (3,), (1,))
-    with pytest.raises(SpaceError, match=r"FlatObs: expected size 5 for Dict\('dice': .*, got 4"):
-        FlatObs(script, size=4)
-
-
-def test_the_parts_of_a_dict_come_in_the_order_of_its_keys() -> None:
-    one = spaces.Box(0, 9, (1,), np.float32)
-    observation = {"b": np.array([1.0]), "a": np.array([2.0])}
-    for space, expected in [
-        (spaces.Dict({"b": one, "a": one}), [2, 1]),
-        (spaces.Dict([("b", one), ("a", one)]), [1, 2]),
-    ]:
-        assert FlatObs(ScriptedEnv([observation], observation_space=space)).reset()[0].tolist() == expected
-
-
-def test_a_flat_observation_stays_as_it_was() -> None:
-    env = FlatObs(ScriptedEnv([(1, 2), (3, 4)]))
-    first, _ = env.reset()
-    env.step(0)
-    assert first.tolist() == [1, 2]
-
-
-LEAVES = st.one_of(
-    st.builds(
-        lambda shape, dtype: spaces.Box(0, 100, tuple(shape), dtype),
-        st.lists(st.integers(1, 3), max_size=3),
-        st.sampled_from([np.uint8, np.int64, np.float32, np.float64]),
-    ),
-    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), st.integers(-2, 2)),
-    st.builds(spaces.MultiBinary, st.integers(1, 4)),
-    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 4), min_size=1, max_size=3)),
-)
-TREES = st.recursive(
-    LEAVES,
-    lambda child: st.one_of(
-        st.builds(spaces.Tuple, st.lists(child, min_size=1, max_size=3)),
-        st.builds(spaces.Dict, st.dictionaries(st.sampled_from("abc"), child, min_size=1, max_size=3)),
-    ),
-    max_leaves=5,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(space=TREES, seed=st.integers(0, 1000))
-def test_flat_observations_are_those_of_gymnasium_and_of_the_shape_told(space: spaces.Space[Any], seed: int) -> None:
-    space.seed(seed)
-    observation = space.sample()
-    size = spaces.utils.flatdim(space) if "MultiDiscrete" in str(space) else None
-    env = FlatObs(ScriptedEnv([observation], observation_space=space), size=size)
-    flat, _ = env.reset()
-    np.testing.assert_array_equal(flat, spaces.utils.flatten(space, observation).astype(np.float32))
-    assert flat in env.observation_space
-    assert FlatObs.new_shape(element_info_of(space).shape, (3,), (1,), size=size) == (flat.shape, (3,), (1,))
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        (spaces.Text(5), r"observation, got Text\("),
-        (spaces.Dict({"a": spaces.Tuple([VECTOR, spaces.Sequence(VECTOR)])}), r"at \['a'\]\[1\], got Sequence"),
-        (spaces.Graph(VECTOR, None), "observation, got Graph"),
-        (spaces.Dict({}), r"observation, got Dict\(\)"),
-        (spaces.Tuple([VECTOR, spaces.Tuple([])]), r"at \[1\], got Tuple\(\)"),
-    ],
-)
-def test_observations_without_a_fixed_form_are_refused(space: spaces.Space[Any], message: str) -> None:
-    with pytest.raises(SpaceError, match=f"FlatObs: expected a Box, Discrete,.*{message}"):
-        FlatObs(ScriptedEnv(observation_space=space))
-
-
-def test_a_shape_that_is_none_is_refused() -> None:
-    with pytest.raises(SpaceError, match=r"FlatObs: expected the shape of an array.*, got None"):
-        FlatObs.new_shape({"text": None}, (3,), (1,))
-
-
-# ---- ObsPlusPrevActRew ----------------------------------------------------------------------------
-
-
-def test_the_last_action_and_reward_are_part_of_the_observation() -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv([(0, 1), (2, 3), (4, 5)], rewards=[0.5, -2], length=2))
-    first, _ = env.reset()
-    assert (first["prev_action"], first["prev_reward_extrinsic"].tolist()) == (0, [0])
-    seen = [env.step(action) for action in (2, 1)]
-    assert [row[0]["prev_action"] for row in seen] == [2, 1]
-    assert [row[0]["prev_reward_extrinsic"].tolist() for row in seen] == [[0.5], [-2]]
-    assert [row[1] for row in seen] == [0.5, -2]
-    again, _ = env.reset()
-    assert again["obs"].tolist() == [0, 1]
-    assert (again["prev_action"], again["prev_reward_extrinsic"].tolist()) == (0, [0])
-    assert all(observation in env.observation_space for observation in (first, again, *(row[0] for row in seen)))
-
-
-@pytest.mark.parametrize(
-    ("space", "expected"),
-    [
-        (spaces.Discrete(3), 0),
-        (spaces.Discrete(3, start=4), 4),
-        (spaces.MultiDiscrete([2, 2], start=[1, 0]), [1, 0]),
-        (spaces.MultiBinary(2), [0, 0]),
-        (spaces.Box(-1, 1, (2,), np.float32), [0, 0]),
-        (spaces.Box(np.array([2, -5], np.float32), np.array([3, -4], np.float32)), [2, -4]),
-    ],
-)
-def test_at_a_reset_the_action_is_the_one_nearest_to_zero(space: spaces.Space[Any], expected: Any) -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv(action_space=space))
-    first, _ = env.reset()
-    assert np.asarray(first["prev_action"]).tolist() == expected
-    assert first in env.observation_space
-
-
-@pytest.mark.parametrize(
-    ("space", "action"),
-    [
-        (spaces.Discrete(3), np.array([1])),
-        (spaces.Discrete(3), np.array(1)),
-        (spaces.Box(-1, 1, (2,), np.float32), [0.5, -0.5]),
-        (spaces.MultiDiscrete([2, 2]), [1, 0]),
-        (spaces.MultiBinary(2), [1, 0]),
-        (MOVING, (1, np.array([0.5]), [0.25])),
-        (spaces.Dict({"kind": spaces.Discrete(2), "force": VECTOR}), {"kind": 1, "force": [1, 2]}),
-    ],
-)
-def test_the_action_is_shown_in_the_type_of_its_space(space: spaces.Space[Any], action: Any) -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv(action_space=space))
-    env.reset()
-    observation = env.step(action)[0]
-    assert observation in env.observation_space
-    assert spaces.utils.flatten(space, observation["prev_action"]) == pytest.approx(flat_action(space, action))
-
-
-@pytest.mark.parametrize(
-    ("space", "action"),
-    [
-        (spaces.Discrete(3), [0, 1]),
-        (spaces.Discrete(3), None),
-        (spaces.Box(-1, 1, (2,), np.float32), [0.5]),
-        (spaces.MultiDiscrete([2, 2]), "ab"),
-        (MOVING, (1, [0.5])),
-        (spaces.Dict({"kind": spaces.Discrete(2)}), {"sort": 1}),
-    ],
-)
-def test_an_action_that_is_none_of_its_space_s_is_refused(space: spaces.Space[Any], action: Any) -> None:
-    script = ScriptedEnv(action_space=space)
-    env = ObsPlusPrevActRew(script)
-    env.reset()
-    with pytest.raises(
-        ActionError, match=rf"ObsPlusPrevActRew: expected an action of {type(space).__name__}\(.*, got "
-    ):
-        env.step(action)
-    assert script.received == []
-
-
-def flat_action(space: spaces.Space[Any], action: Any) -> np.ndarray:
-    if isinstance(space, spaces.Discrete):
-        action = int(np.asarray(action).item())
-    if isinstance(space, spaces.MultiDiscrete):
-        action = np.array(action)
-    return spaces.utils.flatten(space, action)
-
-
-def test_the_action_shown_is_a_copy() -> None:
-    env = ObsPlusPrevActRew(ScriptedEnv(action_space=spaces.Box(-1, 1, (2,), np.float32)))
-    first, _ = env.reset()
-    action = np.array([0.5, -0.5], np.float32)
-    observation = env.step(action)[0]
-    action[:] = 0
-    env.reset()[0]["prev_action"][:] = 9
-    assert observation["prev_action"].tolist() == [0.5, -0.5]
-    assert first["prev_action"].tolist() == [0, 0]
-    assert env.reset()[0]["prev_action"].tolist() == [0, 0]
-
-
-def test_an_action_that_the_env_changes_is_shown_as_it_was_sent() -> None:
-    class Meddler(ScriptedEnv):
-        def step(self, action: Any) -> Any:
-            action[:] = 0
-            return super().step(action)
-
-    env = ObsPlusPrevActRew(Meddler(action_space=VECTOR))
-    env.reset()
-    assert env.step(np.ones(2, np.float32))[0]["prev_action"].tolist() == [1, 1]
-
-
-def test_to_sample_what_is_shown_leaves_the_env_s_spaces_alone() -> None:
-    space = spaces.Tuple([spaces.Discrete(10**6), spaces.Box(0, 1, (1,), np.float32)])
-    env = ObsPlusPrevActRew(GymHybridDictAction(ScriptedEnv(action_space=space)))
-    space.seed(3)
-    expected = copy.deepcopy(space).sample()
-    for shown in (env.observation_space, env.action_space):
-        shown.seed(9)
-        shown.sample()
-    assert space.sample() == expected
-
-
-class Colours(spaces.Space[str]):
-    """A space that Gymnasium does not know."""
-
-
-def test_an_action_space_without_a_zero_is_refused() -> None:
-    with pytest.raises(SpaceError, match=r"ObsPlusPrevActRew: expected an action space of Gymnasium's, got .*Colours"):
-        ObsPlusPrevActRew(ScriptedEnv(action_space=Colours()))
-
-
-# ---- GymHybridDictAction --------------------------------------------------------------------------
-
-
-def test_a_hybrid_action_is_a_dict_outside_and_a_tuple_inside() -> None:
-    script = ScriptedEnv(action_space=MOVING)
-    env = GymHybridDictAction(script)
-    assert env.action_space == spaces.Dict(
-        {
-            "action_type": spaces.Discrete(3),
-            "action_args": spaces.Box(np.array([0, -1], np.float32), np.array([1, 1], np.float32)),
-        }
-    )
-    env.reset()
-    env.step({"action_type": 1, "action_args": np.array([0.25, -0.5], np.float32)})
-    (received,) = script.received
-    assert received in MOVING
-    assert (received[0], received[1].tolist(), received[2].tolist()) == (1, [0.25], [-0.5])
-
-
-@pytest.mark.parametrize("kind", [2, np.int64(2), np.array(2), np.array([2]), np.uint8(2), 2.0])
-@pytest.mark.parametrize("args", [[0.5, 0.5], (0.5, 0.5), np.full(2, 0.5), np.full(2, 0.5, np.float32)])
-def test_actions_may_be_arrays_lists_and_numbers(kind: Any, args: Any) -> None:
-    script = ScriptedEnv(action_space=MOVING)
-    env = GymHybridDictAction(script)
-    env.reset()
-    env.step({"action_type": kind, "action_args": args})
-    assert script.received[0] in MOVING
-    assert script.received[0] == (2, 0.5, 0.5)
-
-
-def test_boxes_of_any_shape_and_type_lie_one_after_another() -> None:
-    space = spaces.Tuple(
-        [spaces.Discrete(2, start=1), spaces.Box(-9, 9, (2, 2), np.float32), spaces.Box(-9, 9, (), np.float64)]
-    )
-    script = ScriptedEnv(action_space=space)
-    env = GymHybridDictAction(script)
-    env.reset()
-    env.step({"action_type": 2, "action_args": [1, 2, 3, 4, 5]})
-    assert script.received[0] in space
-    assert script.received[0][1].tolist() == [[1, 2], [3, 4]]
-    assert script.received[0][2] == 5
-    assert env.action_space["action_args"].shape == (5,)
-
-
-def test_one_box_stays_as_it_is() -> None:
-    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
-    script = ScriptedEnv(action_space=space)
-    env = GymHybridDictAction(script)
-    assert env.action_space["action_args"] == space[1]
-    env.reset()
-    env.step(env.action_space.sample())
-    assert script.received[0] in space
-
-
-def test_parameters_outside_of_their_bounds_are_passed_on() -> None:
-    script = ScriptedEnv(action_space=MOVING)
-    env = GymHybridDictAction(script)
-    env.reset()
-    env.step({"action_type": 0, "action_args": [7, -7]})
-    assert script.received[0] == (0, 7, -7)
-
-
-def test_what_the_env_is_given_is_its_own() -> None:
-    script = ScriptedEnv(action_space=MOVING)
-    env = GymHybridDictAction(script)
-    env.reset()
-    args = np.array([0.25, 0.5], np.float32)
-    env.step({"action_type": 0, "action_args": args})
-    args[:] = 0
-    assert script.received[0] == (0, 0.25, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        ((1, [0.5], [0.5]), r"a dict of action_type and action_args as action, got \(1,"),
-        ({"type": 1, "args": [0.5, 0.5]}, "a dict of action_type and action_args as action, got {'type'"),
-        ({"action_type": 3, "action_args": [0, 0]}, r"an action_type of Discrete\(3\), got 3"),
-        ({"action_type": -1, "action_args": [0, 0]}, r"an action_type of Discrete\(3\), got -1"),
-        ({"action_type": 0.5, "action_args": [0, 0]}, r"an action_type of Discrete\(3\), got 0.5"),
-        ({"action_type": np.nan, "action_args": [0, 0]}, r"an action_type of Discrete\(3\), got nan"),
-        ({"action_type": True, "action_args": [0, 0]}, r"an action_type of Discrete\(3\), got True"),
-        ({"action_type": [0, 1], "action_args": [0, 0]}, r"an action_type of Discrete\(3\), got \[0, 1\]"),
-        ({"action_type": 0, "action_args": [0]}, r"action_args of 2 numbers, got \[0\]"),
-        ({"action_type": 0, "action_args": [[0, 0]]}, r"action_args of 2 numbers, got \[\[0, 0\]\]"),
-        ({"action_type": 0, "action_args": "ab"}, "action_args of 2 numbers, got 'ab'"),
-    ],
-)
-def test_actions_that_cannot_be_are_refused(action: Any, message: str) -> None:
-    script = ScriptedEnv(action_space=MOVING)
-    env = GymHybridDictAction(script)
-    env.reset()
-    with pytest.raises(ActionError, match=f"GymHybridDictAction: expected {message}"):
-        env.step(action)
-    assert script.received == []
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3),
-        spaces.Tuple([spaces.Discrete(3)]),
-        spaces.Tuple([VECTOR, spaces.Discrete(3)]),
-        spaces.Tuple([spaces.Discrete(3), VECTOR, spaces.Discrete(2)]),
-        spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 5, (1,), np.int64)]),
-        spaces.Dict({"action_type": spaces.Discrete(3), "action_args": VECTOR}),
-        spaces.Tuple([]),
-    ],
-    ids=str,
-)
-def test_other_actions_are_refused(space: spaces.Space[Any]) -> None:
-    expected = "GymHybridDictAction: expected a Tuple of one Discrete and then Boxes of floats as action, got"
-    with pytest.raises(SpaceError, match=f"{expected} {type(space).__name__}"):
-        GymHybridDictAction(ScriptedEnv(action_space=space))
-
-
-@pytest.mark.parametrize("shape", [(3,), ((3,),), {"a": (1,)}, ()])
-def test_shapes_of_other_actions_are_refused(shape: Any) -> None:
-    with pytest.raises(
-        SpaceError, match="GymHybridDictAction: expected the shapes of a Discrete and one or more Boxes"
-    ):
-        GymHybridDictAction.new_shape((2,), shape, (1,))
-
-
-# ---- all of them ----------------------------------------------------------------------------------
 
 ARGUMENTS: dict[Any, dict[str, Any]] = {
     TimeLimit: {"max_episode_steps": 4},
