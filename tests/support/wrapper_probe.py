@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+IMAGE = spaces.Box(0, 255, (2, 3, 1), np.uint8)
 NESTED = spaces.Dict(
     {
         "camera": IMAGE,

@@ -15,7 +15,6 @@ from stepmill.errors import SpaceError
 from stepmill.wrappers.flat_obs import FlatObs
 from support.wrapper_probe import NESTED, VECTOR, ScriptedEnv
 
-IMAGE = spaces.Box(0, 255, (2, 3, 1), np.uint8)
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)
 
 

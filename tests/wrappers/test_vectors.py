@@ -20,9 +20,8 @@ from stepmill.wrappers.flat_obs import FlatObs
 from stepmill.wrappers.gym_hybrid_dict_action import GymHybridDictAction
 from stepmill.wrappers.obs_plus_prev_act_rew import ObsPlusPrevActRew
 from stepmill.wrappers.time_limit import TimeLimit
-from support.wrapper_probe import NESTED, VECTOR, ScriptedEnv, play, rewards_of
+from support.wrapper_probe import IMAGE, NESTED, VECTOR, ScriptedEnv, play, rewards_of
 
-IMAGE = spaces.Box(0, 255, (2, 3, 1), np.uint8)
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])
 
