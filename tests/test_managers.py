@@ -140,9 +140,9 @@ WRONG_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "output": ({"output": "jax"}, "output: expected one of 'numpy', 'torch', got 'jax'"),
     "wait_num": ({"wait_num": 0}, "wait_num: expected a whole number >= 1, got 0"),
     "timeout": ({"step_wait_timeout": -1}, "step_wait_timeout: expected a finite number >= 0"),
-    "step_timeout": ({"step_timeout": 0}, "step_timeout: expected seconds > 0, got 0"),
-    "reset_timeout": ({"reset_timeout": "soon"}, "reset_timeout: expected seconds > 0, got 'soon'"),
-    "connect_timeout": ({"connect_timeout": 0}, "connect_timeout: expected seconds > 0, got 0"),
+    "step_timeout": ({"step_timeout": 0}, "step_timeout: expected a finite number of seconds > 0, got 0"),
+    "reset_timeout": ({"reset_timeout": "soon"}, "reset_timeout: expected a finite number of seconds > 0, got 'soon'"),
+    "connect_timeout": ({"connect_timeout": 0}, "connect_timeout: expected a finite number of seconds > 0, got 0"),
     "context": ({"context": "thread"}, "context: expected one of 'fork', 'spawn', 'forkserver', got 'thread'"),
     "unknown": ({"max_retries": 3}, "no config key 'max_retries'.*max_retry"),
     "not a dict": ([("max_retry", 1)], "cfg: expected a dict"),  # type: ignore[dict-item]

@@ -154,6 +154,11 @@ BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
   all_ids_ = read_only(std::move(all_ids_));
   players_template_ = owned(PyDict_New());
   set(players_template_.ptr(), keys().env_id, nb::object(all_ids_).release().ptr());
+  show_players(pool.spec().max_num_players > 1);
+}
+
+void BatchOutput::show_players(bool always) {
+  with_players_ = always || pool_.spec().max_num_players > 1;
   plain_template_ = info_template(false);
   ends_template_ = info_template(true);
 }
@@ -161,7 +166,9 @@ BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
 nb::object BatchOutput::info_template(bool with_ends) const {
   nb::object dict = owned(PyDict_New());
   const auto add = [&](PyObject* key) { set(dict.ptr(), key, nb::none().release().ptr()); };
-  for (PyObject* key : {keys().env_id, keys().players, keys().elapsed_step}) add(key);
+  add(keys().env_id);
+  if (with_players_) add(keys().players);
+  add(keys().elapsed_step);
   for (const InfoKey& key : info_keys_) {
     add(key.key.ptr());
     add(key.mask.ptr());
@@ -264,15 +271,8 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   const sm_columns& c = out.batch.buffer->columns.c;
   nb::object info = owned(PyDict_Copy((out.batch.any_ended ? ends_template_ : plain_template_).ptr()));
   nb::object ids = env_ids(out);
-  nb::object player_ids = ids;
-  if (out.player_owners) {
-    player_ids = filled(out.player_rows, NPY_INT32);
-    std::memcpy(data_of<std::int32_t>(player_ids), out.player_owners->data(), out.player_owners->size() * sizeof(std::int32_t));
-  }
   set(info.ptr(), keys().env_id, nb::object(ids).release().ptr());
-  nb::object players = owned(PyDict_Copy(players_template_.ptr()));
-  if (!player_ids.is(all_ids_)) set(players.ptr(), keys().env_id, nb::object(player_ids).release().ptr());
-  set(info.ptr(), keys().players, players.release().ptr());
+  if (with_players_) set(info.ptr(), keys().players, players(out, ids));
   set(info.ptr(), keys().elapsed_step, out.column(c.elapsed_step, NPY_INT32));
 
   const auto add_own = [&](PyObject* dict, void* const* columns, const nb::object& mask) {
@@ -301,6 +301,17 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   }
   if (!faults.empty()) add_faults(out, info.ptr(), faults);
   return info.release().ptr();
+}
+
+// Whose the rows of the arrays per player are.
+PyObject* BatchOutput::players(const Handout& out, nb::object ids) const {
+  if (out.player_owners) {
+    ids = filled(out.player_rows, NPY_INT32);
+    std::memcpy(data_of<std::int32_t>(ids), out.player_owners->data(), out.player_owners->size() * sizeof(std::int32_t));
+  }
+  nb::object players = owned(PyDict_Copy(players_template_.ptr()));
+  if (!ids.is(all_ids_)) set(players.ptr(), keys().env_id, ids.release().ptr());
+  return players.release().ptr();
 }
 
 // Rows of the final columns that hold no episode's end would show what an older batch left there.

@@ -24,6 +24,8 @@ class BatchOutput {
   nanobind::object step_result(Batch batch, const std::vector<Fault>& faults);
   // (obs, info)
   nanobind::object reset_result(Batch batch, const std::vector<Fault>& faults);
+  // Whether infos say which env each row belongs to, even where every env has one player.
+  void show_players(bool always);
 
  private:
   struct ArrayForm {
@@ -41,6 +43,7 @@ class BatchOutput {
   PyObject* final_observations(const Handout& out) const;
   PyObject* reward(const Handout& out) const;
   PyObject* info(const Handout& out, const std::vector<Fault>& faults) const;
+  PyObject* players(const Handout& out, nanobind::object ids) const;
   nanobind::object info_template(bool with_ends) const;
   void clear_unended(const Batch& batch) const;
   void add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const;
@@ -51,6 +54,7 @@ class BatchOutput {
 
   const Pool& pool_;
   TreeNode observation_tree_;
+  bool with_players_ = false;
   std::vector<ArrayForm> observation_forms_;
   std::vector<InfoKey> info_keys_;
   // The same for every full batch, so made once and shared, read-only.

@@ -256,7 +256,7 @@ NB_MODULE(_native, m) {
            "mask"_a = nb::none())
       .def("send_reset", &PoolObject::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "prepare"_a = nb::none())
-      .def("show_as", &PoolObject::show_as, "step"_a.none(), "reset"_a.none())
+      .def("show_as", &PoolObject::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
       .def("close", &PoolObject::close)
       .def("__reduce_ex__", [](nb::handle, nb::handle) {
         raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");

@@ -339,7 +339,8 @@ nb::object PoolObject::complete(bool as_reset) {
   throw nb::python_error();
 }
 
-void PoolObject::show_as(nb::object step, nb::object reset) {
+void PoolObject::show_as(nb::object step, nb::object reset, bool players) {
+  if (output_) output_->show_players(players);
   show_step_ = std::move(step);
   show_reset_ = std::move(reset);
 }

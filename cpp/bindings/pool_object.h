@@ -59,7 +59,7 @@ class PoolObject {
   void close();
   bool closed() const { return closed_; }
   // Functions that turn the results of steps, and of resets, into what the caller's view shows; None: as they are.
-  void show_as(nanobind::object step, nanobind::object reset);
+  void show_as(nanobind::object step, nanobind::object reset, bool players);
   bool is_native() const { return table_ != nullptr; }
   bool forked() const;
 

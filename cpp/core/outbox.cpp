@@ -15,6 +15,8 @@ namespace stepmill {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{1} << 36, kLeast = std::size_t{1} << 26;
+// Where addresses are limited, the part of what is free that one outbox takes: a pool has one for each worker.
+constexpr std::size_t kPolitePart = 8;
 // Blocks of at least this give their memory back when they are outgrown.
 constexpr std::uint64_t kLarge = 1 << 20;
 
@@ -34,12 +36,23 @@ std::uint64_t to_pages(std::uint64_t bytes) { return (bytes + page_size() - 1) /
 // A note of this size fits into what a worker has written since it lives; larger ones are looked at more closely.
 constexpr std::uint64_t kModest = 1 << 16;
 
+// How large an outbox may be here: its pages come when they are written, its addresses at once.
+std::size_t most_that_fits() {
+  for (std::size_t size = kMost; size >= kLeast; size /= 2) {
+    void* base = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) continue;
+    munmap(base, size);
+    return size == kMost ? size : std::max(size / kPolitePart, kLeast);
+  }
+  return kLeast;
+}
+
 }  // namespace
 
 int Outbox::create() {
   const int descriptor = memfd_create("stepmill-outbox", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) fail("memfd_create");
-  for (std::size_t size = kMost; size >= kLeast; size /= 2)
+  for (std::size_t size = most_that_fits(); size >= kLeast; size /= 2)
     if (ftruncate(descriptor, static_cast<off_t>(size)) == 0) {
       // Nothing a worker does may take pages away that the pool reads.
       (void)fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
@@ -58,7 +71,7 @@ Outbox::Outbox(int descriptor, bool writable)
   const bool known = fstat(descriptor, &status) == 0;
   size_ = known ? static_cast<std::size_t>(status.st_size) : 0;
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // Where addresses are limited, less of it.
+  // Where the worker has fewer addresses than the pool, less of it.
   for (; size_ >= kLeast; size_ /= 2) {
     void* base = mmap(nullptr, size_, access, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
     if (base == MAP_FAILED) continue;

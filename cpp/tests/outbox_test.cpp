@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -240,24 +241,45 @@ TEST(nothing_is_left_behind) {
 }
 
 // The sanitizers need addresses themselves.
-TEST(with_few_addresses_it_maps_less) {
-  if (test::kSanitized) return;
-  std::size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  rlimit usual{};
-  getrlimit(RLIMIT_AS, &usual);
-  rlimit tight = usual;
-  tight.rlim_cur = pages * 4096 + (std::size_t{7} << 28);  // for one of 1 GiB and one of a half
-  setrlimit(RLIMIT_AS, &tight);
-  {
-    Pair p;
-    Outbox::Block block;
-    p.write(block, text_of(1'000'000, 'a'));
-    CHECK((p.read(block, 1'000'000) == text_of(1'000'000, 'a')) == true);
-    CHECK_THROWS(p.worker.reserve(block, std::uint64_t{2} << 30), std::bad_alloc);
-    CHECK(p.pool.read(std::uint64_t{2} << 30, 4).empty());  // in the file, but not mapped
+// So many bytes of addresses beyond what the process has now, until the end of the scope.
+class FewAddresses {
+ public:
+  explicit FewAddresses(std::size_t free) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &usual_);
+    rlimit tight = usual_;
+    tight.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + free;
+    setrlimit(RLIMIT_AS, &tight);
   }
-  setrlimit(RLIMIT_AS, &usual);
+  ~FewAddresses() { setrlimit(RLIMIT_AS, &usual_); }
+  FewAddresses(const FewAddresses&) = delete;
+  FewAddresses& operator=(const FewAddresses&) = delete;
+
+ private:
+  rlimit usual_{};
+};
+
+TEST(with_few_addresses_it_is_smaller) {
+  if (test::kSanitized) return;
+  const FewAddresses few(std::size_t{7} << 28);
+  Pair p;
+  Outbox::Block block;
+  p.write(block, text_of(1'000'000, 'a'));
+  CHECK((p.read(block, 1'000'000) == text_of(1'000'000, 'a')) == true);
+  CHECK_THROWS(p.worker.reserve(block, std::uint64_t{2} << 30), std::bad_alloc);
+  CHECK(p.pool.read(std::uint64_t{2} << 30, 4).empty());
+}
+
+TEST(with_few_addresses_there_is_room_for_those_of_other_workers) {
+  if (test::kSanitized) return;
+  const FewAddresses few(std::size_t{400} << 20);
+  std::vector<std::unique_ptr<File>> files;
+  std::vector<std::unique_ptr<Outbox>> outboxes;  // as a pool of four workers maps them
+  for (int worker = 0; worker < 4; ++worker) {
+    files.push_back(std::make_unique<File>(Outbox::create()));
+    outboxes.push_back(std::make_unique<Outbox>(files.back()->number, false));
+  }
 }
 
 }  // namespace

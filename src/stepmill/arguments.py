@@ -44,7 +44,7 @@ def real_number(name: str, value: Any, low: float = -math.inf, high: float = mat
 def seconds(name: str, value: Any) -> float:
     """A time that is longer than nothing."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{name}: expected seconds > 0, got {value!r}")
+        raise ConfigError(f"{name}: expected a finite number of seconds > 0, got {value!r}")
     return float(value)
 
 

@@ -231,7 +231,7 @@ def test_arrays_shared_by_all_batches_are_read_only(kind: str, view: str) -> Non
     with make_probe(kind, view, num_envs=N) as pool:
         first, second = (seen(view, pool.step(actions(turn))).info for turn in range(2))
         assert np.shares_memory(first["env_id"], second["env_id"])
-        for ids in (first["env_id"], first["players"]["env_id"]):
+        for ids in (first["env_id"], *([] if view == "gymnasium" else [first["players"]["env_id"]])):
             with pytest.raises(ValueError, match="read-only"):
                 ids[0] = 3
             with pytest.raises(ValueError, match="WRITEABLE"):

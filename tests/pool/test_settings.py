@@ -48,7 +48,10 @@ BAD_SETTINGS = [
         for value in ("bogus", None, 1, ["pass"])
     ),
     _case(*CONFIG, "backend: expected one of", backend=np.array(["thread", "inline"])),
-    *(_case(*CONFIG, "start_timeout: expected seconds > 0", start_timeout=v) for v in (0, -1, np.nan, "x", None, True)),
+    *(
+        _case(*CONFIG, "start_timeout: expected a finite number of seconds > 0", start_timeout=v)
+        for v in (0, -1, np.nan, np.inf, "x", None, True)
+    ),
     _case(*UNSUPPORTED, "step_timeout", step_timeout=1.0, backend="inline"),
     _case(*UNSUPPORTED, "reset_timeout", reset_timeout=1.0, backend="inline"),
     _case(*UNSUPPORTED, "num_workers", num_workers=2, backend="inline"),

@@ -56,7 +56,19 @@ def test_gymnasium_view_results(make: Any) -> None:
     assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float64, np.bool_, np.bool_)
     assert reward.shape == terminated.shape == truncated.shape == (3,)
     assert (info["env_id"].dtype, info["elapsed_step"].dtype) == (np.int32, np.int32)
-    assert info["players"]["env_id"].tolist() == info["env_id"].tolist() == [0, 1, 2]
+    assert info["env_id"].tolist() == [0, 1, 2]
+    assert "players" not in info  # there is one per env, and Gymnasium's users do not expect a dict in every info
+
+
+@pytest.mark.parametrize("backend", ["thread", "inline", "process"])
+def test_gym_and_dm_views_tell_the_players_even_where_there_is_one_each(make: Any, backend: str) -> None:
+    env = "CartPole-v1" if backend == "thread" else "gymnasium:CartPole-v1"
+    pool = make(env, env_type="gym", num_envs=3, backend=backend)
+    pool.reset()
+    *_, info = pool.step(np.zeros(3, np.int64))
+    assert info["players"]["env_id"].tolist() == [0, 1, 2]
+    pool = make(env, env_type="dm", num_envs=3, backend=backend)
+    assert pool.reset().observation.players.env_id.tolist() == [0, 1, 2]
 
 
 def test_gymnasium_view_tells_a_time_limit_as_truncated(make: Any) -> None:

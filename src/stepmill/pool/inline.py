@@ -97,22 +97,22 @@ class InlinePool(PythonPool):
 
     @guarded
     def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        return self._each(env_ids, lambda env: call_env(env, name, args, kwargs))
+        return self._each("call", env_ids, lambda env: call_env(env, name, args, kwargs))
 
     @guarded
     def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
-        return self._each(env_ids, lambda env: get_attribute(env, name))
+        return self._each("get_attr", env_ids, lambda env: get_attribute(env, name))
 
     @guarded
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         for env_id, value in zip(env_ids, values, strict=True):
-            with contained(env_id, "call"):
+            with contained(env_id, "set_attr"):
                 set_attribute(self._envs[env_id], name, value)
 
     @guarded
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` of each."""
-        return self._each(env_ids, function)
+        return self._each("call", env_ids, function)
 
     @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
@@ -126,10 +126,10 @@ class InlinePool(PythonPool):
                 raise _failure(env_id, "render", error) from error
         return tuple(frames)
 
-    def _each(self, env_ids: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
+    def _each(self, phase: str, env_ids: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
         out = []
         for env_id in env_ids:
-            with contained(env_id, "call"):
+            with contained(env_id, phase):
                 out.append(function(self._envs[env_id]))
         return out
 

@@ -158,9 +158,11 @@ class PythonPool(Uncopyable):
 
     # ---- the engine's ------------------------------------------------------------------------
 
-    def show_as(self, step: Callable[[Any], Any] | None, reset: Callable[[Any], Any] | None) -> None:
-        """Functions that turn results into what a view shows."""
-        self._core.show_as(step, reset)
+    def show_as(
+        self, step: Callable[[Any], Any] | None, reset: Callable[[Any], Any] | None, players: bool = False
+    ) -> None:
+        """Functions that turn results into what a view shows, and whether infos have ``players`` even for one each."""
+        self._core.show_as(step, reset, players)
 
     def wait_until_left(self, most: float) -> bool:
         """Whether no other thread is inside a call, or none is any more after so many seconds."""

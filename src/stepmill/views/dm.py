@@ -49,7 +49,7 @@ class DmPool(PoolView):
 
     def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
         super().__init__(core, spec, settings, backend)
-        core.show_as(functools.partial(_translate, settings.autoreset == "same_step"), _begun)
+        core.show_as(functools.partial(_translate, settings.autoreset == "same_step"), _begun, players=True)
         self._take_engine_calls(DmPool)
 
     def observation_spec(self) -> Any:

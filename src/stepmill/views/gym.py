@@ -27,7 +27,7 @@ class GymPool(PoolView):
 
     def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
         super().__init__(core, spec, settings, backend)
-        core.show_as(_translate, operator.itemgetter(0))
+        core.show_as(_translate, operator.itemgetter(0), players=True)
         self._take_engine_calls(GymPool)
 
     @property

@@ -47,6 +47,7 @@ REACHES: dict[str, Any] = {
     "render": lambda pool, ids: pool.render(ids),
 }
 REACHED = pytest.mark.parametrize("where", REACHES)
+PHASES = {"visit": "call", "get": "get_attr", "set": "set_attr", "render": "render"}  # as errors name them
 
 
 def test_calls_reach_the_envs_that_were_asked_for(make: Any) -> None:
@@ -128,7 +129,7 @@ def test_a_worker_that_dies_in_a_call_is_told_and_replaced(make: Any, where: str
     act(pool)
     with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed in .*exited with code 7") as caught:
         REACHES[where](pool, [0, 2])
-    assert (caught.value.env_id, caught.value.phase) == (2, "render" if where == "render" else "call")
+    assert (caught.value.env_id, caught.value.phase) == (2, PHASES[where])
     rows = act(pool)
     assert abnormal(rows) == [2, 3], "they were lost: their episodes end"
     assert elapsed(act(pool)) == [3, 3, 0, 0]
@@ -171,7 +172,7 @@ def test_a_call_that_hangs_is_ended_at_step_timeout(make: Any, where: str) -> No
     with pytest.raises(errors.EnvTimeoutError, match="env 2 failed in ") as caught:
         REACHES[where](pool, [0, 2])
     assert "in spin_forever" in str(caught.value)
-    assert caught.value.phase == ("render" if where == "render" else "call")
+    assert caught.value.phase == PHASES[where]
     rows = act(pool)
     assert abnormal(rows) == [2, 3]
     assert elapsed(act(pool)) == [3, 3, 0, 0]

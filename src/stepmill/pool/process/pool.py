@@ -228,38 +228,39 @@ class ProcessPool(PythonPool):
 
     @guarded
     def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        return self._ask("call", env_ids, name, args, kwargs)
+        return self._ask("call", "call", env_ids, name, args, kwargs)
 
     @guarded
     def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
-        return self._ask("get", env_ids, name)
+        return self._ask("get_attr", "get", env_ids, name)
 
     @guarded
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         what = f"set_attr({name!r})"
         questions = [dumps_given(what, ("set", name, (value,), {})) for value in values]
-        _raise_first(self._answers(env_ids, questions))
+        _raise_first(self._answers("set_attr", env_ids, questions))
 
     @guarded
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` of each, where the env runs."""
-        return self._ask("apply", env_ids, "", (function,))
+        return self._ask("call", "apply", env_ids, "", (function,))
 
     @guarded
     def random_states(self, env_ids: Sequence[int]) -> list[Any]:
         """Where the generators of native envs stand, see ``pool.generators``."""
-        return self._ask("random", env_ids)
+        return self._ask("get_attr", "random", env_ids)
 
     @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
-        frames = self._answers(env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
-        for env_id, frame in zip(env_ids, frames, strict=True):
+        frames = self._answers("render", env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
+        for frame in frames:
             if isinstance(frame, _Failed):
-                raise Fault(env_id, "render", 0, 0, 1, "").caused_by(frame.error).error() from frame.error
+                raise frame.as_env_error()
         return tuple(frames)
 
     def _ask(
         self,
+        phase: str,
         kind: str,
         env_ids: Sequence[int],
         name: str = "",
@@ -267,18 +268,18 @@ class ProcessPool(PythonPool):
         kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
         question = dumps_given(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
-        return _raise_first(self._answers(env_ids, [question] * len(env_ids)))
+        return _raise_first(self._answers(phase, env_ids, [question] * len(env_ids)))
 
-    def _answers(self, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
+    def _answers(self, phase: str, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
         """The envs' answers, those that failed as ``_Failed``."""
         out: list[Any] = []
         for env_id, answer in zip(env_ids, self._core.ask(list(env_ids), list(questions)), strict=True):
             if isinstance(answer, tuple):
-                out.append(_Failed(env_id, Fault.read(answer).error()))
+                out.append(_Failed(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
                 continue
-            with contained(env_id, "call"):
+            with contained(env_id, phase):
                 good, value = pickle.loads(answer)
-            out.append(value if good else _Failed(env_id, rebuild(value)))
+            out.append(value if good else _Failed(env_id, phase, rebuild(value)))
         return out
 
     # ---- measurements ------------------------------------------------------------------------
@@ -338,9 +339,15 @@ class ProcessPool(PythonPool):
 class _Failed:
     """In place of an answer: why there is none."""
 
-    def __init__(self, env_id: int, error: BaseException) -> None:
-        self.env_id = env_id
+    def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
         self.error = error
+        self._env_id = env_id
+        self._phase = phase
+
+    def as_env_error(self) -> EnvError:
+        if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
+            return self.error
+        return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
 
 
 def _raise_first(answers: list[Any]) -> list[Any]:
@@ -350,7 +357,7 @@ def _raise_first(answers: list[Any]) -> list[Any]:
         if isinstance(answer.error, Exception):
             raise answer.error
         # sys.exit() in an env must not end this program; nor is a KeyboardInterrupt from there the user's.
-        raise Fault(answer.env_id, "call", 0, 0, 1, "").caused_by(answer.error).error()
+        raise answer.as_env_error()
     return answers
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 
 __all__ = ["tell"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 _told: set[str] = set()
 _MOST = 1000  # texts with something new in each would go on forever
@@ -17,4 +21,12 @@ def tell(text: str) -> None:
     _told.add(text)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """How far up the first frame is that is not ours: the line that a warning should show."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
