@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill import EnvError
 from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
 from support.contract_envs import Walk
 from support.probes import in_thread
-from support.process_envs import MISHAPS, tell_gate, wait_at_gate
+from support.process_envs import MISHAPS, Gate, tell_gate, wait_at_gate
 
 KINDS: dict[str, type[BaseEnvManager]] = {
     "serial": BaseEnvManager,
@@ -262,3 +263,23 @@ def play(manager: BaseEnvManager, enough: Callable[[dict[int, list[Episode]]], b
                 episode.eval_return = timestep.info["eval_episode_return"]
                 ended[env_id].append(episode)
     return ended
+
+
+def gated(gate: Gate, *steps: int, **cfg: Any) -> dict[str, Any]:
+    """The cfg of an env that waits at the gate in these steps."""
+    return suffering("step", "gate", steps, folder=gate.folder, **cfg)
+
+
+def step_all(manager: BaseEnvManager, *env_ids: int) -> tuple[dict[int, Any], list[EnvError]]:
+    """Steps envs, all that are ready by default, until nothing is in flight: what came of each."""
+    timesteps: dict[int, Any] = {}
+    raised: list[EnvError] = []
+    actions = dict.fromkeys(env_ids or list(manager.ready_obs), 0)
+    while actions or set(manager.active_env) - set(manager.ready_env):
+        try:
+            timesteps.update(manager.step(actions))
+        except EnvError as error:
+            timesteps.update(error.batch)
+            raised += error.errors
+        actions = {}
+    return timesteps, raised
