@@ -3,6 +3,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# How many processes run the tests: more than a small machine has cores, as many tests wait.
+JOBS ?= 4
+# Which tests run: an expression of `pytest -k`, words of folders, files and tests with "and", "or", "not".
+FILTER ?=
+PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
 .PHONY: run test test-torch test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
@@ -23,8 +28,9 @@ install: $(VENV)/.installed
 run: install
 	$(BIN)/python -m stepmill.cli.demo
 
-test: install test-cpp
-	$(BIN)/python -m pytest tests
+# With a filter, the part of the Python tests that it names.
+test: install $(if $(FILTER),,test-cpp)
+	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
 
 # The tests that need torch, which `make test` skips where it is not installed.
 test-torch: install
@@ -33,7 +39,7 @@ test-torch: install
 
 # All tests in an order drawn by a seed, which is printed: no test may lean on another.
 test-random: install
-	$(BIN)/python -m pytest tests -p randomly
+	$(BIN)/python $(PYTEST) -p randomly
 
 # The core alone, without Python in it.
 build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
@@ -43,15 +49,15 @@ build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
 	@touch $@
 
 test-cpp: build/tests/.built
-	$(BIN)/ctest --test-dir build/tests --output-on-failure
+	$(BIN)/ctest --test-dir build/tests --output-on-failure $(if $(FILTER),-R "$(FILTER)")
 
 # Process pools under full load, five minutes of kills, stops, exceptions and stalls: is every action accounted for?
 soak: install
-	PYTHONPATH=tests $(BIN)/python -m soak
+	PYTHONPATH=tests $(BIN)/python -m support.soak
 
 # Envs that write at random over all the memory they share with their pool, thousands of times.
 scribble: install
-	PYTHONPATH=tests $(BIN)/python -m scribble
+	PYTHONPATH=tests $(BIN)/python -m support.scribble
 
 # All benchmarks, then the figures into the documents. They have an environment of their own, of Python 3.12 where there is
 # one (`make bench BENCH_PYTHON=...` says which). Who cannot be installed is left out.
@@ -117,7 +123,7 @@ wheel: $(BIN)/python
 	$(BIN)/python -m build --wheel --outdir dist .
 	rm -rf $(VENV)-wheel && $(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/pip install --quiet "$$(ls dist/*.whl)[test,cli]"
-	$(VENV)-wheel/bin/python -m pytest tests
+	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
 	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench

@@ -1,26 +1,48 @@
-"""What several test files need around their tests of worker processes.
+"""What several test files need around their tests.
 
 No test has any of these by itself: a file whose tests all need one says so at its top, in ``pytestmark``.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from probes import ProbeTwin
-from process_envs import Gate, no_hang
 
 import stepmill
+from support.probes import ProbeTwin
+from support.process_envs import Gate, no_hang
 
 MOST_ENVS = 6  # in one pool or manager whose envs come to a gate
+
+
+def pytest_configure() -> None:
+    """A shell starts what it runs in the background with Ctrl-C ignored, and programs that tests start inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked ``torch`` need it. `make test` does without; `make test-torch` installs it and runs just these."""
     if item.get_closest_marker("torch") is not None:
         pytest.importorskip("torch")
+
+
+@pytest.fixture
+def make() -> Any:
+    """``stepmill.make`` that closes what it made."""
+    pools = []
+
+    def build(*args: Any, **arguments: Any) -> Any:
+        pools.append(stepmill.make(*args, **arguments))
+        return pools[-1]
+
+    yield build
+    for pool in pools:
+        pool.close()
 
 
 @pytest.fixture

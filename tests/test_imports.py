@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -97,6 +98,33 @@ def test_no_module_imports_itself_in_a_circle() -> None:
             graph[module] = {target for target in graph[module] if not target.startswith(f"{module}.")}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
+
+# ---- the tests -----------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+TEST_FILES = {str(path.relative_to(TESTS)): path for path in sorted(TESTS.rglob("*.py"))}
+MOST_LINES = 600
+# Folders that are named otherwise than the part of the package whose tests they hold, or hold none.
+OTHER_FOLDERS = {"checker": "testing", "examples": None, "support": None, "support/soak": None}
+
+
+def test_no_test_imports_another() -> None:
+    imports = re.compile(r"^ *(?:from|import) +(?:[\w.]+\.)?test_\w+", re.MULTILINE)
+    assert [file for file, path in TEST_FILES.items() if imports.search(path.read_text())] == [], "share it in support"
+
+
+def test_no_test_file_is_long() -> None:
+    lines = {file: path.read_text().count("\n") for file, path in TEST_FILES.items()}
+    assert {file: count for file, count in lines.items() if count > MOST_LINES} == {}, "split it, by subject"
+
+
+def test_folders_of_tests_are_those_of_the_package() -> None:
+    for folder in {path.parent.relative_to(TESTS).as_posix() for path in TEST_FILES.values()} - {"."}:
+        part = OTHER_FOLDERS.get(folder, folder)
+        assert part is None or (ROOT / part).is_dir(), f"tests/{folder}: there is no src/stepmill/{part}"
+
+
+# ---- what is imported ----------------------------------------------------------------------------
 
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
 

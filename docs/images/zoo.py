@@ -7,9 +7,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-
 from examples.worlds.courier import CourierEnv
 from examples.worlds.courier.world import Verb, World
+
 from stepmill.envs import BaseEnv
 from stepmill.zoo.hybrid import HybridEnv
 from stepmill.zoo.pursuit import PursuitEnv

@@ -12,7 +12,14 @@ import dm_env
 import gymnasium
 import numpy as np
 import pytest
-from checker.broken_envs import (
+from dm_env import specs
+from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from stepmill.envs import DingEnvWrapper
+from stepmill.errors import ConfigError
+from stepmill.testing import RULES, Finding, Report, check_env
+from support.broken_envs import (
     DoubleObs,
     NumpyDone,
     RaisesInInit,
@@ -21,15 +28,8 @@ from checker.broken_envs import (
     ResetsInInit,
     SameArray,
 )
-from checker.broken_runs import StepsFromTheStream, close_what_is_left
-from checker.good_envs import BROKEN, GOOD, Endless, GoodEnv, NothingRandom
-from dm_env import specs
-from gymnasium import spaces
-from gymnasium.envs.classic_control import CartPoleEnv
-
-from stepmill.envs import DingEnvWrapper
-from stepmill.errors import ConfigError
-from stepmill.testing import RULES, Finding, Report, check_env
+from support.broken_runs import StepsFromTheStream, close_what_is_left
+from support.good_envs import BROKEN, GOOD, Endless, GoodEnv, NothingRandom
 
 pytest_plugins = ("pytester",)
 

@@ -6,10 +6,10 @@ import unittest
 from typing import Any
 
 import pytest
-from checker.broken_envs import NumpyDone
-from checker.good_envs import GoodEnv
 
 from stepmill.testing import RULES, EnvTestMixin
+from support.broken_envs import NumpyDone
+from support.good_envs import GoodEnv
 
 pytest_plugins = ("pytester",)
 
@@ -33,7 +33,7 @@ def test_the_mixin_has_a_test_for_each_rule() -> None:
 
 
 AUTHORS_FILE = """
-    from checker.broken_envs import NumpyDone
+    from support.broken_envs import NumpyDone
     from stepmill.testing import EnvTestMixin
 
     class TestMine(EnvTestMixin):

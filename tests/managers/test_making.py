@@ -1,0 +1,301 @@
+"""How env managers are made: envs, cfgs, settings, and what is wrong with them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from stepmill import EnvError, errors
+from stepmill.errors import InputError
+from stepmill.managers import (
+    AsyncSubprocessEnvManager,
+    BaseEnvManager,
+    SubprocessEnvManager,
+    SyncSubprocessEnvManager,
+    create_env_manager,
+    get_vec_env_setting,
+)
+from support.contract_envs import Walk
+from support.manager_envs import KINDS, Trial, count, make, play, suffering
+from support.process_envs import Gate
+
+pytestmark = pytest.mark.usefixtures("deadline", "server")
+
+
+# Where the ways of waiting say nothing new.
+BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
+
+
+@BOTH
+def test_one_function_makes_an_env_of_each_cfg(kind: str) -> None:
+    with KINDS[kind](Trial, [{"length": 2}, {"length": 3}], 2, 1) as manager:
+        manager.launch()
+        assert (manager.env_num, manager.closed) == (2, False)
+        assert [len(one[0].rewards) for one in play(manager).values()] == [2, 3]
+
+
+@BOTH
+def test_each_function_of_a_list_makes_an_env(kind: str) -> None:
+    functions = [lambda: Trial({"length": 2}), lambda: Trial({"length": 3})]
+    with KINDS[kind](env_fn=functions, cfg={"episode_num": 1}) as manager:
+        manager.launch()
+        assert [len(one[0].rewards) for one in play(manager).values()] == [2, 3]
+
+
+def test_a_cfg_arrives_as_it_is_whatever_its_type() -> None:
+    class Asking(Trial):
+        def __init__(self, config: Any) -> None:  # its name is the env's own
+            self.given = config
+            super().__init__(config)
+
+    cfg = EasyDict(length=3, inner={"deep": 1})
+    with SubprocessEnvManager(Asking, [cfg], 1) as manager:
+        manager.launch()
+        (given,) = manager.given
+        assert type(given) is EasyDict
+        assert given.inner.deep == 1
+
+
+def test_old_arguments_may_be_given_by_place(gate: Gate) -> None:
+    cfgs = [suffering("step", "gate", folder=gate.folder, id=0), {}]
+    with SubprocessEnvManager(Trial, cfgs, 2, "inf", None, 1) as manager:
+        manager.launch()
+        assert list(manager.step({0: 0, 1: 0})) == [1]
+        gate.open(0)
+
+
+WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "too few cfgs": ((Trial, [{}], 2), "expected env_num=2 configurations, one per env, got 1"),
+    "too many cfgs": ((Trial, [{}] * 3, 2), "expected env_num=2 configurations, one per env, got 3"),
+    "no cfgs": ((Trial, [], 0), "env_num: expected a whole number >= 1, got 0"),
+    "a cfg instead of a list": ((Trial, {"length": 2}, 1), "env_cfg: expected a list of configurations"),
+    "nothing": ((Trial,), "env_cfg: expected a list of configurations"),
+    "cfgs with a list": (([Trial], [{}]), "env_cfg: expected None beside a list of functions"),
+    "another number": (([Trial], None, 2), "env_num: expected 1"),
+    "an env": ((Trial(),), "env_fn: expected a function, or a list of functions"),
+    "a list of envs": (([Trial()],), "env_fn: expected a function, or a list of functions"),
+    "an empty list": (([],), "env_fn: expected a function, or a list of functions"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", WRONG_ENVS)
+def test_envs_that_cannot_be_are_an_error(kind: str, wrong: str) -> None:
+    arguments, message = WRONG_ENVS[wrong]
+    with pytest.raises(errors.ConfigError, match=message):
+        KINDS[kind](*arguments)
+
+
+def test_the_default_config() -> None:
+    for kind in KINDS.values():
+        config = kind.default_config()
+        expected = {
+            "max_retry": 1,
+            "retry_type": "reset",
+            "retry_waiting_time": 0.1,
+            "auto_reset": True,
+            "step_timeout": None,
+            "reset_timeout": None,
+            "shared_memory": True,
+        }
+        assert {key: config[key] for key in expected} == expected
+        assert config["episode_num"] in ("inf", math.inf)
+        assert {"step_wait_timeout", "connect_timeout", "copy_on_get", "context", "reset_inplace"} <= config.keys()
+        config["max_retry"] = 9
+        assert kind.default_config()["max_retry"] == 1, "it is a copy"
+        assert not kind([Trial], cfg=kind.default_config()).done
+
+
+def test_async_managers_wait_for_two_envs_and_ten_milliseconds_and_sync_ones_for_all() -> None:
+    for kind in (SubprocessEnvManager, AsyncSubprocessEnvManager):
+        assert kind.default_config()["wait_num"] == 2
+        assert kind.default_config()["step_wait_timeout"] == 0.01
+    assert SyncSubprocessEnvManager.default_config()["wait_num"] == math.inf
+
+
+WRONG_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "retry_type": ({"retry_type": "again"}, "retry_type: expected one of 'reset', 'renew', got 'again'"),
+    "max_retry": ({"max_retry": -1}, "max_retry: expected a whole number >= 0, got -1"),
+    "waiting": ({"retry_waiting_time": -0.5}, "retry_waiting_time: expected a finite number"),
+    "episodes": ({"episode_num": 0}, "episode_num: expected a whole number >= 1, got 0"),
+    "half an episode": ({"episode_num": 1.5}, "episode_num: expected a whole number, got 1.5"),
+    "auto_reset": ({"auto_reset": "yes"}, "auto_reset: expected True or False, got 'yes'"),
+    "output": ({"output": "jax"}, "output: expected one of 'numpy', 'torch', got 'jax'"),
+    "wait_num": ({"wait_num": 0}, "wait_num: expected a whole number >= 1, got 0"),
+    "timeout": ({"step_wait_timeout": -1}, "step_wait_timeout: expected a finite number >= 0"),
+    "step_timeout": ({"step_timeout": 0}, "step_timeout: expected a finite number of seconds > 0, got 0"),
+    "reset_timeout": ({"reset_timeout": "soon"}, "reset_timeout: expected a finite number of seconds > 0, got 'soon'"),
+    "connect_timeout": ({"connect_timeout": 0}, "connect_timeout: expected a finite number of seconds > 0, got 0"),
+    "context": ({"context": "thread"}, "context: expected one of 'fork', 'spawn', 'forkserver', got 'thread'"),
+    "unknown": ({"max_retries": 3}, "no config key 'max_retries'.*max_retry"),
+    "not a dict": ([("max_retry", 1)], "cfg: expected a dict"),  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SETTINGS)
+def test_settings_that_cannot_be_are_an_error(wrong: str) -> None:
+    cfg, message = WRONG_SETTINGS[wrong]
+    with pytest.raises(errors.ConfigError, match=f"^SubprocessEnvManager.*{message}"):
+        SubprocessEnvManager([Trial], cfg=cfg)
+
+
+def test_an_unknown_argument_is_an_error() -> None:
+    with pytest.raises(errors.ConfigError, match=r"BaseEnvManager.*max_retries.*max_retry"):
+        BaseEnvManager([Trial], max_retries=3)
+
+
+def test_a_deadline_in_this_process_is_refused() -> None:
+    for key in ("step_timeout", "reset_timeout"):
+        with pytest.raises(errors.UnsupportedError, match=f"BaseEnvManager: {key}: .*SubprocessEnvManager"):
+            BaseEnvManager([Trial], cfg={key: 1.0})
+
+
+@BOTH
+def test_what_the_caller_passed_stays_as_it_was(kind: str) -> None:
+    class Greedy(Trial):
+        def __init__(self, cfg: Any) -> None:
+            cfg["length"] = cfg.pop("inner").pop("length")
+            super().__init__(cfg)
+
+    cfgs = [{"inner": {"length": 2}}, {"inner": {"length": 3}}]
+    given = {"cfgs": cfgs, "settings": {"episode_num": 1}, "seeds": [5, 6], "params": [{"a": 1}, {"b": 2}]}
+    before = copy.deepcopy(given)
+    with KINDS[kind](Greedy, cfgs, 2, cfg=given["settings"]) as manager:
+        manager.seed(given["seeds"])
+        manager.launch(given["params"])
+        manager.env_ref  # noqa: B018  (it takes a copy, too)
+        actions = {0: np.array([1]), 1: np.array([0])}
+        manager.step(actions)
+        assert (given, actions) == (before, {0: np.array([1]), 1: np.array([0])})
+        cfgs[0]["inner"]["length"] = 9
+        manager.close()
+        manager.launch()
+        assert [len(one[0].rewards) for one in play(manager).values()] == [2, 3], "cfgs are read once"
+
+
+@BOTH
+def test_envs_are_built_where_they_run_and_the_parent_builds_one_when_it_is_asked_for(
+    kind: str, tmp_path: Path
+) -> None:
+    def counted(what: str) -> list[int]:
+        return [count(tmp_path, what, env_id) for env_id in (0, 1)]
+
+    manager = make(kind, [{"folder": tmp_path}] * 2)
+    assert counted("built") == [0, 0]
+    manager.launch()
+    assert manager.observation_space == Trial.observation_space
+    assert manager.env_info.act_space.shape == (3,)
+    assert counted("built") == [1, 1]
+    ref = manager.env_ref
+    assert manager.env_ref is ref
+    assert (manager.pid[0] == ref.pid) == (kind == "serial")
+    assert counted("built") == [2, 1]
+    manager.close()
+    assert counted("closed") == [2, 1]
+
+
+@BOTH
+def test_spaces_and_env_info_are_those_of_one_env_before_and_after_launch(kind: str) -> None:
+    manager = make(kind, 2)
+    for launch in (False, True):
+        if launch:
+            manager.launch()
+        assert manager.observation_space == Trial.observation_space
+        assert manager.action_space == Trial.action_space
+        assert manager.reward_space == Trial.reward_space
+        assert str(manager.env_info) == str(Trial().info())
+    manager.close()
+
+
+TYPES = {
+    "base": BaseEnvManager,
+    "subprocess": SyncSubprocessEnvManager,
+    "async_subprocess": AsyncSubprocessEnvManager,
+    "BaseEnvManager": BaseEnvManager,
+    "SubprocessEnvManager": SubprocessEnvManager,
+    "SyncSubprocessEnvManager": SyncSubprocessEnvManager,
+    "AsyncSubprocessEnvManager": AsyncSubprocessEnvManager,
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_create_env_manager_makes_the_manager_that_cfg_names(name: str) -> None:
+    cfg = EasyDict(type=name, episode_num=3, import_names=["json"], shared_memory=False, connect_timeout=50)
+    before = copy.deepcopy(cfg)
+    manager = create_env_manager(cfg, [Trial, Trial])
+    assert type(manager) is TYPES[name]
+    assert manager.env_num == 2
+    assert cfg == before
+    assert create_env_manager({"type": name, "env_fn": Trial, "env_cfg": [{}] * 3, "env_num": 3}).env_num == 3
+
+
+def test_create_env_manager_says_what_is_wrong() -> None:
+    with pytest.raises(errors.MissingConfigError, match="create_env_manager: expected a cfg with the key type"):
+        create_env_manager({}, [Trial])
+    with pytest.raises(errors.ConfigError, match=r"type: expected one of base, subprocess.*got 'ray'"):
+        create_env_manager({"type": "ray"}, [Trial])
+    with pytest.raises(errors.UnknownConfigError, match="no config key 'episodes'"):
+        create_env_manager({"type": "base", "episodes": 3}, [Trial])
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        create_env_manager({"type": "base", "import_names": ["no_such_module"]}, [Trial])
+
+
+def test_get_vec_env_setting_gives_the_env_and_the_cfgs_of_a_run() -> None:
+    cfg = EasyDict(type=Trial, collector_env_num=3, evaluator_env_num=2, length=4)
+    before = copy.deepcopy(cfg)
+    env_fn, collectors, evaluators = get_vec_env_setting(cfg)
+    assert env_fn is Trial
+    assert [(one["is_train"], one["length"]) for one in collectors or ()] == [(True, 4)] * 3
+    assert [(one["is_train"], one["length"]) for one in evaluators or ()] == [(False, 4)] * 2
+    assert cfg == before
+    with BaseEnvManager(env_fn, collectors, 3, 1) as manager:
+        manager.launch()
+        assert [len(one[0].rewards) for one in play(manager).values()] == [4, 4, 4]
+    assert get_vec_env_setting(cfg, eval_=False)[2] is None
+    assert get_vec_env_setting(cfg, collect=False)[1] is None
+
+
+@pytest.mark.parametrize("kind", ["support.manager_envs:Trial", "CartPole-v1"])
+def test_get_vec_env_setting_finds_envs_by_path_and_by_id(kind: str) -> None:
+    env_fn, cfgs, _ = get_vec_env_setting({"type": kind, "collector_env_num": 2})
+    env = env_fn((cfgs or [])[0])
+    assert env.observation_space.shape == ((3,) if kind == "support.manager_envs:Trial" else (4,))
+    env.close()
+
+
+def test_get_vec_env_setting_says_what_is_wrong() -> None:
+    with pytest.raises(errors.MissingConfigError, match="get_vec_env_setting: expected a cfg with the key type"):
+        get_vec_env_setting({})
+    with pytest.raises(errors.ConfigError, match="type: expected an env class, a path to one or an id, got 3"):
+        get_vec_env_setting({"type": 3})
+
+
+def test_an_env_that_cannot_be_built_says_so_where_it_is_looked_at() -> None:
+    def broken() -> Any:
+        raise AttributeError("inner")
+
+    with pytest.raises(EnvError, match="env_ref: the constructor of env 0 failed: AttributeError: inner"):
+        _ = BaseEnvManager([broken]).observation_space
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda manager: manager.reset(5), InputError),
+        (lambda manager: manager.reset(env_id=3.5), errors.EnvIdError),
+    ],
+)
+def test_what_is_no_list_is_an_error_of_ours(call: Any, error: Any) -> None:
+    with BaseEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        with pytest.raises(error, match="expected"):
+            call(manager)
+        manager.seed(np.array(4))
+        manager.reset()
+        assert list(manager.ready_obs) == [0, 1]

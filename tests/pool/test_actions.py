@@ -1,0 +1,502 @@
+"""A bad action is refused and changes nothing; an unusual one is taken with its values."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import stepmill
+from stepmill import StepmillError, errors
+from support.envs import env_of
+from support.probes import KINDS, VIEWS, assert_equal, make_probe, reset_obs, seen
+from support.subprocesses import run_well
+from support.twins import GOOD, N, assert_like_twin, assert_refused
+
+# ---- actions -------------------------------------------------------------------------------------
+
+
+SHAPE = (errors.ActionError, ValueError, "expected shape (3,)")
+RANGE = (errors.ActionError, ValueError, "expected a whole number in [0, 1]")
+TYPE = (errors.ActionTypeError, TypeError, "expected numbers that int64 can hold")
+KEYS = (errors.ActionError, ValueError, "expected", "got the keys")
+
+
+BAD_ACTIONS = {
+    "int": (0, *SHAPE, "shape ()"),
+    "0-d": (np.array(0), *SHAPE, "shape ()"),
+    "numpy-scalar": (np.int64(1), *SHAPE, "shape ()"),
+    "none": (None, *SHAPE, "NoneType"),
+    "text": ("abc", *SHAPE, "str"),
+    "bytes": (b"abc", *SHAPE, "bytes"),
+    "set": ({0, 1}, *SHAPE, "set"),
+    "generator": ((x for x in GOOD), *SHAPE, "generator"),
+    "object": (object(), *SHAPE, "object"),
+    "too-few": ([0, 1], *SHAPE, "shape (2,)"),
+    "too-many": ([0, 1, 0, 1], *SHAPE, "shape (4,)"),
+    "empty-list": ([], *SHAPE, "shape (0,)"),
+    "empty-array": (np.zeros((0, 3), int), *SHAPE, "shape (0, 3)"),
+    "no-columns": (np.zeros((3, 0), int), *SHAPE, "shape (3, 0)"),
+    "column": ([[0], [1], [0]], *SHAPE, "shape (3, 1)"),
+    "too-large": ([0, 2, 0], *RANGE, "env 1", "got 2"),
+    "negative": ([0, 0, -1], *RANGE, "env 2", "got -1"),
+    "huge": ([2**62, 0, 0], *RANGE, "env 0"),
+    "unsigned-huge": (np.array([2**64 - 1, 0, 0], np.uint64), *RANGE, "env 0"),
+    "small-type-too-large": (np.array([0, 0, 5], np.uint8), *RANGE, "env 2", "got 5"),
+    "fraction": ([0.0, 0.5, 1.0], *RANGE, "env 1", "got 0.5"),
+    "nan": ([0.0, np.nan, 1.0], *RANGE, "env 1", "got nan"),
+    "inf": ([np.inf, 0.0, 1.0], *RANGE, "env 0", "got inf"),
+    "half-precision-fraction": (np.array([0, 0.25, 1], np.float16), *RANGE, "env 1", "got 0.25"),
+    "beyond-64-bits": ([2**100, 0, 0], *TYPE, "object"),
+    "objects": (np.array([0, 1, 0], object), *TYPE, "object"),
+    "none-inside": ([0, None, 0], *TYPE, "object"),
+    "texts": (["0", "1", "0"], *TYPE, "<U1"),
+    "complex": (np.zeros(3, np.complex64), *TYPE, "complex64"),
+    "dates": (np.zeros(3, "M8[s]"), *TYPE, "datetime64"),
+    "records": (np.zeros(3, [("a", np.int64)]), *TYPE),
+    "ragged": ([[0], [0, 1], 0], errors.ActionTypeError, TypeError, "expected an array", "list"),
+    "empty-dict": ({}, *KEYS, "'action'", "[]"),
+    "only-ids": ({"env_id": [0, 1, 2]}, *KEYS, "'action'"),
+    "misspelt-action": ({"actions": GOOD}, *KEYS, "'action'", "'actions'"),
+    "misspelt-ids": ({"action": GOOD[:1], "env_ids": [0]}, *KEYS, "'env_ids'"),
+    "dict-in-dict": ({"action": {"action": GOOD}}, *SHAPE, "dict"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ACTIONS)
+def test_a_bad_action_is_refused_and_changes_nothing(pair: tuple[Any, Any], name: str) -> None:
+    pool, twin = pair
+    action, *expected = BAD_ACTIONS[name]
+    assert_refused(pool, lambda: pool.send(action), *expected)
+    assert_refused(pool, lambda: pool.step(action), *expected)
+    assert_like_twin(pool, twin)
+
+
+class Hostile:
+    """Raises when it is asked to become an array."""
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise RuntimeError("not today")
+
+
+def test_an_object_that_refuses_to_become_an_array_is_refused(pair: tuple[Any, Any]) -> None:
+    pool, twin = pair
+    assert_refused(pool, lambda: pool.send(Hostile()), errors.ActionTypeError, TypeError, "Hostile", "not today")
+    assert_refused(pool, lambda: pool.send(GOOD, Hostile()), errors.EnvIdError, IndexError, "Hostile")
+    assert_like_twin(pool, twin)
+
+
+class Reentrant:
+    """Uses the pool while the pool reads it."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        self.call()
+        return GOOD
+
+
+@pytest.mark.parametrize("method", ["recv", "close", "async_reset"])
+def test_an_action_cannot_use_the_pool_that_reads_it(pair: tuple[Any, Any], method: str) -> None:
+    pool, twin = pair
+    with pytest.raises(StepmillError):
+        pool.send(Reentrant(getattr(pool, method)))
+    assert_like_twin(pool, twin)
+
+
+# ---- unusual, but right --------------------------------------------------------------------------
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    values.flags.writeable = False
+    return values
+
+
+UNUSUAL_ACTIONS = {
+    "list": [0.25, -0.5, 1.0],
+    "tuple": (0.25, -0.5, 1.0),
+    "float64": np.array([0.25, -0.5, 1.0]),
+    "float16": np.array([0.25, -0.5, 1.0], np.float16),
+    "long-double": np.array([0.25, -0.5, 1.0], np.longdouble),
+    "big-endian": np.array([0.25, -0.5, 1.0], ">f4"),
+    "big-endian-double": np.array([0.25, -0.5, 1.0], ">f8"),
+    "reversed": np.array([1.0, -0.5, 0.25], np.float32)[::-1],
+    "strided": np.array([0.25, 9, -0.5, 9, 1.0, 9], np.float32)[::2],
+    "column": np.array([[0.25, 9], [-0.5, 9], [1.0, 9]], np.float32)[:, 0],
+    "unaligned": np.frombuffer(b"\0" + np.array([0.25, -0.5, 1.0], np.float32).tobytes(), np.float32, offset=1),
+    "read-only": _read_only(np.array([0.25, -0.5, 1.0], np.float32)),
+    "memoryview": memoryview(np.array([0.25, -0.5, 1.0], np.float32)),
+    "array.array": array.array("f", [0.25, -0.5, 1.0]),
+    "masked": np.ma.masked_array(np.array([0.25, -0.5, 1.0], np.float32)),
+    "dict": {"action": np.array([0.25, -0.5, 1.0], np.float32)},
+    "dict-with-ids": {"action": np.array([0.25, -0.5, 1.0]), "env_id": [0, 1, 2], "players.env_id": [0, 1, 2]},
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", UNUSUAL_ACTIONS)
+def test_an_unusual_action_is_taken_with_its_values(kind: str, view: str, name: str) -> None:
+    with make_probe(kind, view, num_envs=N) as pool:
+        pool.reset()
+        assert seen(view, pool.step(UNUSUAL_ACTIONS[name])).reward.tolist() == [0.25, -0.5, 1.0]
+
+
+WHOLE = {
+    "floats": np.ones(N),
+    "float16": np.ones(N, np.float16),
+    "bools": np.ones(N, bool),
+    "int8": np.ones(N, np.int8),
+    "uint64": np.ones(N, np.uint64),
+    "big-endian": np.ones(N, ">i2"),
+    "reversed": np.ones(N, np.int64)[::-1],
+    "python-bools": [True] * N,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_of_any_type_are_discrete_actions(pair: tuple[Any, Any], name: str) -> None:
+    pool, twin = pair
+    assert_equal(pool.step(WHOLE[name]), twin.step(np.ones(N, np.int64)))
+
+
+GOOD_IDS = {
+    "list": [2, 0],
+    "tuple": (2, 0),
+    "range": range(2, -1, -2),
+    "int8": np.array([2, 0], np.int8),
+    "uint64": np.array([2, 0], np.uint64),
+    "big-endian": np.array([2, 0], ">i4"),
+    "reversed": np.array([0, 2])[::-1],
+    "strided": np.array([2, 9, 0, 9])[::2],
+    "read-only": _read_only(np.array([2, 0])),
+    "numpy-scalars": [np.int32(2), np.uint8(0)],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", GOOD_IDS)
+def test_ids_of_any_integer_type_are_taken_in_their_order(kind: str, view: str, name: str) -> None:
+    with make_probe(kind, view, num_envs=N) as pool:
+        pool.reset()
+        batch = seen(view, pool.step([0.5, 0.25], GOOD_IDS[name]))
+        assert batch.ids == [2, 0]
+        assert batch.reward.tolist() == [0.5, 0.25]
+        assert reset_obs(view, pool.reset(GOOD_IDS[name]))[:, 1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", KINDS)
+def test_torch_tensors_are_taken_and_checked(kind: str) -> None:
+    import torch
+
+    with make_probe(kind, num_envs=N) as pool:
+        pool.reset()
+        action = torch.tensor([[0.25, 9], [-0.5, 9], [1.0, 9]])[:, 0]
+        assert pool.step(action, torch.arange(N))[1].tolist() == [0.25, -0.5, 1.0]
+        assert pool.step(action.to(torch.float64))[1].tolist() == [0.25, -0.5, 1.0]
+        graph = torch.zeros(N, requires_grad=True)
+        assert_refused(pool, lambda: pool.send(graph), errors.ActionTypeError, TypeError, "Tensor", "requires grad")
+        short, floats = torch.zeros(2), torch.zeros(N)
+        assert_refused(pool, lambda: pool.send(short), errors.ActionError, ValueError, "(3,)", "(2,)")
+        assert_refused(pool, lambda: pool.send(floats, floats), errors.EnvIdError, IndexError, "float32")
+
+
+# ---- bounds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", KINDS)
+class TestBounds:
+    """Box actions outside their bounds."""
+
+    def test_pass_gives_them_to_the_env(self, kind: str, view: str) -> None:
+        with make_probe(kind, view, num_envs=N, action_bounds="pass") as pool:
+            pool.reset()
+            assert seen(view, pool.step([3.0, -4.0, np.inf])).reward.tolist() == [3.0, -4.0, np.inf]
+
+    def test_clip_brings_them_to_the_bound(self, kind: str, view: str) -> None:
+        with make_probe(kind, view, num_envs=N, action_bounds="clip") as pool:
+            pool.reset()
+            assert seen(view, pool.step([3.0, -np.inf, 0.5])).reward.tolist() == [1.0, -1.0, 0.5]
+            assert seen(view, pool.step(np.array([3, -7, 0]))).reward.tolist() == [1.0, -1.0, 0.0]
+
+    def test_error_refuses_them(self, kind: str, view: str) -> None:
+        with make_probe(kind, view, num_envs=N, action_bounds="error") as pool:
+            pool.reset()
+            for action in ([0, 1.5, 0], [0, np.inf, 0], np.array([0, 2, 0])):
+                expected = (errors.ActionError, ValueError, "env 1", "a number in [-1, 1]")
+                assert_refused(pool, lambda action=action: pool.send(action), *expected)
+            assert seen(view, pool.step([1.0, -1.0, 0.0])).reward.tolist() == [1.0, -1.0, 0.0]
+
+    @pytest.mark.parametrize("bounds", ["pass", "clip", "error"])
+    def test_nan_and_what_the_type_cannot_hold_are_refused(self, kind: str, view: str, bounds: str) -> None:
+        with make_probe(kind, view, num_envs=N, action_bounds=bounds) as pool:
+            pool.reset()
+            for dtype in (np.float16, np.float32, np.float64):
+                action = np.array([0, 0, np.nan], dtype)
+                assert_refused(pool, lambda a=action: pool.send(a), errors.ActionError, ValueError, "env 2", "got nan")
+            if bounds == "pass":
+                expected = (errors.ActionError, ValueError, "env 0", "float32 can hold", "1e+300")
+                assert_refused(pool, lambda: pool.send([1e300, 0, 0]), *expected)
+
+
+# ---- spaces of many parts ------------------------------------------------------------------------
+
+
+class Mixed(gymnasium.Env[Any, Any]):
+    """Takes an action of every kind of leaf and shows it as its observation."""
+
+    action_space = spaces.Dict(
+        {
+            "box": spaces.Box(-1.5, 0.5, (2,), np.float32),
+            "half": spaces.Box(-np.inf, np.inf, (), np.float16),
+            "byte": spaces.Box(0, 255, (2,), np.uint8),
+            "choice": spaces.Discrete(3, start=-1),
+            "many": spaces.MultiDiscrete([2, 3]),
+            "bits": spaces.MultiBinary(2),
+            "pair": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float64)]),
+        }
+    )
+    observation_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        return {**mixed_action(None), "pair": (0, np.zeros(1))}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        return action, 0.0, False, False, {}
+
+
+def mixed_action(count: int | None, **parts: Any) -> dict[str, Any]:
+    """A good action for ``count`` envs (None: for one, without a batch), but for ``parts``."""
+    lead = () if count is None else (count,)
+    good = {
+        "box": np.full((*lead, 2), 0.25, np.float32),
+        "half": np.full(lead, 0.5, np.float16),
+        "byte": np.full((*lead, 2), 200, np.uint8),
+        "choice": np.full(lead, -1),
+        "many": np.full((*lead, 2), 1),
+        "bits": np.full((*lead, 2), 1, np.int8),
+        "pair": (np.full(lead, 1), np.full((*lead, 1), 0.75)),
+    }
+    return {**good, **parts}
+
+
+BAD_PARTS = {
+    "wrong-width": ({"box": np.zeros((2, 3))}, "'box'", "(2, 2)", "(2, 3)"),
+    "nan": ({"box": [[0, 0], [0, np.nan]]}, "'box'", "env 1", "element 1", "nan"),
+    "too-large-for-float16": ({"half": [1e5, 0]}, "'half'", "env 0", "float16", "100000"),
+    "too-large-for-float32-too": ({"half": [0, 1e300]}, "'half'", "env 1", "1e+300"),
+    "too-large-for-byte": ({"byte": [[0, 256], [0, 0]]}, "'byte'", "env 0", "element 1", "uint8", "256"),
+    "negative-byte": ({"byte": [[0, 0], [-1, 0]]}, "'byte'", "env 1", "-1"),
+    "fraction-of-a-byte": ({"byte": [[0, 0], [0.5, 0]]}, "'byte'", "env 1", "0.5"),
+    "choice": ({"choice": [0, 2]}, "'choice'", "env 1", "[-1, 1]", "got 2"),
+    "many": ({"many": [[0, 0], [0, 3]]}, "'many'", "env 1", "element 1", "[0, 2]", "got 3"),
+    "bits": ({"bits": [[0, 2], [0, 0]]}, "'bits'", "env 0", "got 2"),
+    "pair-too-short": ({"pair": ([0, 0],)}, "tuple of 2 parts"),
+    "pair-no-tuple": ({"pair": 5}, "tuple of 2 parts", "int"),
+    "pair-part": ({"pair": ([0, 5], np.zeros((2, 1)))}, "env 1", "[0, 1]", "got 5"),
+    "extra-key": ({"bogus": 1}, "expected only the keys", "'bogus'"),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", BAD_PARTS)
+def test_a_bad_part_is_named_and_refused(view: str, name: str) -> None:
+    parts, *words = BAD_PARTS[name]
+    with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
+        pool.reset()
+        assert_refused(pool, lambda: pool.send(mixed_action(2, **parts)), errors.ActionError, ValueError, *words)
+        assert_equal(seen(view, pool.step(mixed_action(2))).obs, mixed_action(2))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_missing_part_is_named_and_refused(view: str) -> None:
+    with stepmill.make(Mixed, view, num_envs=2, backend="inline") as pool:
+        pool.reset()
+        action = mixed_action(2)
+        del action["choice"]
+        assert_refused(pool, lambda: pool.send(action), errors.ActionError, ValueError, "'choice' is missing")
+        assert_refused(pool, lambda: pool.send(GOOD), errors.ActionError, ValueError, "dict with the keys", "'box'")
+
+
+def test_the_env_named_is_the_env_that_was_sent_to() -> None:
+    with stepmill.make(Mixed, num_envs=3, backend="inline") as pool:
+        pool.reset()
+        for parts in ({"choice": [5, 0]}, {"half": [1e5, 0]}, {"box": [[np.nan, 0], [0, 0]]}):
+            action = mixed_action(2, **parts)
+            assert_refused(pool, lambda a=action: pool.send(a, [2, 0]), errors.ActionError, ValueError, "env 2")
+
+
+def test_clipping_reaches_the_bound_itself_for_whole_numbers_too() -> None:
+    with stepmill.make(Mixed, num_envs=2, backend="inline", action_bounds="clip") as pool:
+        pool.reset()
+        obs = pool.step(mixed_action(2, box=np.array([[-9, 9], [0, -1]])))[0]
+        assert obs["box"].tolist() == [[-1.5, 0.5], [0.0, -1.0]]
+
+
+class Talking(gymnasium.Env[Any, Any]):
+    """Its actions are words, which no array carries."""
+
+    action_space = spaces.Text(5)
+    observation_space = spaces.Text(5)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict]:
+        return "start", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
+        return action, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("batch_size", [2, 1], ids=["sync", "async"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_actions_that_are_python_objects_are_checked_before_they_are_queued(view: str, batch_size: int) -> None:
+    with stepmill.make(Talking, view, num_envs=2, batch_size=batch_size, backend="inline") as pool:
+        pool.async_reset()
+        while pool.stats()["in_flight"]:
+            batch = seen(view, pool.recv())
+        ids = batch.ids
+        for action in (["a"] * (len(ids) + 1), "ab", 5, None, ["much too long"] * len(ids), [1] * len(ids)):
+            assert_refused(pool, lambda a=action: pool.send(a), errors.ActionError, ValueError, "Text", "got")
+        assert_refused(pool, lambda: pool.send(["a"], [2]), errors.EnvIdError, IndexError, "2")
+        batch = seen(view, pool.step(["ab", "cd"][: len(ids)]))
+        assert (batch.ids, list(batch.obs)) == (ids, ["ab", "cd"][: len(ids)])
+
+
+class Raises:
+    """An array that cannot be had."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise self.error
+
+    __float__ = __index__ = __array__
+
+
+# ---- code of the user that reads an action runs --------------------------------------------------
+
+
+def test_a_dict_that_changes_while_it_is_read() -> None:
+    code = """
+    import gymnasium, numpy as np, stepmill
+    from gymnasium import spaces
+
+    pool = stepmill.make("CartPole-v1", num_envs=2)
+    pool.reset()
+    for _ in range(50):
+        given = {}
+        class Evil:
+            def __array__(self, dtype=None, copy=None):
+                given.clear()
+                return np.array([0, 1])
+        given.update(action=np.array([0, 1]), env_id=Evil())
+        pool.step(given)
+
+    class Env(gymnasium.Env):
+        observation_space = spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), b=spaces.Discrete(2))
+        action_space = spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), b=spaces.Discrete(2))
+        def reset(self, *, seed=None, options=None):
+            return {"a": (0, 0), "b": 0}, {}
+        def step(self, action):
+            return clearing(np.int64(1)), 0.0, False, False, {}
+
+    def clearing(value):
+        tree = {}
+        parts = []
+        class Evil:
+            def __array__(self, dtype=None, copy=None):
+                tree.clear()
+                parts.clear()
+                return np.asarray(value)
+        parts.extend([Evil(), Evil()])
+        tree.update(b=value, a=parts)
+        return tree
+
+    pool = stepmill.make(Env, num_envs=1, on_error="restart", max_restarts=255)
+    pool.reset()
+    for _ in range(50):
+        try:
+            pool.step(clearing(np.array([1])))
+        except stepmill.StepmillError as error:
+            assert "missing" in str(error) or "expected" in str(error), error
+    """
+    run_well(code)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_interrupts_inside_of_user_code_come_through(error: type[BaseException]) -> None:
+    bad = Raises(error)
+    with stepmill.make("Pendulum-v1") as pool:
+        pool.reset()
+        for call in (
+            lambda: pool.step(bad),
+            lambda: pool.step([[0.0]], bad),
+            lambda: pool.reset(options={"x_init": bad}),
+        ):
+            with pytest.raises(error):
+                call()
+        pool.send([[0.0]])
+        with pytest.raises(error):
+            pool.recv(timeout=bad)
+        pool.recv()
+    with pytest.raises(error):
+        stepmill.make("Pendulum-v1", g=bad)
+    with pytest.raises(error):
+        stepmill.make("Probe-v0", length=bad)
+
+
+def test_other_errors_are_told_in_our_words() -> None:
+    with stepmill.make("Pendulum-v1") as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionTypeError, match="numpy cannot read: ZeroDivisionError"):
+            pool.step(Raises(ZeroDivisionError))
+        with pytest.raises(errors.EnvIdError):
+            pool.step([[0.0]], Raises(ZeroDivisionError))
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [np.int32(2**31 - 1), np.int64(2**63 - 1), np.int64(2**24 + 1), np.uint64(2**64 - 1), np.int64(-(2**63))]
+)
+def test_integers_that_a_float_cannot_hold(value: Any) -> None:
+    with stepmill.make("Pendulum-v1") as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionError, match="float32 can hold"):
+            pool.step(np.array([[value]]))
+        pool.step(np.array([[2]], value.dtype))
+
+
+def test_wide_integers_come_unrounded() -> None:
+    limits = np.iinfo(np.int64)
+    space = spaces.Box(limits.min, limits.max, (1,), np.int64)
+    with stepmill.make(env_of(space), action_bounds="clip") as pool:
+        pool.reset()
+        for value in (np.uint64(2**53 + 1), np.int64(limits.max), np.int64(limits.min), np.float64(-1e19)):
+            got = pool.step(np.array([[value]]))[4]["got"][0, 0]
+            assert int(got) == max(int(value), limits.min)
+        for value in (np.uint64(2**63), np.float64(1e19)):
+            with pytest.raises(errors.ActionError):
+                pool.step(np.array([[value]]))
+
+
+def test_a_discrete_space_as_wide_as_int64() -> None:
+    with stepmill.make(env_of(spaces.Discrete(2**63 - 1))) as pool:
+        pool.reset()
+        assert pool.step(np.array([2**62 + 1]))[4]["got"][0] == 2**62 + 1
+        with pytest.raises(errors.ActionError):
+            pool.step(np.array([-(2**63)]))
+    with stepmill.make(env_of(spaces.Discrete(3, start=5))) as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionError):
+            pool.step(np.array([-(2**63)]))

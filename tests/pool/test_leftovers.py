@@ -1,0 +1,102 @@
+"""Nothing is left of hundreds of pools: no thread, no descriptor, no memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.probes import (
+    KINDS,
+    START,
+    VIEWS,
+    descriptor_count,
+    make_probe,
+    thread_count,
+)
+from support.subprocesses import run_well
+
+
+def assert_nothing_left(body: str) -> None:
+    """Runs ``body`` (a function ``once``) many times: threads, descriptors and memory end where they were."""
+    out = run_well(
+        START
+        + """
+import gc
+"""
+        + body
+        + """
+for _ in range(20):
+    once()
+gc.collect()
+before = thread_count(), descriptor_count(), resident_bytes()
+for _ in range(200):
+    once()
+gc.collect()
+after = thread_count(), descriptor_count(), resident_bytes()
+print(after[0] - before[0], after[1] - before[1], after[2] - before[2])
+"""
+    )
+    threads, descriptors, memory = map(int, out.split())
+    assert (threads, descriptors) == (0, 0)
+    assert memory < 2_000_000
+
+
+BUSY = "work=2000, num_threads=2, num_envs=64"  # enough for threads to be started
+
+
+@pytest.mark.parametrize("end", ["pool.close()", "del pool", "pool.send(np.zeros(64)); pool.close()", "pool.me = pool"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_two_hundred_native_pools_leave_nothing(view: str, end: str) -> None:
+    assert_nothing_left(
+        f"""
+def once():
+    pool = make_probe("native", {view!r}, {BUSY})
+    pool.reset()
+    for _ in range(3):
+        pool.step(np.zeros(64))
+    {end}
+"""
+    )
+
+
+@pytest.mark.parametrize("end", ["pool.close()", "del pool", "pool.send(np.zeros(4)); del pool"])
+def test_two_hundred_python_pools_leave_nothing(end: str) -> None:
+    assert_nothing_left(
+        f"""
+def once():
+    pool = make_probe("python", num_envs=4)
+    pool.reset()
+    pool.step(np.zeros(4))
+    {end}
+"""
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_hundred_failures_leave_nothing(kind: str) -> None:
+    assert_nothing_left(
+        f"""
+def once():
+    try:
+        make_probe({kind!r}, num_envs=4, fail_in="constructor")
+    except stepmill.EnvError:
+        pass
+    pool = make_probe({kind!r}, num_envs=4, fail_in="step")
+    pool.reset()
+    try:
+        pool.step(np.zeros(4))
+    except stepmill.EnvError as error:
+        assert len(error.errors) == 4
+"""
+    )
+
+
+def test_threads_were_running_in_the_tests_above() -> None:
+    before = thread_count()
+    with make_probe("native", num_envs=64, num_threads=2, work=200_000) as pool:
+        pool.reset()
+        pool.step(np.zeros(64))
+        pool.step(np.zeros(64))
+        assert thread_count() > before
+    assert thread_count() == before
+    assert descriptor_count() > 0

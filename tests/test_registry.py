@@ -1,0 +1,187 @@
+"""``make_spec``, ``list_all_envs``, ``register``, and what ``gymnasium.make_vec`` finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import stepmill
+from stepmill import registry
+from stepmill.errors import ConfigError, EnvError, UnknownEnvError
+from support.envs import CountingEnv
+
+
+def zeros(count: int) -> np.ndarray:
+    return np.zeros(count, np.int64)
+
+
+# ---- make_spec, list_all_envs, register ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake8x8-v1", "Catch-v0"])
+def test_make_spec_tells_what_the_pool_has(make: Any, id: str) -> None:
+    spec = stepmill.make_spec(id, num_envs=2)
+    pool = make(id, num_envs=2)
+    assert spec == pool.spec
+    assert spec.observation_space == pool.single_observation_space
+    assert spec.action_space == pool.single_action_space
+    assert spec.config == pool.config
+    assert spec.observation_spec() == make(id, "dm").observation_spec()
+    assert spec.action_spec() == make(id, "dm").action_spec()
+
+
+def test_make_spec_knows_the_reward_type_of_each_view() -> None:
+    assert stepmill.make_spec("CartPole-v1").reward_space.dtype == np.float64
+    assert stepmill.make_spec("CartPole-v1", "gym").reward_space.dtype == np.float32
+    assert stepmill.make_spec("CartPole-v1").reward_space.shape == ()
+
+
+def test_make_spec_builds_no_native_env() -> None:
+    config = {"fail_in": "constructor"}
+    with pytest.raises(EnvError, match="fail in constructor"):
+        stepmill.make("Probe-v0", **config)
+    assert stepmill.make_spec("Probe-v0", **config).observation_space.shape == (2,)
+
+
+def test_make_spec_follows_the_configuration() -> None:
+    spec = stepmill.make_spec("Catch-v0", height=4, width=3)
+    assert spec.observation_space.shape == (4, 3)
+    assert (spec.config["height"], spec.config["width"]) == (4, 3)
+    assert stepmill.make_spec("CartPole-v1", max_episode_steps=7).max_episode_steps == 7
+
+
+def test_make_spec_of_a_python_env_builds_one_and_closes_it() -> None:
+    built: list[CountingEnv] = []
+
+    def factory() -> CountingEnv:
+        built.append(CountingEnv())
+        return built[-1]
+
+    spec = stepmill.make_spec(factory, num_envs=3)
+    assert spec.observation_space == built[0].observation_space
+    assert [env.closed for env in built] == [True]
+
+
+def test_list_all_envs_holds_our_ids_and_each_can_be_made(make: Any) -> None:
+    ids = stepmill.list_all_envs()
+    assert ids == sorted(ids)
+    assert {
+        "Acrobot-v1", "Blackjack-v1", "CartPole-v0", "CartPole-v1", "Catch-v0", "CliffWalking-v1",
+        "CliffWalkingSlippery-v1", "FrozenLake-v1", "FrozenLake8x8-v1", "MountainCar-v0",
+        "MountainCarContinuous-v0", "NChain-v0", "Pendulum-v1", "Taxi-v3", "Taxi-v4",
+    } <= set(ids)  # fmt: skip
+    worlds = {"Moving-v0", "Pursuit-v0", "Sliding-v0"}
+    for id in ids:
+        pool = make(id, num_envs=2)
+        assert pool.is_native == (id not in worlds)
+        obs, _ = pool.reset()
+        assert obs in pool.observation_space
+        obs, *_ = pool.step(pool.action_space.sample())
+        assert obs in pool.observation_space
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry to write into."""
+    monkeypatch.setattr(registry, "_records", dict(registry._records))
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_register_a_factory(make: Any) -> None:
+    stepmill.register("Counting-v0", CountingEnv, config={"start": 3}, max_episode_steps=2, reward_threshold=1.5)
+    assert "Counting-v0" in stepmill.list_all_envs()
+    pool = make("Counting-v0", num_envs=2)
+    assert (pool.spec.id, pool.spec.max_episode_steps, pool.spec.reward_threshold) == ("Counting-v0", 2, 1.5)
+    assert pool.config["start"] == 3
+    assert pool.reset()[0].tolist() == [[3.0], [3.0]]
+    assert not pool.step(zeros(2))[3].any()
+    assert pool.step(zeros(2))[3].all()
+    assert make("Counting-v0", start=7).reset()[0].tolist() == [[7.0]]
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_register_a_native_class_with_another_configuration(make: Any) -> None:
+    stepmill.register("SmallCatch-v0", native="Catch", config={"height": 4, "width": 3}, max_episode_steps=2)
+    pool = make("SmallCatch-v0")
+    assert pool.is_native
+    assert pool.reset()[0].shape == (1, 4, 3)
+    pool.step(zeros(1))
+    assert pool.step(zeros(1))[3].all()
+    assert make("SmallCatch-v0", width=5).reset()[0].shape == (1, 4, 5)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("arguments", [{}, {"factory": CountingEnv, "native": "Catch"}, {"factory": 3}])
+def test_register_needs_one_thing_to_make(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"register\('Bad-v0'\)"):
+        stepmill.register("Bad-v0", **arguments)
+    assert "Bad-v0" not in stepmill.list_all_envs()
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("limit", [0, -1, 2.0, "3", True])
+def test_register_checks_the_time_limit_at_once(limit: Any) -> None:
+    with pytest.raises(ConfigError, match=r"register\('Bad-v0'\): max_episode_steps: expected a whole number"):
+        stepmill.register("Bad-v0", CountingEnv, max_episode_steps=limit)
+    assert "Bad-v0" not in stepmill.list_all_envs()
+
+
+def test_a_module_that_misses_another_is_no_unknown_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_envs.py").write_text("import module_that_is_not_there")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="module_that_is_not_there"):
+        stepmill.make("needy_envs:Some-v0")
+    for id in ("no_such_module:Some-v0", "no_such_module.inner:Some-v0"):
+        with pytest.raises(UnknownEnvError):
+            stepmill.make(id)
+
+
+# ---- gymnasium.make_vec --------------------------------------------------------------------------
+
+
+def test_make_vec_finds_the_pools() -> None:
+    env = gymnasium.make_vec(
+        "stepmill/CartPole-v1", num_envs=3, num_threads=2, autoreset="same_step", sutton_barto_reward=True
+    )
+    assert type(env).__name__ == "GymnasiumPool"
+    assert (env.num_envs, env.backend, env.is_native) == (3, "thread", True)
+    assert env.config["sutton_barto_reward"]
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert env.spec.id == "stepmill/CartPole-v1"
+    obs, _ = env.reset(seed=3)
+    with stepmill.make("CartPole-v1", num_envs=3, seed=3) as pool:
+        assert np.array_equal(obs, pool.reset()[0])
+    env.close()
+
+
+def test_ids_under_stepmill_say_their_limit_and_threshold() -> None:
+    for id in stepmill.list_all_envs():
+        spec, own = gymnasium.spec(f"stepmill/{id}"), registry.find(id)
+        assert (spec.max_episode_steps, spec.reward_threshold) == (own.max_episode_steps, own.reward_threshold)
+    cart_pole = gymnasium.spec("stepmill/CartPole-v1")
+    assert (cart_pole.max_episode_steps, cart_pole.reward_threshold) == (500, 475.0)
+    with gymnasium.make_vec("stepmill/CartPole-v1", num_envs=2) as env:
+        assert env.spec.max_episode_steps == env.unwrapped.config["max_episode_steps"] == 500
+
+
+def test_make_vec_passes_the_time_limit() -> None:
+    env = gymnasium.make_vec("stepmill/Pendulum-v1", num_envs=2, max_episode_steps=3)
+    env.reset()
+    ends = [env.step(env.action_space.sample())[3].all() for _ in range(3)]
+    assert ends == [False, False, True]
+    env.close()
+
+
+def test_make_vec_has_every_id() -> None:
+    assert {f"stepmill/{id}" for id in stepmill.list_all_envs()} <= set(gymnasium.registry)
+
+
+def test_make_vec_refuses_vector_kwargs_of_entry_points_by_itself() -> None:
+    """Gymnasium takes ``vector_kwargs`` for its own vector envs only; ours are plain keyword arguments."""
+    with pytest.raises(gymnasium.error.Error, match="vector_kwargs"):
+        gymnasium.make_vec("stepmill/CartPole-v1", num_envs=2, vector_kwargs={"num_threads": 1})
