@@ -148,8 +148,9 @@ struct sm_env_table {
   uint32_t abi_version;
   uint32_t size;
   const char* name;
-  // Whether reset, step and observe only compute. If so the calling thread may run them itself, where
-  // no signal reaches it and, for short batches, no other Python thread runs.
+  // Whether reset, step and observe only compute, and none of them for long. If so the calling thread may run them itself,
+  // where no signal reaches it and, for short batches, no other Python thread runs, and envs are stepped in chunks, where
+  // each waits for those before it.
   int32_t never_blocks;
   // Calls `put` for every configuration key with its default.
   void (*configuration)(void* sink, void (*put)(void* sink, const sm_value*));

@@ -18,11 +18,6 @@ constexpr double kShareNs = 8'000;
 constexpr double kSlowNs = 200'000;
 // One slower than this takes its slot only when its step is done: the open batch must not wait for it.
 constexpr double kLateNs = 20'000;
-// Cost assumed of an env that was never measured.
-constexpr double kUnknownNs = 1'000;
-// A step at least this long is measured well by any thread. A shorter one, on several threads, mostly
-// shows how they get in each other's way.
-constexpr float kTrustedNs = 10'000;
 constexpr auto kCallerSpin = microseconds(40);
 
 }  // namespace
@@ -47,7 +42,8 @@ struct Chunk {
 LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options)
     : Pool(std::move(spec), options, BatchRing::places_for(options.table.num_envs, options.batch_size)),
       envs_(std::move(envs)),
-      caller_steps_(envs_->never_blocks() || options.num_threads == 0),
+      may_block_(!envs_->never_blocks()),
+      caller_steps_(!may_block_ || options.num_threads == 0),
       control_offset_(lay_out_control()),
       queue_(arena_->at(control_offset_), num_envs(), options.num_threads, is_async()),
       ring_(arena_->at(control_offset_ + ReadyLanes::bytes(num_envs(), options.num_threads)), num_envs(),
@@ -55,7 +51,7 @@ LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptio
       threads_(
           options.num_threads, options.affinity_offset,
           [this](int thread) {
-            return work_once(thread + first_thread_hand_.load(std::memory_order_relaxed));
+            return work_once(thread + first_thread_hand_.load(std::memory_order_relaxed), thread);
           },
           [this] { return queue_.size() > 0; }) {
   backlog_.reserve(static_cast<std::size_t>(num_envs()));
@@ -72,48 +68,60 @@ LocalPool::~LocalPool() { threads_.stop(); }
 // ---- sending -----------------------------------------------------------------------------------
 
 void LocalPool::start(std::span<const std::int32_t> envs, bool, bool recv_follows) {
-  const double work = (knows_cost() ? step_cost_ns() : kUnknownNs) * static_cast<double>(envs.size());
+  const CallCost& cost = cost_of(envs);
+  const double work = cost.expected_ns() * static_cast<double>(envs.size());
   // Behind queued work even a little must queue: the caller does its backlog first, and what waits in
   // the queue would wait forever.
-  const bool little = caller_steps_ && (work < kAloneNs || is_time_to_probe()) && queue_.size() == 0;
+  const bool little = caller_steps_ && (work < kAloneNs || is_time_to_probe(cost)) && queue_.size() == 0;
   if (options_.num_threads == 0 || little) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
     backlog_done_ = 0;
     backlog_.insert(backlog_.end(), envs.begin(), envs.end());
     return;
   }
-  queue_.push(envs);
+  share(envs);
   call_threads(recv_follows);
+}
+
+void LocalPool::share(std::span<const std::int32_t> envs) {
+  const bool others_wait = queue_.size() > 0 && resets_wait_.load(std::memory_order_relaxed);
+  resets_wait_.store(others_wait || is_sent_reset(envs[0]), std::memory_order_relaxed);
+  queue_.push(envs);
 }
 
 // Gets threads to all that is queued.
 void LocalPool::call_threads(bool recv_follows) {
-  const double cost = knows_cost() ? step_cost_ns() : kUnknownNs;
-  const double work = cost * static_cast<double>(queue_.size());
+  const double cost = queued_cost().expected_ns();
+  const auto waiting = static_cast<double>(queue_.size());
+  const double shares = cost * waiting / kShareNs;
   // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
   // be elsewhere: then stepping goes on beside it.
   caller_helps_ = caller_steps_ && cost < kSlowNs && (recv_follows || options_.num_threads > 1);
   const int caller = caller_helps_ ? 1 : 0;
-  const int wanted = static_cast<int>(std::min<double>(options_.num_threads - caller, work / kShareNs));
+  const int wanted = static_cast<int>(std::min<double>(options_.num_threads - caller, shares));
   const int threads = std::max(wanted, 1 - caller);  // somebody must
-  hands_.store(threads + caller, std::memory_order_relaxed);
+  hands_.store(may_block_ ? options_.num_threads : threads + caller, std::memory_order_relaxed);
   first_thread_hand_.store(caller, std::memory_order_relaxed);
-  threads_.call(threads);
+  if (may_block_)
+    threads_.call_free(static_cast<int>(std::min<double>(threads, waiting)), in_flight_count());
+  else
+    threads_.call(threads);
 }
 
 // What a step costs on several threads says little about what it costs on one, so now and then, more
 // often in the beginning, the caller begins a batch alone to see.
-bool LocalPool::is_time_to_probe() {
+bool LocalPool::is_time_to_probe(const CallCost& cost) {
   shared_sends_ += 1;
   const bool early = shared_sends_ < 64 && (shared_sends_ & (shared_sends_ - 1)) == 0;
-  return step_cost_ns() < kSlowNs && (early || shared_sends_ % 64 == 0);
+  return cost.ns() < kSlowNs && (early || shared_sends_ % 64 == 0);
 }
 
 // ---- stepping ----------------------------------------------------------------------------------
 
 std::int32_t LocalPool::chunk_size(std::int64_t waiting) const {
-  if (!knows_cost()) return 1;  // it may be a slow one
-  const double cost = std::max(1.0, step_cost_ns());
+  // Of envs that may block, or that were never measured, nobody should wait for another one.
+  if (may_block_ || !queued_cost().known()) return 1;
+  const double cost = queued_cost().ns();
   const auto most = static_cast<std::int64_t>(kChunkNs / cost);
   const auto least = static_cast<std::int64_t>(kLeastChunkNs / cost);
   const auto share = waiting / (2 * std::max(1, hands_.load(std::memory_order_relaxed)));
@@ -121,43 +129,52 @@ std::int32_t LocalPool::chunk_size(std::int64_t waiting) const {
       std::clamp<std::int64_t>(std::clamp(share, least, most), 1, kMostChunk));
 }
 
-// One chunk from the queue, by whoever calls. False when the queue is empty.
-bool LocalPool::work_once(int hand) {
+// One chunk from the queue, by whoever calls: a thread, or the caller, which is none (-1). False when the queue is empty.
+bool LocalPool::work_once(int hand, int thread) {
   const int hands = std::max(1, hands_.load(std::memory_order_relaxed));
   std::int32_t envs[kMostChunk];
   const std::int32_t count = queue_.pop(hand % hands, hands, chunk_size(queue_.size()), envs);
   if (count == 0) return false;
+  if (may_block_ && thread >= 0) threads_.begin(thread);
   run({envs, static_cast<std::size_t>(count)}, false);
   return true;
 }
 
+bool LocalPool::is_sent_reset(std::int32_t env) const {
+  const sm_env_state& state = table_.state(env);
+  return state.command == SM_RESET || state.phase == SM_FRESH;
+}
+
 void LocalPool::run(std::span<const std::int32_t> envs, bool alone) {
+  // A reset says nothing of a step, and the other way round. Envs that reset because they ended are few among steps, and
+  // a chunk that begins with one is not measured.
+  const bool of_resets = is_sent_reset(envs[0]);
+  CallCost& cost = of_resets ? reset_cost_ : step_cost_;
+  const bool of_a_kind = of_resets ? std::all_of(envs.begin(), envs.end(), [&](auto env) { return is_sent_reset(env); })
+                                   : table_.state(envs[0]).phase == SM_LIVE;
   // Reading the clock twice costs as much as a few cheap steps: measure small chunks now and then.
-  const double cost = step_cost_ns();
-  const std::size_t steps = envs.size();
-  const bool small = cost > 0.0 && cost * static_cast<double>(steps) < kAloneNs / 2;
-  // A reset says nothing of a step.
-  const sm_env_state& first = table_.state(envs[0]);
-  const bool steps_first = first.phase == SM_LIVE && first.command == SM_STEP;
-  const bool measured =
-      steps_first && (!small || runs_.fetch_add(1, std::memory_order_relaxed) % 8 == 0);
+  const bool small = cost.known() && cost.ns() * static_cast<double>(envs.size()) < kAloneNs / 2;
+  const bool measured = of_a_kind && (!small || runs_.fetch_add(1, std::memory_order_relaxed) % 8 == 0);
   const auto from = measured ? Clock::now() : Clock::time_point();
-  if (!is_async()) {
-    run_assigned(envs);
-  } else {
-    // Results of a gather and of ordinary sends go to different batches: split the chunk.
-    while (!envs.empty()) {
-      const auto kind = is_assigned_[static_cast<std::size_t>(envs[0])];
-      std::size_t end = 1;
-      while (end < envs.size() && is_assigned_[static_cast<std::size_t>(envs[end])] == kind) ++end;
-      if (kind)
-        run_assigned(envs.first(end));
-      else
-        run_claimed(envs.first(end));
-      envs = envs.subspan(end);
-    }
+  run_rows(envs);
+  if (!measured) return;
+  const auto spent = std::chrono::duration<float, std::nano>(Clock::now() - from).count();
+  cost.learn(spent / static_cast<float>(envs.size()), alone);
+}
+
+void LocalPool::run_rows(std::span<const std::int32_t> envs) {
+  if (!is_async()) return run_assigned(envs);
+  // Results of a gather and of ordinary sends go to different batches: split the chunk.
+  while (!envs.empty()) {
+    const auto kind = is_assigned_[static_cast<std::size_t>(envs[0])];
+    std::size_t end = 1;
+    while (end < envs.size() && is_assigned_[static_cast<std::size_t>(envs[end])] == kind) ++end;
+    if (kind)
+      run_assigned(envs.first(end));
+    else
+      run_claimed(envs.first(end));
+    envs = envs.subspan(end);
   }
-  if (measured) measure(from, steps, alone);
 }
 
 // Envs whose rows the caller has set: sync mode, and gathers. Rows are set in the order of sending,
@@ -179,11 +196,10 @@ void LocalPool::run_assigned(std::span<const std::int32_t> envs) {
   }
 }
 
-// Envs that take the next slots of the open batch: before the step where that is short, after it
-// where a slow step would hold the batch back.
+// Envs that take the next slots of the open batch: before the call where all calls are short, after it where one that
+// takes long would hold the batch back. Any step may turn out to be a reset.
 void LocalPool::run_claimed(std::span<const std::int32_t> envs) {
-  const double cost = step_cost_ns();
-  if (cost == 0.0 || cost > kLateNs) {
+  if (may_block_ || !step_cost_.known() || std::max(step_cost_.ns(), reset_cost_.ns()) > kLateNs) {
     for (const std::int32_t& env : envs) {
       Chunk chunk{*this};
       sm_job job{};
@@ -216,21 +232,6 @@ bool LocalPool::advance(sm_job& job, std::span<const std::int32_t> envs) {
   return envs_->advance(job);
 }
 
-void LocalPool::measure(Clock::time_point from, std::size_t steps, bool alone) {
-  const auto spent = std::chrono::duration<float, std::nano>(Clock::now() - from).count();
-  const float sample = std::max(1.0f, spent / static_cast<float>(steps));
-  const float before = cost_ns_.load(std::memory_order_relaxed);
-  float cost = before;
-  if (before == 0.0f)
-    cost = sample;
-  else if (sample < before)
-    cost = before + (alone ? 0.75f : 0.25f) * (sample - before);
-  else if (alone || sample >= kTrustedNs)
-    // Slowly, and never more than double: a thread that was preempted measures its absence.
-    cost = before + std::min(before, (sample - before) / 16);
-  cost_ns_.store(cost, std::memory_order_relaxed);
-}
-
 void LocalPool::record_fault(std::int32_t env, std::int32_t phase, const char* message) {
   const sm_env_state& state = table_.state(env);
   std::lock_guard lock(fault_mutex_);
@@ -247,12 +248,12 @@ void LocalPool::work_or_wait(nanoseconds most) {
   }
   // Where the caller is no hand, threads were called. But envs may have turned slow since, or no
   // thread could be started.
-  bool helps = caller_helps_ && step_cost_ns() < kSlowNs;
+  bool helps = caller_helps_ && queued_cost().ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
     call_threads(false);
     helps = threads_.started() == 0;
   }
-  if (helps && work_once(0)) return;
+  if (helps && work_once(0, -1)) return;
 
   BatchHeader& header = *awaited()->header;
   const std::uint32_t want = wanted();
@@ -267,22 +268,26 @@ void LocalPool::work_or_wait(nanoseconds most) {
 }
 
 bool LocalPool::is_brief() const {
-  const auto rest = static_cast<double>(backlog_.size() - backlog_done_);
-  return short_work() && knows_cost() && step_cost_ns() * rest < kAloneNs;
+  if (may_block_ || !short_work()) return false;
+  const auto rest = std::span(backlog_).subspan(backlog_done_);
+  const CallCost& cost = cost_of(rest);
+  return cost.known() && cost.ns() * static_cast<double>(rest.size()) < kAloneNs;
 }
 
 // Steps a part of what was too little to share. What turns out to be much after all is shared then.
 void LocalPool::work_on_backlog() {
-  const std::span<const std::int32_t> rest(backlog_.data() + backlog_done_,
-                                           backlog_.size() - backlog_done_);
-  // An env that was never measured might take any time: look at one first.
-  const auto most = knows_cost() ? static_cast<std::size_t>(kAloneNs / step_cost_ns()) : 1;
+  const auto rest = std::span<const std::int32_t>(backlog_).subspan(backlog_done_);
+  const CallCost& cost = cost_of(rest);
+  // An env that was never measured might take any time: look at one first. One that may block should not keep the
+  // caller from a batch that is ready without it.
+  const bool one = !cost.known() || (may_block_ && is_async());
+  const auto most = one ? 1 : static_cast<std::size_t>(kAloneNs / cost.ns());
   const auto count = std::clamp<std::size_t>(most, 1, rest.size());
   backlog_done_ += count;
   run(rest.first(count), true);
-  const double work = step_cost_ns() * static_cast<double>(rest.size() - count);
+  const double work = cost.ns() * static_cast<double>(rest.size() - count);
   if (work > kAloneNs && options_.num_threads > 0) {
-    queue_.push(rest.subspan(count));
+    share(rest.subspan(count));
     backlog_done_ = backlog_.size();
     call_threads(true);
   }

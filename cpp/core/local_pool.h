@@ -1,10 +1,16 @@
 // Envs stepped in this process: by threads, by the caller, or by both.
+//
+// Env classes that declare that their calls end soon (`kNeverBlocks`) are stepped in chunks, by as few hands as are worth
+// waking. The others may block, and then nobody may wait for them who need not: each env is taken from the queue
+// by itself, whatever its cost, takes its slot when it is done, and is never stepped by the caller. So what a stuck
+// thread holds is one env, and `ThreadPool` sees to it that another thread takes the rest.
 #pragma once
 
 #include <atomic>
 #include <mutex>
 
 #include "core/batch_ring.h"
+#include "core/call_cost.h"
 #include "core/pool.h"
 #include "core/ready_lanes.h"
 #include "core/table_of.h"
@@ -26,7 +32,7 @@ class LocalPool final : public Pool {
   bool stopped() const override { return threads_.stopped(); }
   void wait_stopped(std::chrono::nanoseconds most) override { threads_.wait_stopped(most); }
 
-  double step_cost_ns() const override { return cost_ns_.load(std::memory_order_relaxed); }
+  double step_cost_ns() const override { return step_cost_.ns(); }
   int threads_started() const override { return threads_.started(); }
 
  private:
@@ -39,24 +45,34 @@ class LocalPool final : public Pool {
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
   void take_faults(std::vector<Fault>& into) override;
 
-  bool knows_cost() const { return step_cost_ns() > 0.0; }
+  // What one of some envs that were sent together costs: the first one tells what all of them were sent.
+  const CallCost& cost_of(std::span<const std::int32_t> envs) const {
+    return is_sent_reset(envs[0]) ? reset_cost_ : step_cost_;
+  }
+  const CallCost& queued_cost() const {
+    return resets_wait_.load(std::memory_order_relaxed) ? reset_cost_ : step_cost_;
+  }
+  // Whether an env was sent a reset, or its first action. Not: one that stands for a reset since the env has ended.
+  bool is_sent_reset(std::int32_t env) const;
   // Whether the caller can finish the batch alone in about the time that a wake costs.
   bool short_work() const { return backlog_.size() != backlog_done_; }
 
-  bool work_once(int hand);
+  void share(std::span<const std::int32_t> envs);
+  bool work_once(int hand, int thread);
   std::int32_t chunk_size(std::int64_t waiting) const;
   void run(std::span<const std::int32_t> envs, bool alone);
+  void run_rows(std::span<const std::int32_t> envs);
   void run_assigned(std::span<const std::int32_t> envs);
   void run_claimed(std::span<const std::int32_t> envs);
   bool advance(sm_job& job, std::span<const std::int32_t> envs);
   void work_on_backlog();
-  void measure(Clock::time_point from, std::size_t steps, bool alone);
   void call_threads(bool recv_follows);
-  bool is_time_to_probe();
+  bool is_time_to_probe(const CallCost& cost);
   void record_fault(std::int32_t env, std::int32_t phase, const char* message);
   std::size_t lay_out_control();
 
   const std::unique_ptr<EnvSet> envs_;
+  const bool may_block_;
   // Whether the caller may step envs itself: those that never block, or where there are no threads.
   const bool caller_steps_;
   const std::size_t control_offset_;
@@ -74,8 +90,9 @@ class LocalPool final : public Pool {
   // How many faults wait to be received. Counted before the row's commit, read after it.
   std::atomic<std::int32_t> fault_count_{0};
 
-  // Smoothed cost of one env step. A hint; any thread may overwrite it with a newer one.
-  std::atomic<float> cost_ns_{0.0f};
+  CallCost step_cost_, reset_cost_;
+  // Whether there are resets in the queue. A hint for `queued_cost`, so any order will do.
+  std::atomic<bool> resets_wait_{false};
 
   // Who shares the work of the last send: hand 0 is the caller where it helps, threads follow. Only
   // says who begins where, so any order will do.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace stepmill {
 namespace {
@@ -50,38 +51,72 @@ ThreadPool::ThreadPool(int most_threads, int affinity_offset, std::function<bool
     : most_(most_threads),
       affinity_offset_(affinity_offset),
       work_(std::move(work)),
-      waiting_(std::move(waiting)) {
-  threads_.reserve(static_cast<std::size_t>(most_threads));
-}
+      waiting_(std::move(waiting)),
+      threads_(static_cast<std::size_t>(most_threads)) {}
+
+// ---- the caller --------------------------------------------------------------------------------
 
 void ThreadPool::call(int count) {
   count = std::min(count, most_);
   called_.store(count, std::memory_order_seq_cst);
-  if (started() < count) {
-    const SignalsBlocked blocked;  // new threads inherit the mask
-    while (started() < count) {
-      running_.fetch_add(1, std::memory_order_relaxed);
-      const int index = started();
-      try {
-        threads_.push_back(std::make_unique<Thread>());
-        Thread& self = *threads_.back();  // does not move when more are added
-        self.thread = std::thread([this, index, &self] { run(index, self); });
-      } catch (const std::exception&) {
-        // The machine has no more threads to give. The caller and those that run do the work.
-        threads_.resize(static_cast<std::size_t>(index));
-        running_.fetch_sub(1, std::memory_order_relaxed);
-        break;
-      }
-    }
-  }
-  for (int i = 0; i < std::min(count, started()); ++i) wake(*threads_[static_cast<std::size_t>(i)]);
+  start(count);
+  for (int i = 0; i < std::min(count, started()); ++i) wake(threads_[static_cast<std::size_t>(i)]);
 }
 
-void ThreadPool::wake(Thread& thread) {
-  if (thread.state.load(std::memory_order_seq_cst) == kAsleep &&
-      thread.state.exchange(kAwake, std::memory_order_seq_cst) == kAsleep)
-    futex_wake(thread.state, 1, false);
+void ThreadPool::call_free(int count, int most_inside) {
+  called_.store(most_, std::memory_order_seq_cst);
+  start(std::min(most_inside, most_));
+  const int looking = std::max(0, looking_.load(std::memory_order_seq_cst));
+  for (int missing = count - looking; missing > 0 && wake_one(); --missing) {
+  }
 }
+
+// Until so many run.
+void ThreadPool::start(int count) {
+  if (started() >= count) return;
+  const SignalsBlocked blocked;  // new threads inherit the mask
+  for (int index = started(); index < count; ++index) {
+    running_.fetch_add(1, std::memory_order_relaxed);
+    looking_.fetch_add(1, std::memory_order_seq_cst);
+    try {
+      Thread& self = threads_[static_cast<std::size_t>(index)];
+      self.thread = std::thread([this, index, &self] { run(index, self); });
+    } catch (const std::exception&) {
+      // The machine has no more threads to give. The caller and those that run do the work.
+      running_.fetch_sub(1, std::memory_order_relaxed);
+      looking_.fetch_sub(1, std::memory_order_seq_cst);
+      return;
+    }
+    started_.store(index + 1, std::memory_order_release);
+  }
+}
+
+// ---- waking ------------------------------------------------------------------------------------
+
+bool ThreadPool::wake(Thread& thread) {
+  if (thread.state.load(std::memory_order_seq_cst) != kAsleep ||
+      thread.state.exchange(kAwake, std::memory_order_seq_cst) != kAsleep)
+    return false;
+  looking_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(thread.state, 1, false);
+  return true;
+}
+
+// False where none sleeps.
+bool ThreadPool::wake_one() {
+  for (int i = 0; i < started(); ++i)
+    if (wake(threads_[static_cast<std::size_t>(i)])) return true;
+  return false;
+}
+
+void ThreadPool::begin(int index) {
+  Thread& self = threads_[static_cast<std::size_t>(index)];
+  // One that goes from one piece of work to the next was not looking: whoever was still is.
+  if (!std::exchange(self.looks, false)) return;
+  if (looking_.fetch_sub(1, std::memory_order_seq_cst) <= 1 && waiting_()) wake_one();
+}
+
+// ---- a thread ----------------------------------------------------------------------------------
 
 void ThreadPool::run(int index, Thread& self) {
   if (affinity_offset_ >= 0) bind_to_core(affinity_offset_ + index);
@@ -90,17 +125,28 @@ void ThreadPool::run(int index, Thread& self) {
   };
   while (!stopping_.load(std::memory_order_acquire)) {
     if (has_work(index) && work_(index)) continue;
+    if (!std::exchange(self.looks, true)) looking_.fetch_add(1, std::memory_order_seq_cst);
     {
       const SpinBudget::Licence licence(SpinBudget::instance());
       if (licence && spin_until(kSpin, wanted)) continue;
     }
-    self.state.store(kAsleep, std::memory_order_seq_cst);
-    if (!wanted()) futex_wait(self.state, kAsleep, std::chrono::hours(1), false);
-    self.state.store(kAwake, std::memory_order_seq_cst);
+    sleep(self, wanted);
   }
   running_.fetch_sub(1, std::memory_order_release);
   futex_wake(running_, 1, false);
 }
+
+template <class F>
+void ThreadPool::sleep(Thread& self, F wanted) {
+  self.state.store(kAsleep, std::memory_order_seq_cst);
+  looking_.fetch_sub(1, std::memory_order_seq_cst);
+  if (!wanted()) futex_wait(self.state, kAsleep, std::chrono::hours(1), false);
+  // Unless somebody woke it, and counted it.
+  if (self.state.exchange(kAwake, std::memory_order_seq_cst) == kAsleep)
+    looking_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+// ---- ending ------------------------------------------------------------------------------------
 
 void ThreadPool::wait_stopped(std::chrono::nanoseconds most) {
   const std::uint32_t running = running_.load(std::memory_order_acquire);
@@ -109,13 +155,13 @@ void ThreadPool::wait_stopped(std::chrono::nanoseconds most) {
 
 void ThreadPool::ask_to_stop() {
   stopping_.store(true, std::memory_order_seq_cst);
-  for (const auto& thread : threads_) wake(*thread);
+  for (int i = 0; i < started(); ++i) wake(threads_[static_cast<std::size_t>(i)]);
 }
 
 void ThreadPool::stop() {
   ask_to_stop();
-  for (auto& thread : threads_) thread->thread.join();
-  threads_.clear();
+  for (int i = 0; i < started(); ++i) threads_[static_cast<std::size_t>(i)].thread.join();
+  started_.store(0, std::memory_order_release);
 }
 
 }  // namespace stepmill

@@ -2,6 +2,9 @@
 //
 // Threads are started when there is work worth one, never before. A thread without work spins
 // briefly if a core is free, then sleeps on the doorbell.
+//
+// Work that ends soon is left to as few threads as are worth waking (`call`). Work that may block is not: a thread that
+// begins some first makes sure that another one looks for the rest (`call_free`, `begin`).
 #pragma once
 
 #include <atomic>
@@ -27,6 +30,12 @@ class ThreadPool {
   // work only take it from each other. Always the first ones, because they know the envs.
   void call(int count);
 
+  // The same for work that may block: gets `count` threads to it that are not inside some already, and lets all join in.
+  // `most_inside`: pieces of work, waiting or begun, so many threads could be inside at once.
+  void call_free(int count, int most_inside);
+  // Called by `work(i)` between taking such work and doing it.
+  void begin(int index);
+
   // Tells every thread to return after its chunk.
   void ask_to_stop();
   // Whether all have returned; waits for that, at most so long.
@@ -34,7 +43,7 @@ class ThreadPool {
   void wait_stopped(std::chrono::nanoseconds most);
   void stop();
 
-  int started() const { return static_cast<int>(threads_.size()); }
+  int started() const { return started_.load(std::memory_order_acquire); }
 
  private:
   struct Thread {
@@ -42,6 +51,7 @@ class ThreadPool {
     // consistent with the queue and `called_`: either the thread sees the new work, or the caller
     // sees the sleeper.
     alignas(64) std::atomic<std::uint32_t> state{kAwake};
+    bool looks = true;  // it is one of `looking_`; the thread's own
     std::thread thread;
   };
   static constexpr std::uint32_t kAwake = 0, kAsleep = 1;
@@ -50,7 +60,11 @@ class ThreadPool {
   bool has_work(int index) const {
     return waiting_() && index < called_.load(std::memory_order_seq_cst);
   }
-  void wake(Thread& thread);
+  void start(int count);
+  bool wake(Thread& thread);
+  bool wake_one();
+  template <class F>
+  void sleep(Thread& self, F wanted);
 
   static constexpr auto kSpin = std::chrono::microseconds(50);
 
@@ -58,11 +72,23 @@ class ThreadPool {
   const int affinity_offset_;
   const std::function<bool(int)> work_;
   const std::function<bool()> waiting_;
-  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Thread> threads_;  // `most_`; the first `started_` of them run
+  std::atomic<int> started_{0};
 
   // How many threads may work: the first so many.
   alignas(64) std::atomic<int> called_{0};
   std::atomic<bool> stopping_{false};
+  // Threads that look for work: awake, and not inside work that may block. Where such work is queued this holds, and so
+  // none of it waits behind a stuck thread while another one sleeps:
+  //
+  //     while something waits, a thread is looking, or none sleeps.
+  //
+  // The caller queues first and reads this after. A thread counts itself out first, when it begins work or before it
+  // sleeps, and looks at the queue after. All of it is sequentially consistent, so one of the two sees the other: the
+  // caller wakes a sleeper, or the thread that was the last to look wakes one in its place, or does not sleep.
+  // Who wakes a sleeper counts it in, after it is awake: the number may be too small for a moment, even negative, which
+  // costs a wake, and never too large.
+  alignas(64) std::atomic<int> looking_{0};
   // Threads that have not returned. Each one's last act is to count itself out and wake.
   std::atomic<std::uint32_t> running_{0};
 };

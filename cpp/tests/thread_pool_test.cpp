@@ -95,6 +95,50 @@ TEST(only_the_first_threads_join_in) {
   CHECK(strangers.load() == 0);
 }
 
+// Work of which every piece stays inside until all of its round are: only where every thread that is needed comes does a
+// round end. Whoever looks hands that on before it goes in, at whatever moment others fall asleep.
+TEST(while_work_that_blocks_waits_no_thread_sleeps) {
+  constexpr std::uint64_t kRounds = test::kSanitized ? 1'000 : 10'000;
+  for (const int threads : {1, 2, 3, 6}) {
+    Work work;
+    std::atomic<std::uint64_t> inside{0};
+    ThreadPool* self = nullptr;
+    ThreadPool pool(
+        threads, -1,
+        [&](int thread) {
+          std::uint64_t now = work.waiting.load();
+          do {
+            if (now == 0) return false;
+          } while (!work.waiting.compare_exchange_weak(now, now - 1));
+          self->begin(thread);
+          const std::uint64_t mine = inside.fetch_add(1);
+          const std::uint64_t all = (mine / static_cast<std::uint64_t>(threads) + 1) * static_cast<std::uint64_t>(threads);
+          inside.notify_all();
+          for (std::uint64_t seen; (seen = inside.load()) < all;) inside.wait(seen);
+          work.done += 1;
+          work.done.notify_all();
+          return true;
+        },
+        [&] { return work.waiting.load() > 0; });
+    self = &pool;
+    std::vector<std::unique_ptr<SpinBudget::Licence>> taken;
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      if (round == kRounds / 2)
+        for (int i = 0; i < available_cores(); ++i)
+          taken.push_back(std::make_unique<SpinBudget::Licence>(SpinBudget::instance()));
+      for (std::uint64_t i = 0; i < round % 200; ++i) relax();
+      // At once, or one after the other.
+      const auto pieces = static_cast<std::uint64_t>(threads), parts = round % 3 == 0 ? pieces : 1;
+      for (std::uint64_t part = 0; part < parts; ++part) {
+        work.waiting.fetch_add(pieces / parts, std::memory_order_seq_cst);
+        pool.call_free(1, threads);
+      }
+      work.wait_for(round * pieces);
+    }
+    CHECK(work.done.load() == kRounds * static_cast<std::uint64_t>(threads));
+  }
+}
+
 TEST(stop_waits_for_the_chunk_a_thread_is_in) {
   std::atomic<int> state{0};  // 1: inside, 2: let go, 3: left
   ThreadPool pool(

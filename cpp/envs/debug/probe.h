@@ -23,7 +23,8 @@ class Probe {
         {"fail_at", std::int64_t{1}},   // at the how-many-eth call of that
         {"fail_count", std::int64_t{1}},  // how often, from then on
         {"work", std::int64_t{0}},      // iterations of arithmetic in a step
-        {"gate_fd", std::int64_t{-1}},  // a step waits until it can read a byte from here
+        {"gate_fd", std::int64_t{-1}},  // a call waits until it can read a byte from here
+        {"gate_in", std::string("step")},  // which: "reset" or "step"
         {"obs_size", std::int64_t{2}},  // width of the observation
     };
   }
@@ -32,6 +33,8 @@ class Probe {
     if (config.integer("obs_size") < 2)
       throw std::invalid_argument("obs_size: expected at least 2, got " +
                                   std::to_string(config.integer("obs_size")));
+    if (config.text("gate_in") != "step" && config.text("gate_in") != "reset")
+      throw std::invalid_argument("gate_in: expected \"reset\" or \"step\", got \"" + config.text("gate_in") + "\"");
     EnvSpec spec;
     spec.observation = {box<double>({config.integer("obs_size")},
                                     {-std::numeric_limits<double>::infinity()},
@@ -47,23 +50,21 @@ class Probe {
         fail_until_(fail_at_ + config.integer("fail_count")),
         work_(config.integer("work")),
         gate_(static_cast<int>(config.integer("gate_fd"))),
+        gates_resets_(config.text("gate_in") == "reset"),
         size_(config.integer("obs_size")) {
     may_fail("constructor", constructions_);
   }
 
   void reset(Rng& rng, const Options&) {
     may_fail("reset", resets_);
+    if (gates_resets_) pass_gate();
     draw_ = rng.random();
     steps_ = 0;
   }
 
   Outcome step(const ActionRow& action, Rng&) {
     may_fail("step", calls_);
-    if (gate_ >= 0) {
-      char byte;
-      while (read(gate_, &byte, 1) < 0 && errno == EINTR) {
-      }
-    }
+    if (!gates_resets_) pass_gate();
     volatile double sum = 0.0;  // volatile: the work must not be optimised away
     for (std::int64_t i = 0; i < work_; ++i) sum = sum + 1.0;
     steps_ += 1;
@@ -78,6 +79,11 @@ class Probe {
   }
 
  private:
+  void pass_gate() const {
+    char byte;
+    while (gate_ >= 0 && read(gate_, &byte, 1) < 0 && errno == EINTR) {
+    }
+  }
   void may_fail(const char* where, std::int64_t& count) const {
     if (fail_in_ != where) return;
     count += 1;
@@ -89,6 +95,7 @@ class Probe {
   std::string fail_in_;
   std::int64_t fail_at_, fail_until_, work_;
   int gate_;
+  bool gates_resets_;
   std::int64_t size_;
   double draw_ = 0.0;
   std::int64_t steps_ = 0;

@@ -18,8 +18,8 @@ namespace stepmill {
 
 class Template {
  public:
-  // The methods below only compute, so the calling thread may run them itself. Leave this out in an
-  // env that may wait for something.
+  // The methods below only compute, and not for long, so the calling thread may run them itself, many envs one after the
+  // other. Leave this out in an env that may wait for something, or whose resets take long.
   static constexpr bool kNeverBlocks = true;
 
   // Configuration: what `make("Template-v0", length=20)` may set, each key with its default. The
