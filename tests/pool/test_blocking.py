@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from probes import wait_until_inside
 
 import stepmill
+from support.probes import wait_until_inside
 
 N = 12
 
