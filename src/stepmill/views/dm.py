@@ -21,7 +21,7 @@ from stepmill.views.base import Core, PoolView
 
 __all__ = ["DmPool", "Observation", "Players"]
 
-_FIRST, _MID, _LAST = (np.int32(int(kind)) for kind in dm_env.StepType)
+_, _MID, _LAST = (np.int32(int(kind)) for kind in dm_env.StepType)
 
 
 class Players(NamedTuple):
@@ -89,21 +89,26 @@ class DmPool(PoolView):
         return self._core.recv, (timeout,)
 
 
+def _begun_or_not(info: dict[str, Any]) -> np.ndarray:
+    """FIRST where no step was taken yet, else MID: these are 0 and 1."""
+    return np.minimum(info["elapsed_step"], _MID)
+
+
 def _observation(obs: Any, info: dict[str, Any]) -> Observation:
     return Observation(obs, info["env_id"], info["elapsed_step"], Players(info["players"]["env_id"]), info)
 
 
 def _begun(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:
     obs, info = result
-    step_type = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
+    step_type = _begun_or_not(info)
     reward = np.zeros(len(info["players"]["env_id"]), np.float32)
     return dm_env.TimeStep(step_type, reward, np.ones(len(step_type), np.float32), _observation(obs, info))
 
 
 def _translate(same_step: bool, result: Any) -> dm_env.TimeStep:
     obs, reward, terminated, truncated, info = result
-    middle = np.where(info["elapsed_step"] == 0, _FIRST, _MID)
-    step_type = np.where(terminated | truncated, _LAST, middle)
+    step_type = _begun_or_not(info)
+    step_type[terminated | truncated] = _LAST
     discount = (~terminated).astype(np.float32)
     for told in (info, info.get("final_info", {}) if same_step else {}):  # there: of an end that a reset follows
         if "discount" in told:
