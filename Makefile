@@ -49,7 +49,7 @@ build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
 	@touch $@
 
 test-cpp: build/tests/.built
-	$(BIN)/ctest --test-dir build/tests --output-on-failure $(if $(FILTER),-R "$(FILTER)")
+	$(BIN)/ctest --test-dir build/tests --output-on-failure --parallel $(JOBS) $(if $(FILTER),-R "$(FILTER)")
 
 # Process pools under full load, five minutes of kills, stops, exceptions and stalls: is every action accounted for?
 soak: install
