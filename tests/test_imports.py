@@ -46,6 +46,7 @@ LAYERS = [
     "managers",
     "interop",
     "zoo",
+    "signatures",
     "make",
     "gymnasium_entry",
     "stepmill",

@@ -55,7 +55,8 @@ def true_or_false(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    """Checks that it is one of the words."""
+def one_of(name: str, value: Any, known: Sequence[str]) -> str:
+    """One of the words."""
     if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
+    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -14,9 +14,10 @@ from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.inline import InlinePool
 from stepmill.pool.native import native_pool
 from stepmill.pool.python_pool import describe_source
-from stepmill.pool.settings import Settings, check_settings, refuse_processes
+from stepmill.pool.settings import SETTINGS, Settings, check_settings, refuse_processes
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.refusals import explained_refusals
+from stepmill.signatures import EnvType, pool_of_env_type, same_parameters, same_settings
 from stepmill.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -26,15 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
 
-EnvType = Literal["gymnasium", "gym", "dm"]
 
-
-@overload
-def make(task_id: Any, env_type: Literal["gymnasium"] = ..., **arguments: Any) -> GymnasiumPool: ...
-@overload
-def make(task_id: Any, env_type: Literal["gym"], **arguments: Any) -> GymPool: ...
-@overload
-def make(task_id: Any, env_type: Literal["dm"], **arguments: Any) -> DmPool: ...
+@pool_of_env_type
 def make(
     task_id: Any,
     env_type: EnvType = "gymnasium",
@@ -91,29 +85,7 @@ def make(
         env_config: Configurations of single envs, a dict each, over ``config``.
         **config: The env's own configuration.
     """
-    source, settings, spec = _prepare(
-        task_id,
-        env_type,
-        env_config,
-        config,
-        num_envs=num_envs,
-        batch_size=batch_size,
-        num_threads=num_threads,
-        num_workers=num_workers,
-        seed=seed,
-        backend=backend,
-        autoreset=autoreset,
-        max_episode_steps=max_episode_steps,
-        max_num_players=max_num_players,
-        thread_affinity_offset=thread_affinity_offset,
-        step_timeout=step_timeout,
-        reset_timeout=reset_timeout,
-        start_timeout=start_timeout,
-        on_error=on_error,
-        max_restarts=max_restarts,
-        action_bounds=action_bounds,
-        output=output,
-    )
+    source, settings, spec = _prepare(**locals())  # every argument, by its name
     with explained_refusals("the pool could not be made"):
         core = _core(source, settings)
     if spec is None:
@@ -141,31 +113,33 @@ def _core(source: NativeSource | PythonSource, settings: Settings) -> Any:
     return InlinePool(source, settings) if backend == "inline" else ProcessPool(source, settings, launcher=launcher)
 
 
+@same_settings(make)
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
-    """``make(task_id, "gymnasium", ...)``."""
+    """``make(task_id, "gymnasium", ...)``: a ``gymnasium.vector.VectorEnv``."""
     return make(task_id, "gymnasium", **arguments)
 
 
+@same_settings(make)
 def make_gym(task_id: Any, **arguments: Any) -> GymPool:
-    """``make(task_id, "gym", ...)``."""
+    """``make(task_id, "gym", ...)``: a pool whose steps give four results, as Gym's did."""
     return make(task_id, "gym", **arguments)
 
 
+@same_settings(make)
 def make_dm(task_id: Any, **arguments: Any) -> DmPool:
-    """``make(task_id, "dm", ...)``."""
+    """``make(task_id, "dm", ...)``: a pool whose steps give a ``dm_env.TimeStep``."""
     return make(task_id, "dm", **arguments)
 
 
+@same_parameters(make)
 def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -> PoolSpec:
     """Spaces and configuration of what ``make`` would give, without its pool.
 
     Native envs are described without building one. A Python env only tells its spaces once it exists, so
     one is built and closed again.
     """
-    env_config = arguments.pop("env_config", None)
-    defaults = {key: default for key, default in (make.__kwdefaults__ or {}).items() if key != "env_config"}
-    given = {key: arguments.pop(key, default) for key, default in defaults.items()}
-    source, settings, spec = _prepare(task_id, env_type, env_config, arguments, **given)
+    given = {name: arguments.pop(name) for name in SETTINGS if name in arguments}
+    source, settings, spec = _prepare(task_id, env_type, arguments.pop("env_config", None), arguments, **given)
     if spec is None:
         assert isinstance(source, PythonSource)
         env = describe_source(source)
@@ -178,13 +152,13 @@ def _prepare(
     env_type: Any,
     env_config: Sequence[Mapping[str, Any]] | None,
     config: dict[str, Any],
-    **arguments: Any,
+    **given: Any,
 ) -> tuple[NativeSource | PythonSource, Settings, PoolSpec | None]:
     one_of("env_type", env_type, ("gymnasium", "gym", "dm"))
-    if isinstance(task_id, list | tuple) and "num_envs" in arguments and arguments["num_envs"] == 1:
-        arguments["num_envs"] = len(task_id)
+    if isinstance(task_id, list | tuple) and given.get("num_envs", 1) == 1:
+        given["num_envs"] = len(task_id)
     reward_dtype = "float64" if env_type == "gymnasium" else "float32"
-    settings = check_settings(**arguments, reward_dtype=reward_dtype)
+    settings = check_settings(**given, reward_dtype=reward_dtype)
     source = find_source(
         task_id,
         settings.num_envs,
@@ -207,30 +181,15 @@ def _spec(
     action_space: spaces.Space[Any],
     players: int,
 ) -> PoolSpec:
+    # All settings but those that say how the envs run rather than what they do.
+    shown = {name: getattr(settings, name) for name in SETTINGS if name not in ("backend", "output")}
+    shown |= {"seed": list(settings.seed), "max_episode_steps": source.max_episode_steps, "max_num_players": players}
     return PoolSpec(
         id=source.id,
         observation_space=observation_space,
         action_space=action_space,
         reward_space=spaces.Box(-np.inf, np.inf, (), np.dtype(settings.reward_dtype).type),
-        config={
-            "task_id": source.id,
-            "num_envs": settings.num_envs,
-            "batch_size": settings.batch_size,
-            "num_threads": settings.num_threads,
-            "num_workers": settings.num_workers,
-            "seed": list(settings.seeds),
-            "autoreset": settings.autoreset,
-            "max_episode_steps": source.max_episode_steps,
-            "max_num_players": players,
-            "thread_affinity_offset": settings.thread_affinity_offset,
-            "step_timeout": settings.step_timeout,
-            "reset_timeout": settings.reset_timeout,
-            "start_timeout": settings.start_timeout,
-            "on_error": settings.on_error,
-            "max_restarts": settings.max_restarts,
-            "action_bounds": settings.action_bounds,
-            **source.config,
-        },
+        config={"task_id": source.id, **shown, **source.config},
         env_configs=source.env_configs,
         max_episode_steps=source.max_episode_steps,
         reward_threshold=source.reward_threshold,

@@ -449,26 +449,7 @@ def test_costly_envs_run_in_processes() -> None:
 
 
 def settings(num_envs: int, batch_size: int | None, workers: int) -> Settings:
-    return check_settings(
-        num_envs=num_envs,
-        batch_size=batch_size,
-        num_threads=None,
-        num_workers=workers,
-        seed=0,
-        backend="auto",
-        autoreset="next_step",
-        max_episode_steps=None,
-        max_num_players=1,
-        thread_affinity_offset=-1,
-        step_timeout=None,
-        reset_timeout=None,
-        start_timeout=60,
-        on_error="raise",
-        max_restarts=3,
-        action_bounds="pass",
-        output="numpy",
-        reward_dtype="float64",
-    )
+    return check_settings(num_envs=num_envs, batch_size=batch_size, num_workers=workers, reward_dtype="float64")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -47,25 +47,16 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
     )
     pool_settings = check_settings(
         num_envs=len(recipes),
-        batch_size=None,
-        num_threads=None,
         num_workers=settings.num_workers,
         seed=[secrets.randbits(62) for _ in recipes],  # until somebody calls `seed`
         backend=backend,
         autoreset="disabled",
-        max_episode_steps=None,
-        max_num_players=1,
-        thread_affinity_offset=-1,
         step_timeout=settings.step_timeout,
         reset_timeout=settings.reset_timeout,
         start_timeout=settings.start_timeout,
-        on_error="raise",
-        max_restarts=3,
-        action_bounds="pass",
-        output="numpy",
         reward_dtype="float32",
+        as_ready=True,
     )
-    pool_settings = replace(pool_settings, as_ready=True)
     pool: Any
     if backend == "inline":
         from stepmill.pool.inline import InlinePool

@@ -59,7 +59,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
     if not _are_of_one_kind(source):
         return "process", launcher
     try:
-        cost = launcher.try_out(Trial(settings.seeds[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
+        cost = launcher.try_out(Trial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
         if cost is None or is_faster_in_processes(cost, settings):
             return "process", launcher
     except BaseException:

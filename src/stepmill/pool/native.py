@@ -19,7 +19,7 @@ def native_pool(source: NativeSource, settings: Settings) -> _native.Engine:
         spec=None,
         observation_tree=source.observation_tree,
         action_tree=source.action_tree,
-        seeds=settings.seeds,
+        seeds=settings.seed,
         num_envs=settings.num_envs,
         batch_size=settings.batch_size,
         as_ready=settings.as_ready,

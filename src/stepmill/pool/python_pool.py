@@ -205,7 +205,7 @@ def engine_arguments(observation: FlatSpace, action: FlatSpace, num_players: int
         },
         "observation_tree": observation.tree,
         "action_tree": action.tree,
-        "seeds": list(settings.seeds),
+        "seeds": list(settings.seed),
         "num_envs": settings.num_envs,
         "batch_size": settings.batch_size,
         "as_ready": settings.as_ready,

@@ -1,11 +1,11 @@
-"""The arguments of ``make``, checked."""
+"""The settings of a pool: one list of names, defaults and checks. ``make`` has an argument for each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
 
 from gymnasium.vector import AutoresetMode
 
@@ -13,7 +13,18 @@ from stepmill import _native
 from stepmill.arguments import one_of, seconds, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
 
-__all__ = ["AUTORESET_MODES", "GYMNASIUM_MODES", "Settings", "check_seeds", "check_settings", "refuse_same_step"]
+__all__ = [
+    "ACTION_BOUNDS",
+    "AUTORESET_MODES",
+    "GYMNASIUM_MODES",
+    "SETTINGS",
+    "Setting",
+    "Settings",
+    "check_seeds",
+    "check_settings",
+    "refuse_processes",
+    "refuse_same_step",
+]
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -24,34 +35,90 @@ GYMNASIUM_MODES: dict[str, AutoresetMode] = dict(
 )
 # In the order of Bounds in cpp/bindings/array_input.h.
 ACTION_BOUNDS = ("pass", "clip", "error")
-BACKENDS = ("auto", "thread", "process", "inline")
 SEED_LIMIT = 2**63
 # Beyond this the lists that describe the envs would fill the memory before an error could.
 MOST_ENVS = 2**24
 MOST_RESTARTS = 2**16 - 1  # SM_MOST_FAILURES in cpp/core/env_table.h
 
 
+# ---- checks: the name and what was given, to the value in its right type -------------------------
+
+Check = Callable[[str, Any], Any]
+
+
+def _as_given(name: str, given: Any) -> Any:
+    """For those whose check needs another setting: see ``check_settings``."""
+    return given
+
+
+def _whole(low: int, high: int) -> Check:
+    return lambda name, given: whole_number(name, given, low, high)
+
+
+def _word(*known: str) -> Check:
+    return lambda name, given: one_of(name, given, known)
+
+
+def _or_none(check: Check) -> Check:
+    return lambda name, given: None if given is None else check(name, given)
+
+
+def _autoreset(name: str, given: Any) -> Autoreset:
+    """A mode by our name for it, by Gymnasium's, or as Gymnasium's enum."""
+    for own, mode in GYMNASIUM_MODES.items():
+        if given is mode or (isinstance(given, str) and given in (own, mode.value)):
+            return own  # type: ignore[return-value]
+    known = ", ".join(map(repr, AUTORESET_MODES))
+    raise ConfigError(f"{name}: expected one of {known}, or gymnasium.vector.AutoresetMode, got {given!r}")
+
+
+def _restarts(name: str, given: Any) -> int | None:
+    if given is None or (isinstance(given, float) and given == math.inf):
+        return None
+    try:
+        return whole_number(name, given, 0, MOST_RESTARTS)
+    except ConfigError as error:
+        raise ConfigError(f"{error}. None means to never give up") from None
+
+
+# ---- the list ------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """An argument of ``make``."""
+
+    default: Any
+    check: Check
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How a pool runs its envs, whatever they are."""
+    """How a pool runs its envs, whatever they are.
 
-    num_envs: int
-    batch_size: int
-    num_threads: int
-    num_workers: int
-    seeds: Sequence[int]  # one per env
-    backend: str
-    autoreset: Autoreset
-    max_episode_steps: int | None
-    max_num_players: int
-    thread_affinity_offset: int
-    step_timeout: float | None
-    reset_timeout: float | None
-    start_timeout: float
+    The list of all settings, in the order of ``make``'s signature and of ``spec.config``. Each has the type of its
+    checked value, its default as a user would give it, and its check; the docstring of ``make`` says what it means.
+    """
+
+    num_envs: Annotated[int, Setting(1, _whole(1, MOST_ENVS))]
+    batch_size: Annotated[int, Setting(None, _as_given)]
+    num_threads: Annotated[int, Setting(None, _or_none(_whole(0, 4096)))]
+    num_workers: Annotated[int, Setting(None, _or_none(_whole(1, 4096)))]
+    seed: Annotated[Sequence[int], Setting(42, _as_given)]  # one per env
+    backend: Annotated[str, Setting("auto", _word("auto", "thread", "process", "inline"))]
+    autoreset: Annotated[Autoreset, Setting("next_step", _autoreset)]
+    max_episode_steps: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**31 - 1)))]
+    max_num_players: Annotated[int, Setting(1, _whole(1, 2**15))]
+    thread_affinity_offset: Annotated[int, Setting(-1, _whole(-1, 2**15))]
+    step_timeout: Annotated[float | None, Setting(None, _or_none(seconds))]
+    reset_timeout: Annotated[float | None, Setting(None, _or_none(seconds))]
+    start_timeout: Annotated[float, Setting(60, seconds)]
+    on_error: Annotated[str, Setting("raise", _word("raise", "restart"))]
+    max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
+    action_bounds: Annotated[str, Setting("pass", _word(*ACTION_BOUNDS))]
+    output: Annotated[str, Setting("numpy", _word("numpy"))]
+
+    # Not arguments of `make`.
     only_processes: str | None  # what was asked for that only worker processes have
-    on_error: str
-    max_restarts: int | None  # None: never give up
-    action_bounds: str
     reward_dtype: str
     # Results come as they are ready, also where a batch holds all envs: what the env managers use.
     as_ready: bool = False
@@ -59,6 +126,32 @@ class Settings:
     @property
     def is_async(self) -> bool:
         return self.batch_size < self.num_envs
+
+
+SETTINGS: dict[str, Setting] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Settings, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
+
+
+def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -> Settings:
+    """Checks what was given, and fills in the defaults and what depends on other settings or on the machine."""
+    one = {name: check(name, given.pop(name, default)) for name, (default, check) in SETTINGS.items()}
+    asked = (name for name in ("num_workers", "step_timeout", "reset_timeout") if one[name] is not None)
+    only_processes = next(asked, None)
+    if one["backend"] in ("thread", "inline"):
+        refuse_processes(only_processes)
+    envs, cores = one["num_envs"], _native.available_cores()
+    batch = envs if one["batch_size"] is None else whole_number("batch_size", one["batch_size"], 1, envs)
+    one["batch_size"] = batch
+    one["num_threads"] = min(one["num_threads"] or min(batch, cores), envs)
+    one["num_workers"] = min(one["num_workers"] or cores, envs)
+    one["seed"] = _all_seeds(one["seed"], envs)
+    return Settings(**one, **given, only_processes=only_processes, reward_dtype=reward_dtype, as_ready=as_ready)
+
+
+# ---- settings that do not go together ------------------------------------------------------------
 
 
 def refuse_same_step(players: int, settings: Settings) -> None:
@@ -70,87 +163,6 @@ def refuse_same_step(players: int, settings: Settings) -> None:
         )
 
 
-def check_settings(
-    *,
-    num_envs: Any,
-    batch_size: Any,
-    num_threads: Any,
-    num_workers: Any,
-    seed: Any,
-    backend: Any,
-    autoreset: Any,
-    max_episode_steps: Any,
-    max_num_players: Any,
-    thread_affinity_offset: Any,
-    step_timeout: Any,
-    reset_timeout: Any,
-    start_timeout: Any,
-    on_error: Any,
-    max_restarts: Any,
-    action_bounds: Any,
-    output: Any,
-    reward_dtype: str,
-) -> Settings:
-    """Checks what the user passed to ``make`` and fills in what depends on the machine."""
-    envs = whole_number("num_envs", num_envs, 1, MOST_ENVS)
-    batch = envs if batch_size is None else whole_number("batch_size", batch_size, 1, envs)
-    if num_threads is None:
-        threads = min(batch, _native.available_cores())
-    else:
-        threads = min(whole_number("num_threads", num_threads, 0, 4096), envs)
-        threads = threads or min(batch, _native.available_cores())
-    one_of("backend", backend, BACKENDS)
-    asked = {"num_workers": num_workers, "step_timeout": step_timeout, "reset_timeout": reset_timeout}
-    only_processes = next((name for name, value in asked.items() if value is not None), None)
-    if backend in ("thread", "inline"):
-        refuse_processes(only_processes)
-    one_of("on_error", on_error, ("raise", "restart"))
-    one_of("action_bounds", action_bounds, ACTION_BOUNDS)
-    one_of("output", output, ("numpy",))
-    return Settings(
-        num_envs=envs,
-        batch_size=batch,
-        num_threads=threads,
-        num_workers=min(envs, _native.available_cores())
-        if num_workers is None
-        else min(whole_number("num_workers", num_workers, 1, 4096), envs),
-        seeds=_all_seeds(seed, envs),
-        backend=backend,
-        autoreset=_autoreset(autoreset),
-        max_episode_steps=None
-        if max_episode_steps is None
-        else whole_number("max_episode_steps", max_episode_steps, 1, 2**31 - 1),
-        max_num_players=whole_number("max_num_players", max_num_players, 1, 2**15),
-        thread_affinity_offset=whole_number("thread_affinity_offset", thread_affinity_offset, -1, 2**15),
-        step_timeout=None if step_timeout is None else seconds("step_timeout", step_timeout),
-        reset_timeout=None if reset_timeout is None else seconds("reset_timeout", reset_timeout),
-        start_timeout=seconds("start_timeout", start_timeout),
-        only_processes=only_processes,
-        on_error=on_error,
-        max_restarts=_restarts(max_restarts),
-        action_bounds=action_bounds,
-        reward_dtype=reward_dtype,
-    )
-
-
-def _autoreset(given: Any) -> Autoreset:
-    """A mode by our name for it, by Gymnasium's, or as Gymnasium's enum."""
-    for name, mode in GYMNASIUM_MODES.items():
-        if given is mode or (isinstance(given, str) and given in (name, mode.value)):
-            return name  # type: ignore[return-value]
-    known = ", ".join(map(repr, AUTORESET_MODES))
-    raise ConfigError(f"autoreset: expected one of {known}, or gymnasium.vector.AutoresetMode, got {given!r}")
-
-
-def _restarts(given: Any) -> int | None:
-    if given is None or (isinstance(given, float) and given == math.inf):
-        return None
-    try:
-        return whole_number("max_restarts", given, 0, MOST_RESTARTS)
-    except ConfigError as error:
-        raise ConfigError(f"{error}. None means to never give up") from None
-
-
 def refuse_processes(name: str | None) -> None:
     """For backends without worker processes, where something was asked for that only these have."""
     if name == "num_workers":
@@ -160,6 +172,9 @@ def refuse_processes(name: str | None) -> None:
             f"{name}: a deadline needs an env that can be interrupted, and neither the inline nor the thread backend "
             "can do that: use backend='process'. recv(timeout=...) limits the wait of the caller"
         )
+
+
+# ---- seeds ---------------------------------------------------------------------------------------
 
 
 def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:

@@ -1,0 +1,72 @@
+"""How editors, type checkers and ``help()`` see ``make`` and its kin: all with the parameters that ``make`` declares.
+
+``P`` stands for these: the settings, ``env_config`` and the env's own configuration.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from stepmill.views.dm import DmPool
+    from stepmill.views.gym import GymPool
+    from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["EnvType", "pool_of_env_type", "same_parameters", "same_settings"]
+
+EnvType = Literal["gymnasium", "gym", "dm"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Make(Protocol[P]):
+    """``make``: which pool it gives follows from ``env_type``."""
+
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *args: P.args, **arguments: P.kwargs
+    ) -> GymnasiumPool: ...
+    @overload
+    def __call__(self, task_id: Any, env_type: Literal["gym"], *args: P.args, **arguments: P.kwargs) -> GymPool: ...
+    @overload
+    def __call__(self, task_id: Any, env_type: Literal["dm"], *args: P.args, **arguments: P.kwargs) -> DmPool: ...
+
+
+class LikeMake(Protocol[P, T_co]):
+    """A function with all parameters of ``make``."""
+
+    def __call__(self, task_id: Any, env_type: EnvType = "gymnasium", *args: P.args, **arguments: P.kwargs) -> T_co: ...
+
+
+class MakeView(Protocol[P, T_co]):
+    """A function with all parameters of ``make`` but ``env_type``."""
+
+    def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> T_co: ...
+
+
+def pool_of_env_type(make: LikeMake[P, Any]) -> Make[P]:
+    """Tells type checkers the pool that follows from ``env_type``."""
+    return make
+
+
+def same_parameters(make: Make[P]) -> Callable[[Callable[..., T]], LikeMake[P, T]]:
+    """Shows ``**arguments`` of a function of ``task_id`` and ``env_type`` as those of ``make``."""
+    return lambda function: _show(function, make)
+
+
+def same_settings(make: Make[P]) -> Callable[[Callable[..., T]], MakeView[P, T]]:
+    """Shows ``**arguments`` of a function of ``task_id`` alone as those of ``make``."""
+    return lambda function: _show(function, make)
+
+
+def _show(function: Callable[..., T], make: Any) -> Callable[..., T]:
+    """The same function; ``inspect.signature`` shows the keywords of ``make`` in place of its ``**arguments``."""
+    own, model = inspect.signature(function), inspect.signature(make)
+    positional = [one for one in own.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    keywords = [one for one in model.parameters.values() if one.kind is not one.POSITIONAL_OR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*positional, *keywords])  # type: ignore[attr-defined]
+    return function
