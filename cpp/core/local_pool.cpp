@@ -234,9 +234,7 @@ bool LocalPool::advance(sm_job& job, std::span<const std::int32_t> envs) {
 
 void LocalPool::record_fault(std::int32_t env, std::int32_t phase, const char* message) {
   const sm_env_state& state = table_.state(env);
-  std::lock_guard lock(fault_mutex_);
-  faults_.push_back({env, phase, state.episode, state.elapsed, state.failures, message});
-  fault_count_.fetch_add(1, std::memory_order_relaxed);
+  faults_.add({env, phase, state.episode, state.elapsed, state.failures, message});
 }
 
 // ---- receiving ---------------------------------------------------------------------------------
@@ -295,18 +293,6 @@ void LocalPool::work_on_backlog() {
     backlog_.clear();
     backlog_done_ = 0;
   }
-}
-
-// Moves out the faults of envs that have come back.
-void LocalPool::take_faults(std::vector<Fault>& into) {
-  if (fault_count_.load(std::memory_order_relaxed) == 0) return;
-  std::lock_guard lock(fault_mutex_);
-  const auto back = std::stable_partition(
-      faults_.begin(), faults_.end(),
-      [&](const Fault& fault) { return in_flight_[static_cast<std::size_t>(fault.env)] != 0; });
-  into.assign(std::make_move_iterator(back), std::make_move_iterator(faults_.end()));
-  faults_.erase(back, faults_.end());
-  fault_count_.store(static_cast<std::int32_t>(faults_.size()), std::memory_order_relaxed);
 }
 
 }  // namespace stepmill

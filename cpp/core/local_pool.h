@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
 #include "core/batch_ring.h"
 #include "core/call_cost.h"
@@ -43,7 +42,6 @@ class LocalPool final : public Pool {
   void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
-  void take_faults(std::vector<Fault>& into) override;
 
   // What one of some envs that were sent together costs: the first one tells what all of them were sent.
   const CallCost& cost_of(std::span<const std::int32_t> envs) const {
@@ -84,11 +82,6 @@ class LocalPool final : public Pool {
   std::size_t backlog_done_ = 0;
   bool caller_helps_ = false;       // the caller is one of the hands
   std::uint32_t shared_sends_ = 0;  // sends that were too much for the caller alone
-
-  std::mutex fault_mutex_;
-  std::vector<Fault> faults_;
-  // How many faults wait to be received. Counted before the row's commit, read after it.
-  std::atomic<std::int32_t> fault_count_{0};
 
   CallCost step_cost_, reset_cost_;
   // Whether there are resets in the queue. A hint for `queued_cost`, so any order will do.

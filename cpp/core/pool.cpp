@@ -163,7 +163,7 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
     std::fill(in_flight_.begin(), in_flight_.end(), std::uint8_t{0});
   else
     for (std::int32_t i = 0; i < batch.rows; ++i) in_flight_[static_cast<std::size_t>(batch.env_id[i])] = 0;
-  take_faults(faults);
+  faults_.take(in_flight_, faults);
   if (arena_->shared()) batch.store->hand_out(batch.buffer);
   return batch;
 }

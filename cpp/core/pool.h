@@ -11,13 +11,13 @@
 #include <chrono>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/action_table.h"
 #include "core/arena.h"
 #include "core/batch_layout.h"
 #include "core/buffer_store.h"
+#include "core/fault_log.h"
 
 namespace stepmill {
 
@@ -28,18 +28,6 @@ struct PoolOptions {
   std::int32_t num_threads = 1;  // 0: only the caller steps
   std::int32_t affinity_offset = -1;
   Arena::Kind arena = Arena::Kind::kPrivate;
-};
-
-// What went wrong in one env, kept until the batch with its row is received.
-struct Fault {
-  enum Kind { kRaised, kDied, kLate };
-  std::int32_t env = 0;
-  std::int32_t phase = 0;  // sm_fault_phase
-  std::int64_t episode = 0;
-  std::int32_t step = 0;
-  std::int32_t failures = 0;  // in a row
-  std::string message;
-  Kind kind = kRaised;
 };
 
 // A finished batch. The rows are the caller's until it releases the buffer to the store.
@@ -129,8 +117,6 @@ class Pool {
   virtual void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) = 0;
   // A batch before its ids are read: where another process wrote it, nothing in it is trusted.
   virtual void inspect(Batch&, bool /*assigned*/) {}
-  // Moves out the faults of envs that have come back.
-  virtual void take_faults(std::vector<Fault>& into) = 0;
 
   Buffer* awaited() const;
   // Rows that the caller waits for, as `BatchHeader::want` has them.
@@ -145,6 +131,7 @@ class Pool {
   ActionTable table_;
   std::shared_ptr<BufferStore> store_;         // of batch_size rows
   std::shared_ptr<BufferStore> gather_store_;  // of num_envs rows; the same one in sync mode
+  FaultLog faults_;                            // added to by whoever steps or answers for an env, taken by the caller
 
   // Private to the caller.
   std::vector<std::uint8_t> in_flight_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/failed_row.h"
 #include "core/process_pool.h"
 
 namespace stepmill {
@@ -24,16 +25,13 @@ std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
 
 // The memory of an env, or of what it said, was overwritten: whose it is, is replaced. Who wrote there is not known.
 Fault ProcessPool::found_broken(std::int32_t env, const char* what) {
-  Crew& crew = crew_of(env);
   Fault fault;
   fault.kind = Fault::kDied;
   fault.phase = SM_IN_STEP;
   fault.message = std::string("the memory that its worker process shares with the pool was overwritten (") + what +
                   "), by code of this env or of another one of the pool: the worker is replaced";
-  if (crew.life.number != 0 && crew.life.number == asked(env).incarnation && !crew.broken) {
-    crew.broken = fault;
-    wake_monitor();
-  }
+  const std::int32_t worker = worker_of(env);
+  if (roster_.crew(worker).life.number == asked(env).incarnation && roster_.condemn(worker, fault)) wake_monitor();
   return fault;
 }
 
@@ -62,20 +60,18 @@ void ProcessPool::lose_ring() {
   ring_loss_.message =
       "the memory in which worker processes say which rows are whose was overwritten, by code of an env of the pool: "
       "all workers are replaced";
-  for (Crew& crew : crews_) {
-    if (crew.life.number != 0) {
-      if (!crew.broken) crew.broken = ring_loss_;
-      continue;
-    }
-    for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env)
-      give_up(env, crew.next & 0xffffff, ring_loss_);
+  for (std::int32_t w = 0; w < process_.num_workers; ++w) {
+    roster_.condemn(w, ring_loss_);
+    const Crew& crew = roster_.crew(w);
+    if (crew.life.number != 0) continue;
+    for (std::int32_t env = crew.first; env < crew.end(); ++env) give_up(env, crew.next_number(), ring_loss_);
   }
   wake_monitor();
 }
 
 // By the caller, who alone knows which batches are open. False: not yet.
 bool ProcessPool::restore_ring() {
-  for (const Crew& crew : crews_) {
+  for (const Crew& crew : roster_.crews()) {
     if (!crew.broken && crew.leaving.empty()) continue;
     if (monotonic_ns() - ring_lost_at_ < kEndPatience) return false;
     give_in("a worker process that should have ended has not");
@@ -102,24 +98,18 @@ bool ProcessPool::restore_ring() {
 void ProcessPool::give_in(const std::string& why) {
   broken_ = "the memory that the pool shares with its worker processes was overwritten, by code of an env, and cannot be "
             "mended: " + why + ". Close the pool and make it again";
-  kill_all();
+  roster_.kill_all();
   throw BrokenMemory(broken_);
 }
 
 // ---- giving up ---------------------------------------------------------------------------------
 
-void ProcessPool::retire(Crew& crew, const Fault& reason) {
+void ProcessPool::retire(std::int32_t worker, const Fault& reason, bool start_again) {
+  const Crew& crew = roster_.crew(worker);
   const std::uint32_t number = crew.life.number;
-  const bool started = has_started(crew, crew.life);
-  save_notes(crew, number);
-  crew.loss = reason;
-  crew.leaving.push_back(std::move(crew.life));
-  crew.life = Life{};
-  crew.broken.reset();
-  for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) give_up(env, number, reason);
-  // One that could not even start is tried again when there is something for it to do.
-  crew.wanted = started && !stopping_;
-  look_whom_to_start();
+  save_notes(worker, number);
+  roster_.retire(worker, reason, start_again && !stopping_);
+  for (std::int32_t env = crew.first; env < crew.end(); ++env) give_up(env, number, reason);
 }
 
 // Answers for an env that waits for, or is run by, that life of its worker. A word that cannot be true says nothing of
@@ -148,11 +138,12 @@ bool ProcessPool::is_awaited(std::int32_t env) const {
   return asked(env).is_call ? calling_[e] : flying_[e];
 }
 
-void ProcessPool::bury(Crew& crew, const Life& life) {
+void ProcessPool::bury(std::int32_t worker, std::uint32_t number) {
+  const Crew& crew = roster_.crew(worker);
   const Fault reason = crew.loss;
-  for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
+  for (std::int32_t env = crew.first; env < crew.end(); ++env) {
     const Asked its = asked(env);
-    if (its.incarnation != life.number || !is_awaited(env)) continue;
+    if (its.incarnation != number || !is_awaited(env)) continue;
     const auto now = checks_.word(env, its);
     if (now && now->stage == Stage::kRest) continue;
     if (now && now->stage == Stage::kDone) {
@@ -164,8 +155,9 @@ void ProcessPool::bury(Crew& crew, const Life& life) {
     if (claims && !slot) mend_hint();  // it may have looked for one in vain
     answer(env, {its.epoch, its.incarnation, Stage::kWriting}, reason, slot);
   }
-  save_notes(crew, life.number);
-  announce_rest(tables_.worker(worker_of(crew.first)));
+  save_notes(worker, number);
+  roster_.remove(worker, number);
+  announce_rest(tables_.worker(worker));
 }
 
 // The row of an env is whole, but perhaps not counted.
@@ -182,8 +174,9 @@ void ProcessPool::doubt(std::int32_t env) {
 }
 
 // What came with rows of that life that are not received yet, before its outbox goes.
-void ProcessPool::save_notes(const Crew& crew, std::uint32_t incarnation) {
-  for (std::int32_t env = crew.first; env < crew.first + crew.count; ++env) {
+void ProcessPool::save_notes(std::int32_t worker, std::uint32_t incarnation) {
+  const Crew& crew = roster_.crew(worker);
+  for (std::int32_t env = crew.first; env < crew.end(); ++env) {
     const auto e = static_cast<std::size_t>(env);
     const Asked& its = asked(env);
     if (its.incarnation != incarnation || !checks_.is_idle(env, its)) continue;
@@ -248,7 +241,7 @@ void ProcessPool::answer_row(std::int32_t env, EnvWord from, const Fault& reason
   }
   const bool ended = keep_end(env, from, *buffer, row);
   if (!ended) fill_row(env, buffer->columns, row);
-  faults_.push_back(end_by_fault(env, reason));
+  faults_.add(end_by_fault(env, reason));
   // At rest only when it is counted: a suspect batch goes by the words.
   commit(*buffer->header, 1, resetting_[e], ended, true);
   take_back(env, from.epoch);
@@ -284,7 +277,7 @@ Fault ProcessPool::end_by_fault(std::int32_t env, Fault fault) {
 void ProcessPool::reseed(std::int32_t env) {
   sm_reset_request& request = table_.reset_request(env);
   if (request.has_seed) return;
-  request.seed = next_seed(seeds_[static_cast<std::size_t>(env)], crew_of(env).next);
+  request.seed = next_seed(seeds_[static_cast<std::size_t>(env)], roster_.crew_of(env).next);
   request.has_seed = 1;
 }
 
@@ -321,36 +314,15 @@ bool ProcessPool::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::
   return true;
 }
 
-// A failure fills its row like any result: the last good observation, where it is kept.
 void ProcessPool::fill_row(std::int32_t env, const Columns& columns, std::int64_t row) {
-  const sm_columns& c = columns.c;
-  const auto players = static_cast<std::size_t>(spec_.max_num_players);
-  c.env_id[row] = env;
-  c.terminated[row] = 0;
-  c.truncated[row] = 1;
-  c.ended[row] = 0;
-  c.elapsed_step[row] = table_.state(env).elapsed;
-  c.episode_return[row] = 0.0;
-  c.episode_length[row] = 0;
-  if (c.players) c.players[row] = spec_.max_num_players;
-  const std::size_t reward = players * (options_.table.reward_is_float32 ? sizeof(float) : sizeof(double));
-  std::memset(static_cast<std::byte*>(c.reward) + static_cast<std::size_t>(row) * reward, 0, reward);
-  const std::byte* last =
-      tables_.keeps_last() ? tables_.last_observation(env, checks_.last_good(env)) : nullptr;
-  for (std::size_t i = 0; i < spec_.observation.size(); ++i) {
-    const std::size_t bytes = static_cast<std::size_t>(spec_.observation[i].row_bytes()) * players;
-    std::byte* to = static_cast<std::byte*>(c.observation[i]) + static_cast<std::size_t>(row) * bytes;
-    if (last) {
-      std::memcpy(to, last, bytes);
-      last += bytes;
-    } else {
-      std::memset(to, 0, bytes);
-    }
-  }
-  for (std::size_t i = 0; i < spec_.info.size(); ++i) {
-    const auto bytes = static_cast<std::size_t>(spec_.info[i].row_bytes());
-    std::memset(static_cast<std::byte*>(c.info[i]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
-  }
+  const sm_shared& shared = table_.shared();
+  // Leaf by leaf, one behind the other.
+  const std::byte* next = tables_.keeps_last() ? tables_.last_observation(env, checks_.last_good(env)) : nullptr;
+  write_failed_row(shared, columns.c, row, env, shared.state[env].elapsed, [&](int leaf) {
+    const std::byte* const last = next;
+    if (next) next += shared.observation_bytes[leaf] * shared.max_num_players;
+    return last;
+  });
 }
 
 }  // namespace stepmill

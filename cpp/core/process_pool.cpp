@@ -1,8 +1,6 @@
 #include "core/process_pool.h"
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -25,16 +23,10 @@ PoolOptions shared_options(PoolOptions options) {
 
 // Before a batch is expected: about what a wake takes.
 constexpr nanoseconds kEarly = std::chrono::microseconds(60);
-int duplicate(int descriptor) {
-  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) throw std::system_error(errno, std::generic_category(), "duplicating a descriptor");
-  return copy;
-}
-
-int make_event() {
+Descriptor make_event() {
   const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (event < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  return event;
+  return Descriptor(event);
 }
 
 // As 0 and 1, whatever they were. Returns whether any is set.
@@ -61,20 +53,9 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       seeds_(std::move(seeds)),
       has_spare_core_(process.num_workers < available_cores()),
       to_ring_(static_cast<std::size_t>(process.num_workers)),
-      obituaries_(-1),
-      event_(-1) {
-  try {
-    obituaries_ = duplicate(obituaries);
-    event_ = make_event();
-    begin();
-  } catch (...) {  // no descriptors, threads or memory left
-    for (const int descriptor : {obituaries_, event_})
-      if (descriptor >= 0) ::close(descriptor);
-    throw;
-  }
-}
-
-void ProcessPool::begin() {
+      asked_(static_cast<std::size_t>(num_envs())),
+      roster_(num_envs(), process.num_workers, checks_, asked_, obituaries),
+      event_(make_event()) {
   const auto n = static_cast<std::size_t>(num_envs());
   mail_.resize(n);
   call_mail_.resize(n);
@@ -86,8 +67,6 @@ void ProcessPool::begin() {
   row_truncated_.resize(n);
   row_ended_.resize(n);
   row_notes_.resize(n);
-  asked_.resize(n);
-  sights_.resize(n);
   failures_.resize(n);
   flying_.resize(n);
   calling_.resize(n);
@@ -96,14 +75,6 @@ void ProcessPool::begin() {
   call_faults_.resize(n);
   saved_notes_.resize(n);
   saved_calls_.resize(n);
-  worker_of_.resize(n);
-  crews_.resize(static_cast<std::size_t>(process_.num_workers));
-  for (std::int32_t w = 0; w < process_.num_workers; ++w) {
-    Crew& crew = crews_[static_cast<std::size_t>(w)];
-    crew.first = first_env_of(w, process_.num_workers, num_envs());
-    crew.count = first_env_of(w + 1, process_.num_workers, num_envs()) - crew.first;
-    std::fill_n(worker_of_.begin() + crew.first, crew.count, w);
-  }
   for (std::int32_t env = 0; env < num_envs(); ++env) tables_.report(env).fault_phase = -1;
   monitor_ = std::thread([this] { watch(); });
 }
@@ -116,16 +87,6 @@ ProcessPool::~ProcessPool() {
   }
   wake_monitor();
   monitor_.join();
-  const auto close_life = [](const Life& life) {
-    for (const int descriptor : {life.pidfd, life.stack})
-      if (descriptor >= 0) ::close(descriptor);
-  };
-  for (const Crew& crew : crews_) {
-    close_life(crew.life);
-    for (const Life& life : crew.leaving) close_life(life);
-  }
-  if (obituaries_ >= 0) ::close(obituaries_);
-  ::close(event_);
 }
 
 ProcessPlan ProcessPool::plan() const {
@@ -137,61 +98,34 @@ ProcessPlan ProcessPool::plan() const {
 void ProcessPool::admit(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack, int outbox,
                         std::uint64_t start_ns) {
   Life life;
-  life.number = incarnation & 0xffffff;
   life.pid = pid;
-  life.outbox = std::make_shared<Outbox>(outbox, false);
-  life.pidfd = duplicate(pidfd);
-  try {
-    life.stack = duplicate(stack);
-  } catch (...) {
-    ::close(life.pidfd);
-    throw;
-  }
+  life.outbox = std::make_unique<Outbox>(outbox, false);
+  life.pidfd = Descriptor::duplicate(pidfd);
+  life.stack = Descriptor::duplicate(stack);
   life.start_deadline = start_ns ? monotonic_ns() + start_ns : 0;
   {
     const Lock lock(mutex_);
-    Crew& crew = crews_[static_cast<std::size_t>(worker)];
-    if (const auto known = early_.find({worker, life.number}); known != early_.end()) life.code = known->second;
-    std::erase_if(early_, [&](const auto& one) { return one.first.first == worker; });
-    crew.life = std::move(life);
-    crew.broken.reset();
-    crew.next = incarnation + 1;
-    crew.wanted = false;
-    if (incarnation > 1) crew.restarts += 1;
-    if (stopping_) tables_.worker(worker).stop.store(crew.life.number, std::memory_order_seq_cst);
-    look_whom_to_start();
+    roster_.admit(worker, incarnation, std::move(life));
+    if (stopping_) tell_to_stop(worker);
   }
   wake_monitor();
 }
 
 std::vector<std::pair<std::int32_t, std::uint32_t>> ProcessPool::to_restart() {
-  std::vector<std::pair<std::int32_t, std::uint32_t>> out;
   const Lock lock(mutex_);
-  for (std::size_t w = 0; w < crews_.size(); ++w)
-    if (crews_[w].wanted) out.emplace_back(static_cast<std::int32_t>(w), crews_[w].next);
-  return out;
-}
-
-void ProcessPool::look_whom_to_start() {
-  attention_.store(std::any_of(crews_.begin(), crews_.end(), [](const Crew& crew) { return crew.wanted; }),
-                   std::memory_order_release);
+  return roster_.to_restart();
 }
 
 void ProcessPool::restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why) {
   const Lock lock(mutex_);
-  Crew& crew = crews_[static_cast<std::size_t>(worker)];
   Fault fault;
   fault.phase = SM_IN_CONSTRUCTOR;
   fault.kind = Fault::kDied;
   fault.message = why;
-  crew.life = Life{};
-  crew.life.number = incarnation & 0xffffff;
-  crew.next = incarnation + 1;
-  retire(crew, fault);
-  bury(crew, crew.leaving.back());
-  crew.leaving.pop_back();  // it never lived
-  crew.wanted = false;
-  look_whom_to_start();
+  roster_.expect_nobody(worker, incarnation);
+  const std::uint32_t number = roster_.crew(worker).life.number;
+  retire(worker, fault, false);
+  bury(worker, number);
 }
 
 void ProcessPool::ring_bell(std::int32_t worker) {
@@ -219,15 +153,9 @@ void ProcessPool::put_mail(Mailbox& box, std::span<const std::byte> mail) {
 // Hands the env to its worker, or to the life that will come: all that the worker reads is written. Field by field: to
 // put it together first, and then to copy it, costs more than all the rest.
 [[gnu::always_inline]] inline void ProcessPool::queue(std::int32_t env, Mailbox& box, const Errand& errand) {
-  Crew& crew = crew_of(env);
-  const bool served = crew.life.number != 0;
-  if (!served && !crew.wanted) {
-    crew.wanted = true;
-    attention_.store(true, std::memory_order_release);
-  }
   Asked& its = asked(env);
   its.epoch += 1;
-  its.incarnation = (served ? crew.life.number : crew.next) & 0xffffff;
+  its.incarnation = roster_.call_for(env);
   its.at = errand.at;
   its.is_call = errand.kind == Order::kCall;
   its.is_reset = errand.is_reset;
@@ -251,7 +179,7 @@ void ProcessPool::put_mail(Mailbox& box, std::span<const std::byte> mail) {
 // Whether the env lives no more: it was built by a life of its worker that is gone. What was answered
 // here instead has no life, and is told only once.
 bool ProcessPool::is_lost(std::int32_t env) const {
-  return asked(env).incarnation != 0 && asked(env).incarnation != crew_of(env).life.number;
+  return asked(env).incarnation != 0 && asked(env).incarnation != roster_.crew_of(env).life.number;
 }
 
 // Whether the action means a reset, or stands for one. In memory that the env's worker has just written: looked at only
@@ -296,7 +224,7 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
         mail_[e].bytes = 0;
         asked(env) = Asked{};
         asked(env).epoch = seat.epoch;
-        answer_row(env, {seat.epoch, 0, Stage::kFault}, lost ? crew_of(env).loss : ring_loss_, std::nullopt);
+        answer_row(env, {seat.epoch, 0, Stage::kFault}, lost ? roster_.crew_of(env).loss : ring_loss_, std::nullopt);
         ring_is_lost = ring_is_lost_;
         continue;
       }
@@ -310,14 +238,6 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
 
 // ---- receiving ---------------------------------------------------------------------------------
 
-// Whether that life of an env's worker may still write something.
-bool ProcessPool::may_live(std::int32_t env, std::uint32_t incarnation) const {
-  const Crew& crew = crew_of(env);
-  return incarnation == crew.life.number || incarnation == (crew.next & 0xffffff) ||
-         std::any_of(crew.leaving.begin(), crew.leaving.end(),
-                     [&](const Life& life) { return life.number == incarnation; });
-}
-
 // Whether nobody will touch what the env was asked for last any more: its row is counted, or who should count it is
 // gone, and then all that was missing has been answered.
 bool ProcessPool::is_over(std::int32_t env, bool counted) {
@@ -325,7 +245,7 @@ bool ProcessPool::is_over(std::int32_t env, bool counted) {
   if (its.incarnation == 0) return true;
   const auto now = checks_.word(env, its);
   if (now && (now->stage == Stage::kRest || (now->stage == Stage::kDone && counted))) return true;
-  if (!may_live(env, its.incarnation)) return true;
+  if (!roster_.may_live(worker_of(env), its.incarnation)) return true;
   if (!now) found_broken(env, "the state of an env");
   return false;
 }
@@ -451,7 +371,7 @@ void ProcessPool::look_around() {
   const sm_columns& c = batch.buffer->columns.c;
   const auto phase = checks_.fault_phase(env, seats_[e].epoch);
   if (!phase || (c.players && !checks_.players(c, row))) [[unlikely]] {
-    faults_.push_back(spoil_row(env, *batch.buffer, row, phase ? "the players of a row" : "what is said of a row"));
+    faults_.add(spoil_row(env, *batch.buffer, row, phase ? "the players of a row" : "what is said of a row"));
     return;
   }
   ProcessChecks::Note& note = row_notes_[e];
@@ -465,7 +385,7 @@ void ProcessPool::look_around() {
   if (is_good_step) failures_[e] = 0;
   if (*phase < 0) return;
   const sm_env_state& state = table_.state(env);
-  faults_.push_back({env, *phase, state.episode, state.elapsed, ++failures_[e], "", Fault::kRaised});
+  faults_.add({env, *phase, state.episode, state.elapsed, ++failures_[e], "", Fault::kRaised});
 }
 
 // Which env each row belongs to is known here: what the workers wrote is replaced by it.
@@ -499,16 +419,6 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
   batch.ended = row_ended_.data();
 }
 
-void ProcessPool::take_faults(std::vector<Fault>& into) {
-  const Lock lock(mutex_);
-  if (faults_.empty()) return;
-  const auto back = std::stable_partition(faults_.begin(), faults_.end(), [&](const Fault& fault) {
-    return in_flight_[static_cast<std::size_t>(fault.env)] != 0;
-  });
-  into.assign(std::make_move_iterator(back), std::make_move_iterator(faults_.end()));
-  faults_.erase(back, faults_.end());
-}
-
 bool ProcessPool::read_note(std::int32_t env, const Copy& copy) {
   const auto e = static_cast<std::size_t>(env);
   const Lock lock(mutex_);  // the monitor unmaps what is gone
@@ -534,12 +444,9 @@ Fault ProcessPool::spoil(const Batch& batch, std::int32_t row) {
 
 // In the outbox of the life that was asked last.
 std::span<const std::byte> ProcessPool::read_outbox(std::int32_t env, const ProcessChecks::Note& note) {
-  const std::uint32_t number = asked(env).incarnation;
-  const Crew& crew = crew_of(env);
-  if (crew.life.number == number && crew.life.outbox) return crew.life.outbox->read(note.offset, note.bytes);
-  for (const Life& life : crew.leaving)
-    if (life.number == number && life.outbox) return life.outbox->read(note.offset, note.bytes);
-  return {};
+  const Life* life = roster_.crew_of(env).find(asked(env).incarnation);
+  if (!life || !life->outbox) return {};
+  return life->outbox->read(note.offset, note.bytes);
 }
 
 // ---- calls -------------------------------------------------------------------------------------
@@ -563,11 +470,11 @@ void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) 
   {
     const Lock lock(mutex_);
     put_mail(call_mail_[e], call);  // throws where there is no memory: change nothing before
-    save_notes(crew_of(env), asked(env).incarnation);  // the call takes over the word of a row not yet received
+    save_notes(worker_of(env), asked(env).incarnation);  // the call takes over the word of a row not yet received
     call_faults_[e].reset();
     saved_calls_[e].reset();
     if (is_lost(env)) {
-      call_faults_[e] = crew_of(env).loss;
+      call_faults_[e] = roster_.crew_of(env).loss;
       call_faults_[e]->env = env;
       call_faults_[e]->phase = SM_IN_CALL;
       return;  // at rest as it is
@@ -606,26 +513,24 @@ void ProcessPool::ask_to_stop() {
   {
     const Lock lock(mutex_);
     stopping_ = true;
-    for (std::size_t w = 0; w < crews_.size(); ++w)
-      tables_.worker(static_cast<std::int32_t>(w)).stop.store(crews_[w].life.number, std::memory_order_seq_cst);
+    for (std::int32_t w = 0; w < process_.num_workers; ++w) tell_to_stop(w);
   }
   for (std::int32_t w = 0; w < process_.num_workers; ++w) ring_bell(w);
   wake_monitor();
 }
 
-bool ProcessPool::all_ended() const {
-  return std::all_of(crews_.begin(), crews_.end(),
-                     [](const Crew& crew) { return crew.life.number == 0 && crew.leaving.empty(); });
+void ProcessPool::tell_to_stop(std::int32_t worker) {
+  tables_.worker(worker).stop.store(roster_.crew(worker).life.number, std::memory_order_seq_cst);
 }
 
 bool ProcessPool::stopped() const {
   const Lock lock(mutex_);
-  return all_ended();
+  return roster_.all_ended();
 }
 
 void ProcessPool::wait_stopped(nanoseconds most) {
   Lock lock(mutex_);
-  ended_.wait_for(lock, most, [this] { return all_ended(); });
+  ended_.wait_for(lock, most, [this] { return roster_.all_ended(); });
 }
 
 // ---- measurements ------------------------------------------------------------------------------
@@ -643,7 +548,7 @@ std::vector<ProcessPool::WorkerStats> ProcessPool::worker_stats() const {
   std::vector<WorkerStats> out;
   const Lock lock(mutex_);
   for (std::int32_t w = 0; w < process_.num_workers; ++w) {
-    const Crew& crew = crews_[static_cast<std::size_t>(w)];
+    const Crew& crew = roster_.crew(w);
     out.push_back({crew.life.pid, crew.life.number != 0, static_cast<double>(checks_.busy_ns(w)) * 1e-9,
                    checks_.steps(w), crew.restarts,
                    crew.life.outbox ? crew.life.outbox->memory() : 0});

@@ -8,17 +8,17 @@
 
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 
-#include "core/outbox.h"
+#include "core/descriptor.h"
 #include "core/pool.h"
 #include "core/process_checks.h"
 #include "core/process_layout.h"
 #include "core/process_worker.h"
 #include "core/slot_ring.h"
+#include "core/worker_roster.h"
 
 namespace stepmill {
 
@@ -48,7 +48,7 @@ class ProcessPool final : public Pool {
   // No process could be started: what waits for it is answered.
   void restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why);
   // Whether `to_restart` has something to say. Cheap; looked at in every wait.
-  bool wants_attention() const { return attention_.load(std::memory_order_acquire); }
+  bool wants_attention() const { return roster_.wants_attention(); }
 
   // ---- beside the arrays ----
 
@@ -103,32 +103,6 @@ class ProcessPool final : public Pool {
   std::vector<double> step_percentiles(std::int32_t env, std::span<const double> parts) const;
 
  private:
-  // One life of a worker.
-  struct Life {
-    std::uint32_t number = 0;  // the incarnation; 0: none
-    int pid = -1, pidfd = -1, stack = -1;
-    std::shared_ptr<Outbox> outbox;
-    std::uint64_t start_deadline = 0;
-    std::optional<int> code;  // exit code, or minus the signal
-    mutable bool started = false;  // it was seen to take actions
-  };
-  // A worker: its envs and the lives that serve them.
-  struct Crew {
-    std::int32_t first = 0, count = 0;
-    Life life;
-    std::vector<Life> leaving;  // given up, and not yet seen to end
-    std::uint32_t next = 1;     // the incarnation to come
-    bool wanted = false;        // it should be started
-    std::uint32_t restarts = 0;
-    Fault loss;  // what its last life ended of, for envs that were lost with it
-    std::optional<Fault> broken;  // its life is to be ended, since what it shares with the pool cannot be true
-    // What the monitor saw last, and since when: a worker with work that does not go on is stuck.
-    std::uint64_t seen = 0, seen_at = 0;
-  };
-  // The word of an env that is writing its row, or has: this takes microseconds.
-  struct Sight {
-    std::uint64_t word = 0, since = 0;
-  };
   // Where the row of an env in flight goes.
   struct Seat {
     Buffer* buffer = nullptr;  // null: a slot of the open batch
@@ -153,22 +127,19 @@ class ProcessPool final : public Pool {
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
   void inspect(Batch& batch, bool assigned) override;
-  void take_faults(std::vector<Fault>& into) override;
 
-  std::int32_t worker_of(std::int32_t env) const { return worker_of_[static_cast<std::size_t>(env)]; }
-  Crew& crew_of(std::int32_t env) { return crews_[static_cast<std::size_t>(worker_of(env))]; }
-  const Crew& crew_of(std::int32_t env) const { return crews_[static_cast<std::size_t>(worker_of(env))]; }
+  using Crew = WorkerRoster::Crew;
+  using Life = WorkerRoster::Life;
+  std::int32_t worker_of(std::int32_t env) const { return roster_.worker_of(env); }
   Asked& asked(std::int32_t env) { return asked_[static_cast<std::size_t>(env)]; }
   const Asked& asked(std::int32_t env) const { return asked_[static_cast<std::size_t>(env)]; }
   void ring_bell(std::int32_t worker);
   void put_mail(Mailbox& box, std::span<const std::byte> mail);
   // These are called with the lock held.
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = WorkerRoster::Lock;
   void queue(std::int32_t env, Mailbox& box, const Errand& errand);
   bool is_lost(std::int32_t env) const;
   bool will_reset(std::int32_t env) const;
-  bool may_live(std::int32_t env, std::uint32_t incarnation) const;
-  void kill_all();
   bool is_over(std::int32_t env, bool counted);
   bool row_is_over(std::int32_t env, bool counted);
   bool rows_are_over(bool counted);
@@ -185,26 +156,23 @@ class ProcessPool final : public Pool {
   void lose_ring();
   bool restore_ring();
   [[noreturn]] void give_in(const std::string& why);
-  void look_whom_to_start();
-  bool all_ended() const;
 
   // The monitor: process_monitor.cpp, and what it does: process_answers.cpp.
   void watch();
   void end_broken();
-  void await_obituary(Lock& lock, std::uint32_t worker, std::uint32_t number);
-  void read_obituaries();
-  void life_ended(Lock& lock, std::size_t worker, std::uint32_t number);
+  void life_ended(Lock& lock, std::int32_t worker, std::uint32_t number);
   std::uint64_t check_deadlines(Lock& lock);
+  std::uint64_t check_start(Lock& lock, std::int32_t worker);
+  std::uint64_t check_env(Lock& lock, std::int32_t env);
   void miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool resets, std::uint64_t limit);
-  void miss_start(Lock& lock, std::size_t worker);
-  std::uint64_t check_standstill(Lock& lock, std::size_t worker, std::uint64_t limit);
+  std::uint64_t check_standstill(Lock& lock, std::int32_t worker, std::uint64_t limit);
   std::string read_stack(Lock& lock, const Life& life);
   // Gives a worker's life up: its envs are answered as far as nobody may be writing their rows.
-  void retire(Crew& crew, const Fault& reason);
-  // After its end is certain: the rest.
-  void bury(Crew& crew, const Life& life);
+  void retire(std::int32_t worker, const Fault& reason, bool start_again = true);
+  // After its end is certain: the rest, and the life itself.
+  void bury(std::int32_t worker, std::uint32_t number);
   void give_up(std::int32_t env, std::uint32_t incarnation, const Fault& reason);
-  void save_notes(const Crew& crew, std::uint32_t incarnation);
+  void save_notes(std::int32_t worker, std::uint32_t incarnation);
   void answer(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
   void answer_row(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot);
   void fill_row(std::int32_t env, const Columns& columns, std::int64_t row);
@@ -213,10 +181,8 @@ class ProcessPool final : public Pool {
   void take_back(std::int32_t env, std::uint32_t epoch);
   void doubt(std::int32_t env);
   void reseed(std::int32_t env);
+  void tell_to_stop(std::int32_t worker);
   std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
-  bool has_started(const Crew& crew, const Life& life) const;
-  Fault why_ended(const Crew& crew, const Life& life) const;
-  void begin();
   void wake_monitor();
 
   const ProcessOptions process_;
@@ -225,8 +191,7 @@ class ProcessPool final : public Pool {
   const std::size_t tables_offset_;
   SlotRing ring_;
   const ProcessChecks checks_;
-  std::vector<std::int32_t> worker_of_;
-  std::vector<std::uint64_t> seeds_;  // the last that each env was given
+  std::vector<std::uint64_t> seeds_;  // the last that each env was given; with the lock held
 
   const bool has_spare_core_;
 
@@ -251,14 +216,15 @@ class ProcessPool final : public Pool {
   std::vector<Mailbox> mail_, call_mail_;
 
   // Everything below, and the word of an env that no worker has at the moment, belongs to whoever holds
-  // this.
+  // this: the caller or the monitor.
   mutable std::mutex mutex_;
-  std::vector<Crew> crews_;
   std::vector<Asked> asked_;
-  std::vector<Sight> sights_;
+  WorkerRoster roster_;
   std::vector<std::int32_t> failures_;  // by env, in a row, with no good step between
   std::uint32_t first_open_ = 0, end_open_ = 0;  // the batches of the ring that are open
-  // Whose its slots are is not known: it is laid out anew once no worker of before is left. Written with the lock held.
+  // Whose its slots are is not known: it is laid out anew once no worker of before is left. Set by either thread and
+  // cleared by the caller, with the lock held. The caller also reads it without: it then only says whether to take the
+  // lock and look. Nothing wakes the caller when it is set: a wait that has begun goes on until `most` has passed.
   std::atomic<bool> ring_is_lost_{false};
   Fault ring_loss_;
   std::uint64_t ring_lost_at_ = 0;
@@ -274,13 +240,9 @@ class ProcessPool final : public Pool {
     bool good = true;  // these are the bytes that were written
   };
   std::vector<std::optional<Saved>> saved_notes_, saved_calls_;
-  std::vector<Fault> faults_;
   bool stopping_ = false, quit_ = false;
-  bool parent_writes_ = true;  // the obituaries
-  std::map<std::pair<std::int32_t, std::uint32_t>, int> early_;  // obituaries of lives not yet admitted
 
-  std::atomic<bool> attention_{false};
-  int obituaries_, event_;
+  const Descriptor event_;  // wakes the monitor; by anybody, with the lock or without
   std::condition_variable ended_;
   std::thread monitor_;
 };

@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "core/env.h"
+#include "core/failed_row.h"
 
 namespace stepmill {
 
@@ -293,7 +294,7 @@ class Stepper {
   // A row that shows where the env stands.
   static void show(const Turnstile& in, Visit& v, std::int32_t elapsed) {
     const Place place = v.place();
-    begin_row(v, place, elapsed, false);
+    write_row_without_step(v.shared, place.columns, place.row, v.id, elapsed, false);
     try {
       v.env.observe(Row(v.shared, place.columns, place.row, players(v.shared)).without_rewards());
     } catch (...) {
@@ -317,42 +318,15 @@ class Stepper {
     state.episode += 1;
   }
 
-  // The fixed columns of a row without a step: no reward, no end.
-  static void begin_row(const Visit& v, const Place& place, std::int32_t elapsed, bool truncated) {
-    const sm_columns& columns = place.columns;
-    const std::int64_t row = place.row;
-    columns.env_id[row] = v.id;
-    columns.elapsed_step[row] = elapsed;
-    columns.terminated[row] = false;
-    columns.truncated[row] = truncated;
-    columns.ended[row] = false;
-    columns.episode_return[row] = 0.0;
-    columns.episode_length[row] = 0;
-    if (columns.players) columns.players[row] = v.shared.max_num_players;
-    const Row rewards(v.shared, columns, row, players(v.shared));
-    for (int player = 0; player < players(v.shared); ++player) rewards.set_reward(player, 0.0);
-  }
-
-  // A failure fills its row like any result. Called while the exception is handled.
+  // Called while the exception is handled.
   [[gnu::noinline, gnu::cold]] static void fail(Turnstile in, std::int32_t entry, Place place, int phase) {
     Visit v(in, entry);
     const sm_shared& shared = v.shared;
-    const sm_columns& columns = place.columns;
-    begin_row(v, place, v.state.elapsed, true);
-    for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
-      const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
-      std::byte* to = static_cast<std::byte*>(columns.observation[leaf]) + place.row * bytes;
-      if (shared.last_observation)
-        std::memcpy(to, static_cast<std::byte*>(shared.last_observation[leaf]) + v.id * bytes,
-                    static_cast<std::size_t>(bytes));
-      else
-        std::memset(to, 0, static_cast<std::size_t>(bytes));
-    }
-    for (int leaf = 0; leaf < shared.info_leaves; ++leaf) {
-      const std::int64_t bytes = shared.info_bytes[leaf];
-      std::memset(static_cast<std::byte*>(columns.info[leaf]) + place.row * bytes, 0,
-                  static_cast<std::size_t>(bytes));
-    }
+    write_failed_row(shared, place.columns, place.row, v.id, v.state.elapsed, [&](int leaf) -> const std::byte* {
+      if (!shared.last_observation) return nullptr;
+      return static_cast<const std::byte*>(shared.last_observation[leaf]) +
+             v.id * shared.observation_bytes[leaf] * shared.max_num_players;
+    });
     v.state.phase = SM_ENDED;
     v.state.command = SM_STEP;
     report(v, phase);

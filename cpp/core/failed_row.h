@@ -1,0 +1,51 @@
+// The row of an env that has no step to show: written here alone, wherever the env ran.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/env_table.h"
+
+namespace stepmill {
+
+// The fixed columns: no reward, no end.
+inline void write_row_without_step(const sm_shared& shared, const sm_columns& columns, std::int64_t row,
+                                   std::int32_t env, std::int32_t elapsed, bool truncated) {
+  columns.env_id[row] = env;
+  columns.elapsed_step[row] = elapsed;
+  columns.terminated[row] = false;
+  columns.truncated[row] = truncated;
+  columns.ended[row] = false;
+  columns.episode_return[row] = 0.0;
+  columns.episode_length[row] = 0;
+  if (columns.players) columns.players[row] = shared.max_num_players;
+  const std::int64_t first = row * shared.max_num_players;
+  for (std::int64_t i = first; i < first + shared.max_num_players; ++i) {
+    if (shared.reward_is_float32)
+      static_cast<float*>(columns.reward)[i] = 0.0f;
+    else
+      static_cast<double*>(columns.reward)[i] = 0.0;
+  }
+}
+
+// A failure fills its row like any result: truncated, with the last good observation. `last(leaf)` says where that of
+// this env lies, for all players; null where none is kept: then the observation is zeros. Reads nothing else that
+// another process could write.
+template <class Last>
+void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, std::int32_t env,
+                      std::int32_t elapsed, Last last) {
+  write_row_without_step(shared, columns, row, env, elapsed, true);
+  const auto fill = [row](void* column, std::int64_t bytes, const void* from) {
+    std::byte* to = static_cast<std::byte*>(column) + row * bytes;
+    if (from)
+      std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    else
+      std::memset(to, 0, static_cast<std::size_t>(bytes));
+  };
+  for (int leaf = 0; leaf < shared.observation_leaves; ++leaf)
+    fill(columns.observation[leaf], shared.observation_bytes[leaf] * shared.max_num_players, last(leaf));
+  for (int leaf = 0; leaf < shared.info_leaves; ++leaf) fill(columns.info[leaf], shared.info_bytes[leaf], nullptr);
+}
+
+}  // namespace stepmill
