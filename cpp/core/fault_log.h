@@ -33,8 +33,8 @@ class FaultLog {
     count_.store(faults_.size(), std::memory_order_relaxed);
   }
 
-  // By the caller, after it saw a batch to be ready: moves out the faults of envs that are not in flight any more. Leaves
-  // `into` as it is where there are no faults at all.
+  // By the caller, after it saw a batch to be ready: moves out the faults of envs that are not in flight any more, in the
+  // order of the envs, whichever thread was first. Leaves `into` as it is where there are no faults at all.
   void take(const std::vector<std::uint8_t>& in_flight, std::vector<Fault>& into) {
     if (count_.load(std::memory_order_relaxed) == 0) return;
     const std::lock_guard lock(mutex_);
@@ -43,6 +43,7 @@ class FaultLog {
     });
     into.assign(std::make_move_iterator(back), std::make_move_iterator(faults_.end()));
     faults_.erase(back, faults_.end());
+    std::stable_sort(into.begin(), into.end(), [](const Fault& a, const Fault& b) { return a.env < b.env; });
     count_.store(faults_.size(), std::memory_order_relaxed);
   }
 

@@ -91,7 +91,8 @@ class DmPool(PoolView):
 
 def _begun_or_not(info: dict[str, Any]) -> np.ndarray:
     """FIRST where no step was taken yet, else MID: these are 0 and 1."""
-    return np.minimum(info["elapsed_step"], _MID)
+    step_type: np.ndarray = np.minimum(info["elapsed_step"], _MID)
+    return step_type
 
 
 def _observation(obs: Any, info: dict[str, Any]) -> Observation:
