@@ -1,0 +1,135 @@
+"""Whether a value fits its space: the one place that asks, and the words for where it does not.
+
+A space is read once, into a tree (``trees.py``) with whatever the caller needs at its leaves; ``fit`` holds values
+against that. Bounds of a Box are nobody's business here: observations beyond them are common, and what becomes of
+actions is the env's to say, as in Gymnasium.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.errors import StepmillError
+from stepmill.numbers import as_numbers, cast, description
+from stepmill.trees import Tree, step_into
+
+__all__ = ["Fitter", "Misfit", "array_of", "fit", "holds_arrays", "member_of", "misfit_of_form"]
+
+
+class Misfit(Exception):
+    """A value that does not fit. Raised and caught in here: callers see an error of theirs, by ``told``."""
+
+    def __init__(self, expected: Any, got: Any) -> None:
+        super().__init__(expected, got)
+        self.expected = str(expected)
+        self.got = got
+        self.keys: list[Any] = []  # from the innermost out
+
+    def told(self, name: str) -> str:
+        """``observation['eye']: expected numbers of shape (2,) and type float32, got None``."""
+        for key in reversed(self.keys):
+            name = step_into(name, key)
+        got = _dict_of(self.got) if isinstance(self.got, Mapping) else description(self.got)
+        return f"{name}: expected {self.expected}, got {got}"
+
+
+def fit(function: Callable[..., Any], tree: Tree, *values: Any, spare: bool = False) -> Any:
+    """A tree of ``function(leaf, ...)`` with the parts of the values that stand beside each leaf.
+
+    Mappings are taken for dicts, and lists for tuples. Raises ``Misfit``, as ``function`` may too, where a value has
+    another form than the tree. ``spare``: dicts may have more keys than the tree, as observations in pools may.
+    """
+    if type(tree) is not dict and type(tree) is not tuple:
+        return function(tree, *values)
+    for value in values:
+        misfit = misfit_of_form(tree, value, spare)
+        if misfit is not None:
+            raise misfit
+    children = tree.items() if type(tree) is dict else enumerate(tree)
+    out: list[Any] = []
+    key = None
+    try:
+        for key, child in children:
+            out.append(fit(function, child, *[value[key] for value in values], spare=spare))
+    except Misfit as misfit:
+        misfit.keys.append(key)
+        raise
+    return dict(zip(tree, out, strict=True)) if type(tree) is dict else tuple(out)
+
+
+def misfit_of_form(tree: dict[Any, Any] | tuple[Any, ...], value: Any, spare: bool = False) -> Misfit | None:
+    """What is wrong with a value beside a dict or tuple; its parts are not looked at."""
+    if type(tree) is tuple:
+        fits = isinstance(value, tuple | list) and len(value) == len(tree)
+        return None if fits else Misfit(f"a tuple of {len(tree)} parts", value)
+    fits = isinstance(value, dict | Mapping) and (
+        value.keys() >= tree.keys() if spare else value.keys() == tree.keys()  # type: ignore[union-attr]
+    )
+    return None if fits else Misfit(_dict_of(tree), value)
+
+
+def _dict_of(keys: Iterable[Any]) -> str:
+    return f"a dict with the keys {', '.join(map(repr, keys))}" if keys else "an empty dict"
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """A function from values to what the functions at the leaves of a tree make of their parts.
+
+    A class, not a closure: envs are pickled with theirs.
+
+    Args:
+        tree: With functions of one value at its leaves.
+        owner: Whose value it is, for the error.
+        name: What the value is, for the error.
+        error: The error to raise.
+    """
+
+    tree: Tree
+    owner: str
+    name: str
+    error: type[StepmillError]
+
+    def __call__(self, value: Any) -> Any:
+        try:
+            return fit(operator.call, self.tree, value)
+        except Misfit as misfit:
+            raise self.error(f"{self.owner}: {misfit.told(self.name)}") from None
+
+
+# ---- leaves --------------------------------------------------------------------------------------
+
+
+def holds_arrays(space: Any) -> bool:
+    """Whether the values of a space are arrays of a fixed shape. Those of Text, Graph and Sequence are not."""
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> np.ndarray:
+    """``value`` as an array of that shape and type, itself where it is one already.
+
+    As pools do it, types are cast where no whole number changes.
+    """
+    array = as_numbers(value)
+    if array is None or array.shape != shape:
+        raise Misfit(f"numbers of shape {shape} and type {dtype}", value)
+    if array.dtype == dtype:
+        return array
+    fitting = cast(array, dtype)
+    if fitting is None:
+        raise Misfit(f"numbers of shape {shape} that {dtype} can hold", value)
+    return fitting
+
+
+def member_of(space: spaces.Space[Any], value: Any) -> np.ndarray:
+    """As ``array_of``, and one of the places that a Discrete, MultiDiscrete or MultiBinary counts."""
+    array = array_of(space.shape or (), np.dtype(space.dtype), value)
+    if not isinstance(space, spaces.Box) and not space.contains(array):
+        raise Misfit(space, value)
+    return array
