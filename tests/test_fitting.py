@@ -77,15 +77,6 @@ def test_spare_keys_may_be_allowed() -> None:
     assert told({"eye": EYE, "nose": 1}, spare=True).endswith("got a dict with the keys 'eye', 'nose'")
 
 
-def test_several_values_are_held_against_one_tree() -> None:
-    tree = {"a": (0, 1)}
-    out = fit(lambda leaf, *parts: (leaf, parts), tree, {"a": (1, 2)}, {"a": [3, 4]})
-    assert out == {"a": ((0, (1, 3)), (1, (2, 4)))}
-    with pytest.raises(Misfit) as caught:
-        fit(lambda leaf, *parts: None, tree, {"a": (1, 2)}, {"a": (3,)})
-    assert caught.value.told("action") == "action['a']: expected a tuple of 2 parts, got (3,)"
-
-
 def test_an_array_that_fits_is_not_copied() -> None:
     assert array_of((2,), np.dtype(np.float32), EYE) is EYE
 

@@ -39,38 +39,45 @@ class Misfit(Exception):
         return f"{name}: expected {self.expected}, got {got}"
 
 
-def fit(function: Callable[..., Any], tree: Tree, *values: Any, spare: bool = False) -> Any:
-    """A tree of ``function(leaf, ...)`` with the parts of the values that stand beside each leaf.
+def fit(function: Callable[[Any, Any], Any], tree: Tree, value: Any, spare: bool = False) -> Any:
+    """A tree of ``function(leaf, part)`` with the part of the value that stands beside each leaf.
 
-    Mappings are taken for dicts, and lists for tuples. Raises ``Misfit``, as ``function`` may too, where a value has
+    Mappings are taken for dicts, and lists for tuples. Raises ``Misfit``, as ``function`` may too, where the value has
     another form than the tree. ``spare``: dicts may have more keys than the tree, as observations in pools may.
     """
-    if type(tree) is not dict and type(tree) is not tuple:
-        return function(tree, *values)
-    for value in values:
-        misfit = misfit_of_form(tree, value, spare)
-        if misfit is not None:
-            raise misfit
-    children = tree.items() if type(tree) is dict else enumerate(tree)
-    out: list[Any] = []
-    key = None
+    if type(tree) not in _NODES:
+        return function(tree, value)
+    wrong = misfit_of_form(tree, value, spare)
+    if wrong is not None:
+        raise wrong
+    key: Any = None  # of the part that is looked at
     try:
-        for key, child in children:
-            out.append(fit(function, child, *[value[key] for value in values], spare=spare))
+        if type(tree) is dict:
+            out = {}
+            for key, child in tree.items():  # asks before it goes into a child, as trees.map_tree does
+                part = value[key]
+                out[key] = fit(function, child, part, spare) if type(child) in _NODES else function(child, part)
+            return out
+        parts = []
+        for key, child in enumerate(tree):
+            part = value[key]
+            parts.append(fit(function, child, part, spare) if type(child) in _NODES else function(child, part))
+        return tuple(parts)
     except Misfit as misfit:
         misfit.keys.append(key)
         raise
-    return dict(zip(tree, out, strict=True)) if type(tree) is dict else tuple(out)
 
 
-def misfit_of_form(tree: dict[Any, Any] | tuple[Any, ...], value: Any, spare: bool = False) -> Misfit | None:
+_NODES = (dict, tuple)
+
+
+def misfit_of_form(tree: Tree, value: Any, spare: bool = False) -> Misfit | None:
     """What is wrong with a value beside a dict or tuple; its parts are not looked at."""
     if type(tree) is tuple:
         fits = isinstance(value, tuple | list) and len(value) == len(tree)
         return None if fits else Misfit(f"a tuple of {len(tree)} parts", value)
-    fits = isinstance(value, dict | Mapping) and (
-        value.keys() >= tree.keys() if spare else value.keys() == tree.keys()  # type: ignore[union-attr]
-    )
+    keys = value.keys() if isinstance(value, dict) or isinstance(value, Mapping) else ()  # the second takes long
+    fits = keys == tree.keys() or (spare and tree.keys() <= set(keys))
     return None if fits else Misfit(_dict_of(tree), value)
 
 
@@ -98,7 +105,7 @@ class Fitter:
 
     def __call__(self, value: Any) -> Any:
         try:
-            return fit(operator.call, self.tree, value)
+            return self.tree(value) if callable(self.tree) else fit(operator.call, self.tree, value)
         except Misfit as misfit:
             raise self.error(f"{self.owner}: {misfit.told(self.name)}") from None
 
@@ -111,16 +118,18 @@ def holds_arrays(space: Any) -> bool:
     return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
-def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> np.ndarray:
-    """``value`` as an array of that shape and type, itself where it is one already.
+def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any, copy: bool = False) -> np.ndarray:
+    """``value`` as an array of that shape and type, itself where it is one already, unless a copy is asked for.
 
     As pools do it, types are cast where no whole number changes.
     """
+    if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:  # nearly always
+        return value.copy() if copy else value
     array = as_numbers(value)
     if array is None or array.shape != shape:
         raise Misfit(f"numbers of shape {shape} and type {dtype}", value)
     if array.dtype == dtype:
-        return array
+        return array.copy() if copy else array
     fitting = cast(array, dtype)
     if fitting is None:
         raise Misfit(f"numbers of shape {shape} that {dtype} can hold", value)

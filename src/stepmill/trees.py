@@ -13,24 +13,47 @@ from typing import Any
 
 from gymnasium import spaces
 
-__all__ = ["Tree", "as_tree", "leaves", "map_tree", "paths", "space_from", "step_into", "tree_of"]
+__all__ = ["Tree", "as_tree", "leaves", "map_tree", "map_trees", "paths", "space_from", "step_into", "tree_of"]
 
 Tree = Any
 
 
-def map_tree(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
-    """A tree of ``function(leaf, ...)``, in the form of the first; the others have at least its keys.
+# Both maps ask whether a child is a leaf before they go into it: a call more per leaf would double what they cost, and
+# they are in the way of every step.
+_NODES = (dict, tuple)
 
-    Named tuples stay what they are. Where one of the others has another form: KeyError, TypeError or ValueError.
+
+def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """A tree of ``function(leaf)``. Named tuples stay what they are."""
+    if isinstance(tree, dict):
+        return {
+            key: map_tree(function, child) if isinstance(child, _NODES) else function(child)
+            for key, child in tree.items()
+        }
+    if isinstance(tree, tuple):
+        parts = [map_tree(function, child) if isinstance(child, _NODES) else function(child) for child in tree]
+        return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
+    return function(tree)
+
+
+def map_trees(function: Callable[[Any, Any], Any], tree: Tree, other: Any) -> Tree:
+    """A tree of ``function(leaf, part)``: the other is read by the keys of the first, and may have more.
+
+    Where its form is another: KeyError, TypeError or ValueError.
     """
     if isinstance(tree, dict):
-        if not others:
-            return {key: map_tree(function, child) for key, child in tree.items()}
-        return {key: map_tree(function, child, *[one[key] for one in others]) for key, child in tree.items()}
+        return {
+            key: map_trees(function, child, other[key]) if isinstance(child, _NODES) else function(child, other[key])
+            for key, child in tree.items()
+        }
     if isinstance(tree, tuple):
-        parts = [map_tree(function, *one) for one in zip(tree, *others, strict=True)]
-        return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
-    return function(tree, *others)
+        return tuple(
+            [
+                map_trees(function, child, part) if isinstance(child, _NODES) else function(child, part)
+                for child, part in zip(tree, other, strict=True)
+            ]
+        )
+    return function(tree, other)
 
 
 def leaves(tree: Tree) -> Iterator[Any]:

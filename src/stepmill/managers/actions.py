@@ -11,7 +11,8 @@ import numpy as np
 from stepmill import _native
 from stepmill.errors import ActionError
 from stepmill.numbers import as_numbers
-from stepmill.spaces import FlatSpace, Tree
+from stepmill.spaces import FlatSpace
+from stepmill.trees import Tree
 
 __all__ = ["stack_actions", "stack_open_actions"]
 

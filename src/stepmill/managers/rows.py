@@ -17,7 +17,8 @@ from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.optional import require
 from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher, is_abnormal, raised_by
-from stepmill.spaces import FlatSpace, Tree
+from stepmill.spaces import FlatSpace
+from stepmill.trees import Tree
 
 __all__ = ["EnvRows", "Place", "RowReader", "RowsAsTheyCome", "tells_abnormal", "with_tensors"]
 
