@@ -76,8 +76,9 @@ def misfit_of_form(tree: Tree, value: Any, spare: bool = False) -> Misfit | None
     if type(tree) is tuple:
         fits = isinstance(value, tuple | list) and len(value) == len(tree)
         return None if fits else Misfit(f"a tuple of {len(tree)} parts", value)
-    keys = value.keys() if isinstance(value, dict) or isinstance(value, Mapping) else ()  # the second takes long
-    fits = keys == tree.keys() or (spare and tree.keys() <= set(keys))
+    fits = isinstance(value, dict | Mapping) and (
+        value.keys() == tree.keys() or (spare and value.keys() >= tree.keys())
+    )
     return None if fits else Misfit(_dict_of(tree), value)
 
 
