@@ -8,7 +8,7 @@ actions is the env's to say, as in Gymnasium.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from stepmill.errors import StepmillError
 from stepmill.numbers import as_numbers, cast, description
 from stepmill.trees import Tree, step_into
 
-__all__ = ["Fitter", "Misfit", "array_of", "fit", "holds_arrays", "member_of", "misfit_of_form"]
+__all__ = ["Fitter", "Misfit", "array_of", "fit", "fits", "form_of", "has_form", "holds_arrays", "member_of"]
 
 
 class Misfit(Exception):
@@ -35,7 +35,7 @@ class Misfit(Exception):
         """``observation['eye']: expected numbers of shape (2,) and type float32, got None``."""
         for key in reversed(self.keys):
             name = step_into(name, key)
-        got = _dict_of(self.got) if isinstance(self.got, Mapping) else description(self.got)
+        got = form_of(self.got) if isinstance(self.got, Mapping) else description(self.got)
         return f"{name}: expected {self.expected}, got {got}"
 
 
@@ -47,9 +47,8 @@ def fit(function: Callable[[Any, Any], Any], tree: Tree, value: Any, spare: bool
     """
     if type(tree) not in _NODES:
         return function(tree, value)
-    wrong = misfit_of_form(tree, value, spare)
-    if wrong is not None:
-        raise wrong
+    if not has_form(tree, value, spare):
+        raise Misfit(form_of(tree), value)
     key: Any = None  # of the part that is looked at
     try:
         if type(tree) is dict:
@@ -68,22 +67,38 @@ def fit(function: Callable[[Any, Any], Any], tree: Tree, value: Any, spare: bool
         raise
 
 
+# Not written where they are asked for: to build a union takes longer than to ask.
 _NODES = (dict, tuple)
+_SEQUENCES = (tuple, list)
+_MAPPINGS = (dict, Mapping)
+_OF_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
-def misfit_of_form(tree: Tree, value: Any, spare: bool = False) -> Misfit | None:
-    """What is wrong with a value beside a dict or tuple; its parts are not looked at."""
+def fits(accepts: Callable[[Any, Any], bool], tree: Tree, value: Any) -> bool:
+    """Whether a value has the form of the tree, and ``accepts(leaf, part)`` is true of every part."""
+    if type(tree) not in _NODES:
+        return accepts(tree, value)
+    if not has_form(tree, value):
+        return False
+    for key, child in tree.items() if type(tree) is dict else enumerate(tree):
+        part = value[key]
+        if not (fits(accepts, child, part) if type(child) in _NODES else accepts(child, part)):
+            return False
+    return True
+
+
+def has_form(tree: Tree, value: Any, spare: bool = False) -> bool:
+    """Whether a value fits a dict or tuple; its parts are not looked at."""
     if type(tree) is tuple:
-        fits = isinstance(value, tuple | list) and len(value) == len(tree)
-        return None if fits else Misfit(f"a tuple of {len(tree)} parts", value)
-    fits = isinstance(value, dict | Mapping) and (
-        value.keys() == tree.keys() or (spare and value.keys() >= tree.keys())
-    )
-    return None if fits else Misfit(_dict_of(tree), value)
+        return isinstance(value, _SEQUENCES) and len(value) == len(tree)
+    return isinstance(value, _MAPPINGS) and (value.keys() == tree.keys() or (spare and value.keys() >= tree.keys()))
 
 
-def _dict_of(keys: Iterable[Any]) -> str:
-    return f"a dict with the keys {', '.join(map(repr, keys))}" if keys else "an empty dict"
+def form_of(value: Any) -> str:
+    """A mapping or a tuple in words."""
+    if not isinstance(value, Mapping):
+        return f"a tuple of {len(value)} parts"
+    return f"a dict with the keys {', '.join(map(repr, value))}" if value else "an empty dict"
 
 
 @dataclass(frozen=True)
@@ -116,7 +131,7 @@ class Fitter:
 
 def holds_arrays(space: Any) -> bool:
     """Whether the values of a space are arrays of a fixed shape. Those of Text, Graph and Sequence are not."""
-    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    return isinstance(space, _OF_ARRAYS)
 
 
 def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any, copy: bool = False) -> np.ndarray:

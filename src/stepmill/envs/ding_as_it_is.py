@@ -20,7 +20,7 @@ from stepmill.envs.as_gymnasium import AsGymnasium
 from stepmill.envs.ding import DingAsBaseEnv
 from stepmill.envs.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.returned import truth
-from stepmill.fitting import Misfit, fit
+from stepmill.fitting import fits
 from stepmill.numbers import as_numbers
 from stepmill.spaces import flatten
 from stepmill.trees import map_tree
@@ -110,18 +110,10 @@ class _Form:
 
     def holds(self, value: Any) -> bool:
         if type(self._tree) is int:  # nearly always
-            return self._fits(self._tree, value)
-        try:
-            fit(self._check, self._tree, value)
-        except Misfit:
-            return False
-        return True
+            return self._accepts(self._tree, value)
+        return fits(self._accepts, self._tree, value)
 
-    def _check(self, index: int, value: Any) -> None:
-        if not self._fits(index, value):
-            raise Misfit(self._leaves[index], value)
-
-    def _fits(self, index: int, value: Any) -> bool:
+    def _accepts(self, index: int, value: Any) -> bool:
         if index < 0:
             return True
         dtype, shape = self._leaves[index]
