@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill import _native
+from stepmill.envs.adapters.leftover import LEFTOVER
 from stepmill.envs.common import to_tensor
-from stepmill.envs.leftover import LEFTOVER
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.optional import require
 from stepmill.pool.faults import Fault

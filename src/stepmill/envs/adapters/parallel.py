@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.actions import action_reader
-from stepmill.envs.agent_rows import split_rows, stack_rows, stack_spaces
+from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform

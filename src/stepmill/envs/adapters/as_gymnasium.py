@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.returned import truth
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UnsupportedError
