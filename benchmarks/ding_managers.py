@@ -25,7 +25,7 @@ from benchmarks.manager_parts import SEED, above_pools, bare_pool, draw_actions
 from benchmarks.python_envs import calibrate
 from benchmarks.runners import ManagedContestant
 from benchmarks.timing import Effort, interleaved
-from stepmill.envs.ding import build_env
+from stepmill.envs.adapters.ding import build_env
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}

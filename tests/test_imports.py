@@ -34,6 +34,8 @@ LAYERS = [
     "numbers",
     "uncopyable",
     "optional",
+    "trees",
+    "fitting",
     "spaces",
     "numerics",
     "factories",

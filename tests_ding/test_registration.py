@@ -34,7 +34,7 @@ print(get_env_manager_cls(EasyDict(type="stepmill_subprocess_v2", import_names=[
 
 def test_nothing_of_ding_is_imported_before():
     code = """
-import sys, stepmill, stepmill.managers, stepmill.envs.ding, stepmill.interop
+import sys, stepmill, stepmill.managers, stepmill.envs.adapters.ding, stepmill.interop
 print(any(name in sys.modules for name in ("ding", "gym", "treetensor", "torch")))
 """
     assert run(code)[-1] == "False"

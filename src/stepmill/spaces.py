@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["FlatSpace", "Leaf", "LeafKind", "Tree", "flatten", "map_object_leaves", "space_of", "spec_of"]
+from stepmill.trees import Tree, map_tree, map_trees, paths, space_from, tree_of
 
-# An int is a leaf (negative: object leaf -1 - k); tuples and dicts hold more.
-Tree = Any
+__all__ = ["FlatSpace", "Leaf", "LeafKind", "flatten", "map_object_leaves", "object_leaves", "space_of", "spec_of"]
 
 
 class LeafKind(IntEnum):
@@ -57,7 +56,7 @@ class FlatSpace:
     """A space as the engine sees it."""
 
     space: spaces.Space[Any]
-    tree: Tree
+    tree: Tree  # at its leaves their indices; of object leaf k it is -1 - k
     leaves: list[Leaf]
     object_spaces: list[spaces.Space[Any]]
 
@@ -72,20 +71,17 @@ def flatten(space: spaces.Space[Any]) -> FlatSpace:
     leaves: list[Leaf] = []
     object_spaces: list[spaces.Space[Any]] = []
 
-    def visit(part: spaces.Space[Any], path: str) -> Tree:
-        if isinstance(part, spaces.Dict):
-            return {key: visit(child, f"{path}.{key}" if path else str(key)) for key, child in part.items()}
-        if isinstance(part, spaces.Tuple):
-            return tuple(visit(child, f"{path}.{i}" if path else str(i)) for i, child in enumerate(part.spaces))
-        leaf = _leaf_of(part, path)
+    def number(name: str, part: spaces.Space[Any]) -> int:
+        leaf = _leaf_of(part, name)
         if leaf is None:
             object_spaces.append(part)
             return -len(object_spaces)
         leaves.append(leaf)
         return len(leaves) - 1
 
-    tree = visit(space, "")
-    return FlatSpace(space, tree, leaves, object_spaces)
+    parts = tree_of(space)
+    names = paths(parts, "", lambda path, key: f"{path}.{key}" if path else str(key))
+    return FlatSpace(space, map_trees(number, names, parts), leaves, object_spaces)
 
 
 def _leaf_of(space: spaces.Space[Any], name: str) -> Leaf | None:
@@ -127,11 +123,10 @@ def native_tree(kind: int, leaves: list[dict[str, Any]]) -> Tree:
 
 def space_of(tree: Tree, leaves: list[dict[str, Any]]) -> spaces.Space[Any]:
     """The Gymnasium space of a native env's leaves."""
-    if isinstance(tree, dict):
-        return spaces.Dict({key: space_of(child, leaves) for key, child in tree.items()})
-    if isinstance(tree, tuple):
-        return spaces.Tuple([space_of(child, leaves) for child in tree])
-    leaf = leaves[tree]
+    return space_from(map_tree(lambda index: _space_of_leaf(leaves[index]), tree))
+
+
+def _space_of_leaf(leaf: dict[str, Any]) -> spaces.Space[Any]:
     kind, dtype, shape = LeafKind(leaf["kind"]), np.dtype(leaf["dtype"]), tuple(leaf["shape"])
     low, high = np.asarray(leaf["low"]), np.asarray(leaf["high"])
     if kind is LeafKind.DISCRETE:
@@ -152,12 +147,14 @@ def _spread(bounds: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 
 def spec_of(space: spaces.Space[Any], name: str) -> Any:
     """A space as dm_env specs, nested like the space."""
+    parts = tree_of(space)
+    names = paths(parts, name, lambda path, key: f"{path}_{key}" if isinstance(key, int) else str(key))
+    return map_trees(_spec_of_leaf, names, parts)
+
+
+def _spec_of_leaf(name: str, space: spaces.Space[Any]) -> Any:
     from dm_env import specs
 
-    if isinstance(space, spaces.Dict):
-        return {key: spec_of(child, str(key)) for key, child in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(spec_of(child, f"{name}_{i}") for i, child in enumerate(space.spaces))
     if isinstance(space, spaces.Discrete):
         if int(space.start) == 0:
             return specs.DiscreteArray(int(space.n), dtype=np.int64, name=name)
@@ -173,7 +170,7 @@ def spec_of(space: spaces.Space[Any], name: str) -> Any:
 
 def object_leaves(tree: Tree, value: Any) -> Iterator[Any]:
     """The values at the object leaves of a nested value, in the order of the leaves."""
-    if isinstance(tree, dict):
+    if isinstance(tree, dict):  # not by map_trees: it is in the way of every step, and builds nothing
         for key, child in tree.items():
             yield from object_leaves(child, value[key])
     elif isinstance(tree, tuple):
@@ -185,8 +182,4 @@ def object_leaves(tree: Tree, value: Any) -> Iterator[Any]:
 
 def map_object_leaves(tree: Tree, value: Any, objects: list[Any]) -> Any:
     """``value`` with the object leaves taken from ``objects``."""
-    if isinstance(tree, dict):
-        return {key: map_object_leaves(child, value[key], objects) for key, child in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(map_object_leaves(child, part, objects) for child, part in zip(tree, value, strict=True))
-    return objects[-1 - tree] if tree < 0 else value
+    return map_trees(lambda leaf, part: objects[-1 - leaf] if leaf < 0 else part, tree, value)

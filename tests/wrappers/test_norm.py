@@ -141,8 +141,14 @@ def test_statistics_are_saved_and_restored(space: spaces.Space[Any]) -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"camera": RunningMeanStd((2, 2, 3)).state_dict()}, "with the keys body, camera, got camera"),
-        ({"camera": RunningMeanStd((2, 2, 3)).state_dict(), "body": 3}, r"state\['body'\] with the keys speed, got 3"),
+        (
+            {"camera": RunningMeanStd((2, 2, 3)).state_dict()},
+            "state: expected a dict with the keys 'body', 'camera', got a dict with the keys 'camera'",
+        ),
+        (
+            {"camera": RunningMeanStd((2, 2, 3)).state_dict(), "body": 3},
+            r"state\['body'\]: expected a dict with the keys 'speed', got 3",
+        ),
         (
             {"body": {"speed": RunningMeanStd().state_dict()}, "camera": RunningMeanStd().state_dict()},
             r"mean of shape \(2, 2, 3\), got \(\)",

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import stepmill
-from stepmill.envs.parallel import ParallelAsBaseEnv
+from stepmill.envs.adapters.parallel import ParallelAsBaseEnv
 from stepmill.errors import (
     ActionError,
     ActionTypeError,

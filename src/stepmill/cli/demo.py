@@ -20,6 +20,7 @@ import numpy as np
 import stepmill
 from stepmill import _native
 from stepmill.errors import StepmillError
+from stepmill.trees import leaves
 
 try:
     from rich import box
@@ -101,24 +102,16 @@ def run(envs: VectorEnv, actions: Sequence[Any], score: Score, seconds: float, s
 
 def equal_steps(ours: VectorEnv, theirs: VectorEnv, actions: Sequence[Any]) -> tuple[int, bool]:
     """Steps both side by side for a moment: how many steps, and whether every bit of them agreed."""
-    pairs = zip(_leaves(ours.reset(seed=SEED)[0]), _leaves(theirs.reset(seed=SEED)[0]), strict=True)
+    pairs = zip(leaves(ours.reset(seed=SEED)[0]), leaves(theirs.reset(seed=SEED)[0]), strict=True)
     same = all(np.array_equal(a, b) for a, b in pairs)
     end = time.perf_counter() + COMPARED_S
     compared = 0
     while same and compared < COMPARED_STEPS and time.perf_counter() < end:
         action = actions[compared % len(actions)]
         a, b = ours.step(action), theirs.step(action)
-        same = all(np.array_equal(x, y) for x, y in zip(_leaves(a[:4]), _leaves(b[:4]), strict=True))
+        same = all(np.array_equal(x, y) for x, y in zip(leaves(a[:4]), leaves(b[:4]), strict=True))
         compared += 1
     return compared, same
-
-
-def _leaves(value: Any) -> list[np.ndarray]:
-    if isinstance(value, dict):
-        return [leaf for part in value.values() for leaf in _leaves(part)]
-    if isinstance(value, tuple):
-        return [leaf for part in value for leaf in _leaves(part)]
-    return [np.asarray(value)]
 
 
 def gymnasium_envs(env: str, num_envs: int) -> VectorEnv | None:

@@ -1,16 +1,16 @@
 """The environment layer: ``BaseEnv``, elements, and adapters between all kinds of envs."""
 
 from stepmill.envs.adapters import as_base_env, as_gymnasium
-from stepmill.envs.as_gymnasium import AsGymnasium
+from stepmill.envs.adapters.as_gymnasium import AsGymnasium
+from stepmill.envs.adapters.ding_env_wrapper import DingEnvWrapper
+from stepmill.envs.adapters.dm import DmAsGymnasium
+from stepmill.envs.adapters.parallel import ParallelAsBaseEnv
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.common import *  # noqa: F403  (each of them is public)
 from stepmill.envs.common import __all__ as _common
 from stepmill.envs.configs import read_cfg
-from stepmill.envs.ding_env_wrapper import DingEnvWrapper
-from stepmill.envs.dm import DmAsGymnasium
 from stepmill.envs.element import EnvElement, IEnvElement
 from stepmill.envs.element_runner import EnvElementRunner, IEnvElementRunner
-from stepmill.envs.parallel import ParallelAsBaseEnv
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
 
 __all__ = [

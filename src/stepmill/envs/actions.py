@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ActionError
-from stepmill.numbers import cast, description
+from stepmill.fitting import Fitter, Misfit
+from stepmill.numbers import cast
+from stepmill.trees import map_tree, tree_of
 
-__all__ = ["ActionReader", "action_reader"]
-
-ActionReader = Callable[[Any], Any]
+__all__ = ["action_reader"]
 
 
-def action_reader(space: spaces.Space[Any], owner: str, path: str = "action") -> ActionReader:
+def action_reader(space: spaces.Space[Any], owner: str, name: str = "action") -> Fitter:
     """A function from actions as arrays, lists or numbers to what an env of that space takes in ``step``."""
-    if isinstance(space, spaces.Dict):
-        return _DictAction(
-            {key: action_reader(child, owner, f"{path}[{key!r}]") for key, child in space.items()}, owner, path
-        )
-    if isinstance(space, spaces.Tuple):
-        return _TupleAction(
-            [action_reader(child, owner, f"{path}[{i}]") for i, child in enumerate(space.spaces)], owner, path
-        )
+    return Fitter(map_tree(_leaf_reader, tree_of(space)), owner, name, ActionError)
+
+
+def _leaf_reader(space: spaces.Space[Any]) -> Any:
     if isinstance(space, spaces.Discrete):
-        return _NumberAction(space, owner, path)
+        return _Number(space)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        return _ArrayAction(space, owner, path)
+        return _Array(space)
     return _as_it_is
 
 
@@ -39,66 +34,38 @@ def _as_it_is(action: Any) -> Any:
     return action
 
 
-# Classes, not closures: an env is pickled with its reader.
+# Classes, not closures: an env is pickled with its reader. An action may have axes of length one too many, as policies
+# give them.
 
 
 @dataclass(frozen=True)
-class _NumberAction:
+class _Number:
     space: spaces.Discrete
-    owner: str
-    path: str
 
     def __call__(self, action: Any) -> int:
-        array = cast(action, np.dtype(np.int64))
-        if array is None or array.size != 1:  # also of shape (1,), as policies give it
-            _reject(self.owner, self.path, self.space, action)
-        number = int(array.item())
-        if not 0 <= number - int(self.space.start) < int(self.space.n):
-            _reject(self.owner, self.path, self.space, action)
+        number = action if type(action) is int else _whole_number(action)
+        if number is None or not 0 <= number - int(self.space.start) < int(self.space.n):
+            raise Misfit(self.space, action)
         return number
 
 
+def _whole_number(action: Any) -> int | None:
+    array = cast(action, np.dtype(np.int64))
+    return None if array is None or array.size != 1 else int(array.item())
+
+
 @dataclass(frozen=True)
-class _ArrayAction:
+class _Array:
     space: spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
-    owner: str
-    path: str
 
     def __call__(self, action: Any) -> np.ndarray:
         array = cast(action, self.space.dtype)
-        if array is None or array.size != math.prod(self.space.shape):
-            _reject(self.owner, self.path, self.space, action)
-        array = array.reshape(self.space.shape)
+        if array is not None and array.shape != self.space.shape and array.size == math.prod(self.space.shape):
+            array = array.reshape(self.space.shape)
+        if array is None or array.shape != self.space.shape:
+            raise Misfit(self.space, action)
         # Box bounds are the env's to treat, as in Gymnasium; an index outside of its range is nobody's.
         outside = not isinstance(self.space, spaces.Box) and not self.space.contains(array)
         if outside or np.isnan(array).any():
-            _reject(self.owner, self.path, self.space, action)
+            raise Misfit(self.space, action)
         return array
-
-
-@dataclass(frozen=True)
-class _DictAction:
-    parts: dict[str, ActionReader]
-    owner: str
-    path: str
-
-    def __call__(self, action: Any) -> dict[str, Any]:
-        if not isinstance(action, dict) or set(action) != set(self.parts):
-            _reject(self.owner, self.path, f"a dict with the keys {', '.join(map(repr, self.parts))}", action)
-        return {key: part(action[key]) for key, part in self.parts.items()}
-
-
-@dataclass(frozen=True)
-class _TupleAction:
-    items: list[ActionReader]
-    owner: str
-    path: str
-
-    def __call__(self, action: Any) -> tuple[Any, ...]:
-        if not isinstance(action, tuple | list) or len(action) != len(self.items):
-            _reject(self.owner, self.path, f"a tuple of {len(self.items)} parts", action)
-        return tuple(item(one) for item, one in zip(self.items, action, strict=True))
-
-
-def _reject(owner: str, path: str, expected: Any, got: Any) -> NoReturn:
-    raise ActionError(f"{owner}: {path}: expected {expected}, got {description(got)}")

@@ -5,15 +5,16 @@ A space is read once; what comes out is a space of its own, and a function from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ObservationError
-from stepmill.numbers import cast, description
+from stepmill.fitting import Fitter, array_of, holds_arrays
+from stepmill.trees import map_tree, map_trees, space_from, tree_of
 
 __all__ = ["Conformed", "as_arrays", "conform"]
 
@@ -26,22 +27,14 @@ class Conformed:
     convert: Callable[[Any], Any]
 
 
-def conform(space: spaces.Space[Any], owner: str, path: str = "observation") -> Conformed:
+def conform(space: spaces.Space[Any], owner: str, name: str = "observation") -> Conformed:
     """Floats become float32, whole numbers int64; uint8 and what no array can hold stay as they are.
 
-    ``convert`` raises an error that names ``owner`` and ``path`` where a value is not of the form of ``space``. Whether
+    ``convert`` raises an error that names ``owner`` and ``name`` where a value is not of the form of ``space``. Whether
     it is within the bounds is not looked at.
     """
-    if isinstance(space, spaces.Dict):
-        parts = {key: conform(child, owner, f"{path}[{key!r}]") for key, child in space.items()}
-        return Conformed(spaces.Dict({key: part.space for key, part in parts.items()}), _ToDict(parts, owner, path))
-    if isinstance(space, spaces.Tuple):
-        items = [conform(child, owner, f"{path}[{i}]") for i, child in enumerate(space.spaces)]
-        return Conformed(spaces.Tuple([item.space for item in items]), _ToTuple(items, owner, path))
-    whole = _with_contract_dtype(space)
-    if whole is None:
-        return Conformed(space, _Same())
-    return Conformed(whole, _ToArray(whole.dtype, whole.shape, owner, path))
+    whole = map_tree(_with_contract_dtype, tree_of(space))
+    return Conformed(space_from(whole), Fitter(map_tree(_converter, whole), owner, name, ObservationError))
 
 
 def _with_contract_dtype(space: spaces.Space[Any]) -> Any:
@@ -54,7 +47,7 @@ def _with_contract_dtype(space: spaces.Space[Any]) -> Any:
         return spaces.MultiDiscrete(np.asarray(space.nvec, np.int64), start=np.asarray(space.start, np.int64))
     if isinstance(space, spaces.MultiBinary):
         return spaces.MultiDiscrete(np.full(space.shape, 2))
-    return None
+    return space
 
 
 def _contract_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -74,61 +67,21 @@ def _box(space: spaces.Box, dtype: np.dtype[Any]) -> spaces.Box:
 
 def as_arrays(space: spaces.Space[Any], value: Any) -> Any:
     """A value of a space with its numbers as arrays, as they are."""
-    if isinstance(space, spaces.Dict):
-        return {key: as_arrays(child, value[key]) for key, child in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(as_arrays(child, part) for child, part in zip(space.spaces, value, strict=True))
-    holds_numbers = isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-    return np.asarray(value) if holds_numbers else value
+    return map_trees(lambda leaf, part: np.asarray(part) if holds_arrays(leaf) else part, tree_of(space), value)
 
 
-# Classes, not closures: an env is pickled with its converters.
+def _converter(space: spaces.Space[Any]) -> Any:
+    return _ToArray(space.shape or (), np.dtype(space.dtype)) if holds_arrays(space) else _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True)
 class _ToArray:
-    dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    owner: str
-    path: str
+    dtype: np.dtype[Any]
 
     def __call__(self, value: Any) -> np.ndarray:
-        array = cast(value, self.dtype)
-        if array is None or array.shape != self.shape:
-            expected = f"numbers of shape {self.shape} and type {self.dtype}"
-            _refuse(self.owner, self.path, expected, value)
-        return array
-
-
-@dataclass(frozen=True)
-class _ToDict:
-    parts: dict[str, Conformed]
-    owner: str
-    path: str
-
-    def __call__(self, value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping) or value.keys() != self.parts.keys():
-            _refuse(self.owner, self.path, f"a dict with the keys {', '.join(map(repr, self.parts))}", value)
-        return {key: part.convert(value[key]) for key, part in self.parts.items()}
-
-
-@dataclass(frozen=True)
-class _ToTuple:
-    items: list[Conformed]
-    owner: str
-    path: str
-
-    def __call__(self, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, tuple | list) or len(value) != len(self.items):
-            _refuse(self.owner, self.path, f"a tuple of {len(self.items)} parts", value)
-        return tuple(item.convert(one) for item, one in zip(self.items, value, strict=True))
-
-
-@dataclass(frozen=True)
-class _Same:
-    def __call__(self, value: Any) -> Any:
-        return value
-
-
-def _refuse(owner: str, path: str, expected: str, value: Any) -> NoReturn:
-    raise ObservationError(f"{owner}: {path}: expected {expected}, got {description(value)}")
+        return array_of(self.shape, self.dtype, value, copy=True)

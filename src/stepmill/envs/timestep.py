@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.trees import map_tree, tree_of
+
 __all__ = ["BaseEnvInfo", "BaseEnvTimestep", "EnvElementInfo", "element_info_of"]
 
 
@@ -48,24 +50,22 @@ class BaseEnvInfo:
 
 def element_info_of(space: spaces.Space[Any]) -> EnvElementInfo:
     """A space in the old form: ``Discrete(n)`` has shape ``(n,)``; Dict and Tuple have a shape and a value a part."""
-    shape, value = _shape_and_value(space)
-    return EnvElementInfo(shape, value)
+    parts = tree_of(space)
+    return EnvElementInfo(map_tree(_shape, parts), map_tree(_value, parts))
 
 
-def _shape_and_value(space: spaces.Space[Any]) -> tuple[Any, Any]:
-    if isinstance(space, spaces.Dict):
-        parts = {key: _shape_and_value(child) for key, child in space.items()}
-        return {key: part[0] for key, part in parts.items()}, {key: part[1] for key, part in parts.items()}
-    if isinstance(space, spaces.Tuple):
-        both = [_shape_and_value(child) for child in space.spaces]
-        return tuple(one[0] for one in both), tuple(one[1] for one in both)
+def _shape(space: Any) -> Any:
+    return (int(space.n),) if isinstance(space, spaces.Discrete) else getattr(space, "shape", None)
+
+
+def _value(space: Any) -> dict[str, Any] | None:
     if isinstance(space, spaces.Discrete):
         start, n = int(space.start), int(space.n)
-        return (n,), {"min": start, "max": start + n, "dtype": np.dtype(space.dtype).type}
+        return {"min": start, "max": start + n, "dtype": np.dtype(space.dtype).type}
     if isinstance(space, spaces.Box):
-        return space.shape, {"min": space.low, "max": space.high, "dtype": space.dtype.type}
+        return {"min": space.low, "max": space.high, "dtype": space.dtype.type}
     if isinstance(space, spaces.MultiDiscrete):
-        return space.shape, {"min": space.start, "max": space.start + space.nvec, "dtype": space.dtype.type}
+        return {"min": space.start, "max": space.start + space.nvec, "dtype": space.dtype.type}
     if isinstance(space, spaces.MultiBinary):
-        return space.shape, {"min": 0, "max": 1, "dtype": np.dtype(space.dtype).type}
-    return getattr(space, "shape", None), None  # text, graphs, sequences, no space at all: no bounds to speak of
+        return {"min": 0, "max": 1, "dtype": np.dtype(space.dtype).type}
+    return None  # text, graphs, sequences, no space at all: no bounds to speak of

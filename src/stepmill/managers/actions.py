@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from typing import Any
 
 import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ActionError
+from stepmill.fitting import Misfit, fits, form_of, has_form
 from stepmill.numbers import as_numbers
-from stepmill.spaces import FlatSpace, Tree
+from stepmill.spaces import FlatSpace
+from stepmill.trees import Tree, map_tree, step_into
 
 __all__ = ["stack_actions", "stack_open_actions"]
 
@@ -35,7 +38,7 @@ def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[
             batch = None
     if batch is None or batch.dtype.kind not in "biuf":
         sent = {row: one for row, one in enumerate(actions) if not _describes(tree, space, one)}
-        stand_in = _any_action(tree, space)
+        stand_in = map_tree(functools.partial(_any_action, space), tree)
         known = [stand_in if row in sent else one for row, one in enumerate(actions)]
         batch = _stack(tree, space, known, 1, "action")
     nothing = [None] * len(actions)
@@ -44,39 +47,34 @@ def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[
 
 def _describes(tree: Tree, space: FlatSpace, action: Any) -> bool:
     """Whether an action has the form of the space; its values are the engine's to check."""
-    if isinstance(tree, dict):
-        same = isinstance(action, dict) and action.keys() == tree.keys()
-        return same and all(_describes(child, space, action[key]) for key, child in tree.items())
-    if isinstance(tree, tuple):  # without parts: the env has no action space
-        same = isinstance(action, tuple | list) and len(action) == len(tree) > 0
-        return same and all(_describes(child, space, part) for child, part in zip(tree, action, strict=True))
-    numbers = None if tree < 0 else as_numbers(_as_array(action))
-    return numbers is not None and _fits(numbers.shape, space.leaves[tree].shape)
+
+    def accepts(index: int, part: Any) -> bool:
+        numbers = None if index < 0 else as_numbers(_as_array(part))
+        return numbers is not None and _same_shape(numbers.shape, space.leaves[index].shape)
+
+    return tree != () and fits(accepts, tree, action)  # an env without an action space has a tree without parts
 
 
-def _any_action(tree: Tree, space: FlatSpace) -> Any:
-    if isinstance(tree, dict):
-        return {key: _any_action(child, space) for key, child in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_any_action(child, space) for child in tree)
-    if tree < 0:
+def _any_action(space: FlatSpace, index: int) -> np.ndarray | None:
+    if index < 0:
         return None
-    leaf = space.leaves[tree]
+    leaf = space.leaves[index]
     low = np.where(np.isfinite(leaf.low), leaf.low, 0.0).astype(leaf.dtype)
     return np.full(leaf.shape, low[0]) if low.size == 1 else low.reshape(leaf.shape)  # one stands for all
 
 
 def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path: str) -> Any:
     if isinstance(tree, dict):
-        _check_parts(actions, dict, lambda one: set(one) == set(tree), f"a dict with the keys {list(tree)}", path)
+        _check_form(tree, actions, path)
         return {
-            key: _stack(child, space, [one[key] for one in actions], players, f"{path}[{key!r}]")
+            key: _stack(child, space, [one[key] for one in actions], players, step_into(path, key))
             for key, child in tree.items()
         }
     if isinstance(tree, tuple):
-        _check_parts(actions, tuple | list, lambda one: len(one) == len(tree), f"a tuple of {len(tree)}", path)
+        _check_form(tree, actions, path)
         return tuple(
-            _stack(child, space, [one[i] for one in actions], players, f"{path}[{i}]") for i, child in enumerate(tree)
+            _stack(child, space, [one[i] for one in actions], players, step_into(path, i))
+            for i, child in enumerate(tree)
         )
     if tree < 0:
         return [_as_array(one) for one in actions]
@@ -87,9 +85,9 @@ def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path:
             actions = [_as_array(one) for one in actions]
         with contextlib.suppress(ValueError):  # their shapes differ
             stacked = np.array(actions)
-    if stacked is None or not _fits(stacked.shape[1:], shape):
+    if stacked is None or not _same_shape(stacked.shape[1:], shape):
         arrays = [np.asarray(one) for one in actions]
-        if not all(_fits(one.shape, shape) for one in arrays):
+        if not all(_same_shape(one.shape, shape) for one in arrays):
             got = ", ".join(map(str, sorted({one.shape for one in arrays})))
             raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
         stacked = np.array([one.reshape(shape) for one in arrays])
@@ -112,12 +110,12 @@ def _as_array(action: Any) -> Any:
         raise ActionError(f"action: expected numbers of a type that numpy has, got {action!r}: {error}") from error
 
 
-def _fits(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+def _same_shape(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     """A Discrete action may have shape (1,), as policies give it: axes of length one do not matter."""
     return [n for n in got if n != 1] == [n for n in expected if n != 1]
 
 
-def _check_parts(actions: list[Any], kind: Any, fits: Any, expected: str, path: str) -> None:
+def _check_form(tree: Tree, actions: list[Any], path: str) -> None:
     for one in actions:
-        if not isinstance(one, kind) or not fits(one):
-            raise ActionError(f"{path}: expected {expected}, got {one!r}")
+        if not has_form(tree, one):
+            raise ActionError(Misfit(form_of(tree), one).told(path))

@@ -74,6 +74,6 @@ def _env_of(kind: Any) -> Callable[[Any], Any]:
         found = getattr(importlib.import_module(module), name, None)
         if found is not None:  # else "module:Id-v0", as Gymnasium writes it
             return found  # type: ignore[no-any-return]
-    from stepmill.envs.ding_env_wrapper import DingEnvWrapper
+    from stepmill.envs.adapters.ding_env_wrapper import DingEnvWrapper
 
     return functools.partial(DingEnvWrapper, kind)

@@ -11,11 +11,11 @@ import gymnasium
 from gymnasium import spaces
 
 from stepmill.envs.adapters import as_base_env, as_pool_env
-from stepmill.envs.any_value import AnyValue
-from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium
+from stepmill.envs.adapters.any_value import AnyValue
+from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium
+from stepmill.envs.adapters.ding import DingAsBaseEnv, is_ding_env
+from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.ding import DingAsBaseEnv, is_ding_env
-from stepmill.envs.ding_as_it_is import DingAsItIs
 from stepmill.envs.timestep import BaseEnvInfo, element_info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe, ManagerSettings

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill import _native
+from stepmill.envs.adapters.leftover import LEFTOVER
 from stepmill.envs.common import to_tensor
-from stepmill.envs.leftover import LEFTOVER
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.optional import require
 from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher, is_abnormal, raised_by
-from stepmill.spaces import FlatSpace, Tree
+from stepmill.spaces import FlatSpace
+from stepmill.trees import Tree, map_tree
 
 __all__ = ["EnvRows", "Place", "RowReader", "RowsAsTheyCome", "tells_abnormal", "with_tensors"]
 
@@ -91,10 +92,15 @@ class RowReader:
 
     def _places(self, observation: Any, count: int) -> list[Place]:
         if self.players > 1:
-            observation = _by_env(observation, self.players)
+            is_array = type(observation) is np.ndarray  # nearly always
+            observation = self._by_env(observation) if is_array else map_tree(self._by_env, observation)
         if 2 * count < self.env_num:  # it keeps a buffer with room for all envs: a copy of a few rows is smaller
-            observation = _copied(observation)
+            is_array = type(observation) is np.ndarray
+            observation = observation.copy() if is_array else map_tree(_copied, observation)
         return list(zip(itertools.repeat(observation, count), range(count), strict=True))
+
+    def _by_env(self, part: np.ndarray) -> np.ndarray:
+        return part.reshape(-1, self.players, *part.shape[1:])
 
     def pick(self, places: list[Place]) -> list[Any]:
         """The observations at these places, copies all of them."""
@@ -157,14 +163,6 @@ def _complete_end(own: dict[str, Any], row: int, cut_off: bool, batch_info: dict
     own.setdefault("TimeLimit.truncated", cut_off)
 
 
-def _by_env(value: Any, players: int) -> Any:
-    if isinstance(value, dict):
-        return {key: _by_env(child, players) for key, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_by_env(child, players) for child in value)
-    return value.reshape(-1, players, *value.shape[1:])
-
-
 def _pick(tree: Tree, places: list[Place]) -> list[Any]:
     if isinstance(tree, dict):
         columns = [_pick(child, [(batch[key], row) for batch, row in places]) for key, child in tree.items()]
@@ -179,14 +177,8 @@ def _pick(tree: Tree, places: list[Place]) -> list[Any]:
 
 
 def _copied(value: Any) -> Any:
-    """The same with copied arrays; whatever is not an array is copied when it is picked."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if type(value) is dict:
-        return {key: _copied(child) for key, child in value.items()}
-    if type(value) is tuple:
-        return tuple(_copied(child) for child in value)
-    return value
+    """Whatever is not an array is copied when it is picked."""
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def with_tensors(value: Any) -> Any:

@@ -13,6 +13,7 @@ from stepmill.errors import EnvError
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.infos import engine_keys, merge_infos
 from stepmill.spaces import FlatSpace, map_object_leaves, object_leaves
+from stepmill.trees import map_tree
 
 __all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "raised_by", "snapshot"]
 
@@ -113,17 +114,10 @@ def objects_of(tree: Any, observation: Any) -> list[Any]:
 def snapshot(value: Any) -> Any:
     """A value with its arrays copied, whatever they are nested in. One that has no end is left as it is."""
     try:
-        return _snapshot(value)
+        return map_tree(_copied, value)
     except RecursionError:
         return value  # it will not fit into the info of a batch, and there the user is told
 
 
-def _snapshot(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, dict):
-        return {key: _snapshot(child) for key, child in value.items()}
-    if isinstance(value, tuple):
-        children = [_snapshot(child) for child in value]
-        return value._make(children) if hasattr(value, "_make") else tuple(children)
-    return value
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value

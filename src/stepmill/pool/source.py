@@ -16,7 +16,8 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.factories import accepted_keys, close_quietly, parameters_of
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
-from stepmill.spaces import Tree, native_tree, space_of
+from stepmill.spaces import native_tree, space_of
+from stepmill.trees import Tree
 
 __all__ = ["NativeSource", "PythonSource", "find_source"]
 

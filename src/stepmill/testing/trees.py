@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.fitting import form_of, has_form, holds_arrays
+from stepmill.trees import Tree, as_tree, paths, step_into, tree_of
+from stepmill.trees import leaves as leaves_of
+
 __all__ = [
     "Leaf",
     "Misfit",
     "arrays_in",
     "bounds",
     "digest",
-    "is_array_space",
     "kind_of",
     "leaves",
     "misfits",
@@ -41,47 +44,40 @@ class Misfit(NamedTuple):
     got: str
 
 
-def is_array_space(space: spaces.Space[Any]) -> bool:
-    """Whether the values of a space are arrays of a fixed shape. Text, graphs and sequences are not."""
-    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-
-
-def _walk(space: spaces.Space[Any], value: Any, path: str) -> Iterator[Leaf | Misfit]:
-    if isinstance(space, spaces.Dict):
-        if not isinstance(value, Mapping):
-            yield Misfit(path, "a dict", kind_of(value))
-        elif set(value) != set(space.spaces):
-            yield Misfit(path, f"the keys {_keys(space.spaces)}", _keys(value))
+def _walk(tree: Tree, value: Any, path: str) -> Iterator[Leaf | Misfit]:
+    if isinstance(tree, dict | tuple):
+        if not has_form(tree, value):
+            yield Misfit(path, form_of(tree), _got(value))
+        elif isinstance(value, list):  # pools take them, a space does not
+            yield Misfit(path, "a tuple", "a list")
         else:
-            for key, child in space.items():
-                yield from _walk(child, value[key], f"{path}[{key!r}]")
-    elif isinstance(space, spaces.Tuple):
-        if not isinstance(value, tuple):
-            yield Misfit(path, "a tuple", kind_of(value))
-        elif len(value) != len(space.spaces):
-            yield Misfit(path, f"a tuple of {len(space.spaces)}", f"one of {len(value)}")
-        else:
-            for i, child in enumerate(space.spaces):
-                yield from _walk(child, value[i], f"{path}[{i}]")
-    elif is_array_space(space) and not isinstance(value, np.ndarray):
+            for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+                yield from _walk(child, value[key], step_into(path, key))
+    elif holds_arrays(tree) and not isinstance(value, np.ndarray):
         yield Misfit(path, "an np.ndarray", kind_of(value))
     else:
-        yield Leaf(path, space, value)
+        yield Leaf(path, tree, value)
+
+
+def _got(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return form_of(value)
+    return f"{kind_of(value)} of {len(value)}" if isinstance(value, tuple | list) else kind_of(value)
 
 
 def leaves(space: spaces.Space[Any], value: Any, path: str) -> list[Leaf]:
     """The parts of a value whose form is that of the space."""
-    return [one for one in _walk(space, value, path) if isinstance(one, Leaf)]
+    return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Leaf)]
 
 
 def misfits(space: spaces.Space[Any], value: Any, path: str) -> list[Misfit]:
     """The parts whose form is another."""
-    return [one for one in _walk(space, value, path) if isinstance(one, Misfit)]
+    return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Misfit)]
 
 
 def outside(space: spaces.Space[Any], value: Any) -> str | None:
     """The first element beyond the bounds of its space, in words. NaN is beyond none."""
-    if not is_array_space(space):
+    if not holds_arrays(space):
         return None if space.contains(value) else show(value)
     low, high = bounds(space)
     beyond = np.atleast_1d((value < low) | (value > high))
@@ -103,14 +99,10 @@ def bounds(space: Any) -> tuple[Any, Any]:
 
 def arrays_in(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Every array in a nested value, whatever its space."""
-    if isinstance(value, np.ndarray):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, child in value.items():
-            yield from arrays_in(child, f"{path}[{key!r}]")
-    elif isinstance(value, tuple | list):
-        for i, child in enumerate(value):
-            yield from arrays_in(child, f"{path}[{i}]")
+    tree = as_tree(value)
+    for place, leaf in zip(leaves_of(paths(tree, path)), leaves_of(tree), strict=True):
+        if isinstance(leaf, np.ndarray):
+            yield place, leaf
 
 
 def digest(value: Any) -> tuple[Any, ...]:
@@ -167,7 +159,3 @@ def show(value: Any) -> str:
 
 def _article(noun: str) -> str:
     return "an" if noun[0].lower() in "aeio" else "a"
-
-
-def _keys(mapping: Mapping[Any, Any]) -> str:
-    return ", ".join(map(repr, mapping)) or "none"

@@ -12,6 +12,8 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
+from stepmill.fitting import holds_arrays
+from stepmill.trees import step_into
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.given import given_observation
 
@@ -63,8 +65,8 @@ def _leaves(space: spaces.Space[Any], where: str = "") -> Iterator[spaces.Space[
     if isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces):
         children = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, child in children:
-            yield from _leaves(child, f"{where}[{key!r}]")
-    elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            yield from _leaves(child, step_into(where, key))
+    elif holds_arrays(space):
         yield space
     else:
         refuse("FlatObs", f"{_TAKEN}, as observation{' at ' * bool(where)}{where}", space)

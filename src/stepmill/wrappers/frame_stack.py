@@ -14,6 +14,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from stepmill.arguments import whole_number
+from stepmill.trees import leaves, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.given import given_observation
 
@@ -76,11 +77,8 @@ class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConst
 
 def _can_be_stacked(space: spaces.Space[Any]) -> bool:
     # Not Discrete: its shape is told as (n,), so that new_shape could not know it from a vector of n numbers.
-    if isinstance(space, spaces.Dict):
-        return all(map(_can_be_stacked, space.spaces.values()))
-    if isinstance(space, spaces.Tuple):
-        return all(map(_can_be_stacked, space.spaces))
-    return isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete)
+    taken = spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete
+    return all(isinstance(leaf, taken) for leaf in leaves(tree_of(space)))
 
 
 def _stacked_shape(shape: Any, n_frames: int) -> Any:

@@ -2,69 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import EnvError, ObservationError
-from stepmill.numbers import as_numbers, cast, description
+from stepmill.fitting import Misfit, fit, member_of
+from stepmill.numbers import as_numbers
+from stepmill.trees import tree_of
 
-__all__ = ["given_array", "given_dict", "given_observation", "one_number"]
+__all__ = ["given_observation", "one_number"]
 
 
-def given_array(wrapper: str, space: spaces.Space[Any], value: Any, where: str = "") -> np.ndarray:
-    """An observation as an array of the space's shape and type, not a copy where it is one already.
-
-    As pools do it, widths are cast where no value changes. Bounds of a Box are not looked at.
+def given_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> Any:
+    """An observation as arrays of the space's shapes and types, not copies where they are that already.
 
     Args:
         wrapper: Who asks, for the error.
-        space: A Box, Discrete, MultiDiscrete or MultiBinary.
-        value: What the env gave.
-        where: In which part of the observation, for the error: ``"['eye']"``.
+        space: A Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these.
+        value: What the env gave. Dicts may have more keys than the space: as in pools, nobody sees them.
     """
-    array = as_numbers(value)
-    if array is None or array.shape != space.shape:
-        _refuse(wrapper, where, f"of shape {space.shape}", value)
-    if array.dtype != space.dtype:
-        fitting = cast(array, np.dtype(space.dtype))
-        if fitting is None:
-            _refuse(wrapper, where, f"of numbers that {space.dtype} can hold", value)
-        array = fitting
-    # Their values are places among so many: one too many would be taken for another one's.
-    if not isinstance(space, spaces.Box) and not space.contains(array):
-        _refuse(wrapper, where, f"of {space}", value)
-    return array
-
-
-def given_dict(wrapper: str, keys: Iterable[str], value: Any, where: str = "") -> Mapping[str, Any]:
-    """An observation that has these keys."""
-    keys = list(keys)
-    if not isinstance(value, Mapping):
-        _refuse(wrapper, where, f"that is a dict of {', '.join(keys)}", value)
-    if any(key not in value for key in keys):
-        _refuse(wrapper, where, f"with the keys {', '.join(keys)}", list(value))
-    return value
-
-
-def given_observation(wrapper: str, space: spaces.Space[Any], value: Any, where: str = "") -> Any:
-    """An observation of arrays, or Dicts and Tuples of these, each as ``given_array`` has it."""
-    if isinstance(space, spaces.Dict):
-        parts = given_dict(wrapper, space.spaces, value, where)
-        return {
-            key: given_observation(wrapper, child, parts[key], f"{where}[{key!r}]")
-            for key, child in space.spaces.items()
-        }
-    if isinstance(space, spaces.Tuple):
-        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
-            _refuse(wrapper, where, f"that is a tuple of {len(space.spaces)} parts", value)
-        return tuple(
-            given_observation(wrapper, child, part, f"{where}[{index}]")
-            for index, (child, part) in enumerate(zip(space.spaces, value, strict=True))
-        )
-    return given_array(wrapper, space, value, where)
+    try:
+        return fit(member_of, tree_of(space), value, spare=True)
+    except Misfit as misfit:
+        raise ObservationError(f"{wrapper}: {misfit.told('observation')}") from None
 
 
 def one_number(wrapper: str, reward: Any) -> float:
@@ -75,8 +36,3 @@ def one_number(wrapper: str, reward: Any) -> float:
     if array is None or array.size != 1:
         raise EnvError(f"{wrapper}: expected one number as reward, got {reward!r}")
     return float(array.item())
-
-
-def _refuse(wrapper: str, where: str, expected: str, got: Any) -> NoReturn:
-    at = f" at {where}" if where else ""
-    raise ObservationError(f"{wrapper}: expected an observation{at} {expected}, got {description(got)}")

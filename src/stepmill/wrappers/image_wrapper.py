@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import ShapeTeller, refuse
-from stepmill.wrappers.given import given_array, given_dict
+from stepmill.wrappers.given import given_observation
 
 __all__ = ["ImageWrapper", "shape_under"]
 
@@ -27,24 +27,22 @@ class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Rec
         self.dict_key = dict_key
         space = env.observation_space
         if dict_key is None:
-            self._image_space = self._box(space)
-            self.observation_space = self._new_space(self._image_space)
+            self._read_space: spaces.Space[Any] = self._box(space)
+            self.observation_space = self._new_space(self._box(space))
             return
         if not isinstance(space, spaces.Dict) or dict_key not in space.spaces:
             refuse(type(self).__name__, f"a Dict observation space with the key {dict_key!r}", space)
         around = copy.deepcopy(space)  # keeps the order of the keys
-        self._image_space = self._box(space[dict_key])
-        around[dict_key] = self._new_space(self._image_space)
+        self._read_space = spaces.Dict({dict_key: self._box(space[dict_key])})
+        around[dict_key] = self._new_space(self._box(space[dict_key]))
         self.observation_space = around
 
     def observation(self, observation: Any) -> Any:
         """The observation with the image changed, in memory of its own."""
-        name = type(self).__name__
+        given = given_observation(type(self).__name__, self._read_space, observation)
         if self.dict_key is None:
-            return self._new_image(given_array(name, self._image_space, observation))
-        parts = given_dict(name, [self.dict_key], observation)
-        image = given_array(name, self._image_space, parts[self.dict_key], f"[{self.dict_key!r}]")
-        return {**parts, self.dict_key: self._new_image(image)}
+            return self._new_image(given)
+        return {**observation, self.dict_key: self._new_image(given[self.dict_key])}
 
     def _box(self, space: spaces.Space[Any]) -> spaces.Box:
         if not isinstance(space, spaces.Box):

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_array, one_number
+from stepmill.wrappers.given import given_observation, one_number
 
 __all__ = ["MaxAndSkipEnv"]
 
@@ -72,4 +72,5 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
         return largest, total, terminated, truncated, info
 
     def _given(self, frame: Any) -> np.ndarray:
-        return given_array("MaxAndSkipEnv", self.env.observation_space, frame)
+        array: np.ndarray = given_observation("MaxAndSkipEnv", self.env.observation_space, frame)
+        return array

@@ -12,6 +12,8 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import real_number, true_or_false
 from stepmill.errors import ConfigError, InputError, ObservationError
+from stepmill.fitting import Misfit, fit
+from stepmill.trees import map_tree, map_trees
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.given import given_observation
 from stepmill.wrappers.running_mean_std import RunningMeanStd
@@ -62,7 +64,8 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
 
     def state_dict(self) -> dict[str, Any]:
         """The statistics, to be saved: the state of each ``RunningMeanStd``, nested as the observation is."""
-        return _states(self._statistics)
+        states: dict[str, Any] = map_tree(RunningMeanStd.state_dict, self._statistics)
+        return states
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from statistics that were saved; a state that cannot be leaves it as it was."""
@@ -72,11 +75,9 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
     def observation(self, observation: Any) -> Any:
         """The observation, normalised; while training it counts first."""
         given = given_observation("ObsNormEnv", self.env.observation_space, observation)
-        return self._normalise(self._statistics, given)
+        return map_trees(self._normalise, self._statistics, given)
 
-    def _normalise(self, statistics: Statistics, observation: Any) -> Any:
-        if isinstance(statistics, dict):
-            return {key: self._normalise(child, observation[key]) for key, child in statistics.items()}
+    def _normalise(self, statistics: RunningMeanStd, observation: Any) -> np.ndarray:
         values = np.asarray(observation, np.float64)
         if self.training:
             try:
@@ -115,19 +116,8 @@ def _normalised(space: spaces.Space[Any], bound: float) -> spaces.Space[Any]:
     return spaces.Box(-bound, bound, space.shape, np.float32)
 
 
-def _states(statistics: Statistics) -> dict[str, Any]:
-    if isinstance(statistics, dict):
-        return {key: _states(child) for key, child in statistics.items()}
-    state: dict[str, Any] = statistics.state_dict()
-    return state
-
-
-def _load(statistics: Statistics, state: Any, where: str = "") -> None:
-    if not isinstance(statistics, dict):
-        statistics.load_state_dict(state)
-        return
-    if not isinstance(state, Mapping) or set(state) != set(statistics):
-        got = ", ".join(map(str, state)) if isinstance(state, Mapping) else repr(state)
-        raise ConfigError(f"ObsNormEnv: expected a state{where} with the keys {', '.join(statistics)}, got {got}")
-    for key, child in statistics.items():
-        _load(child, state[key], f"{where}[{key!r}]")
+def _load(statistics: Statistics, state: Any) -> None:
+    try:
+        fit(RunningMeanStd.load_state_dict, statistics, state)
+    except Misfit as misfit:
+        raise ConfigError(f"ObsNormEnv: {misfit.told('state')}") from None

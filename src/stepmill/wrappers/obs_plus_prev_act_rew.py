@@ -13,6 +13,8 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers.utils import create_zero_array
 
 from stepmill.errors import ActionError
+from stepmill.fitting import holds_arrays
+from stepmill.trees import map_trees, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.given import one_number
 
@@ -63,7 +65,7 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
 
     def _copy(self, action: Any) -> Any:
         try:
-            return _own(self.env.action_space, action)
+            return map_trees(_own, tree_of(self.env.action_space), action)
         except (KeyError, TypeError, ValueError):
             expected = f"an action of {self.env.action_space}"
             raise ActionError(f"ObsPlusPrevActRew: expected {expected}, got {action!r}") from None
@@ -82,17 +84,13 @@ def _together(observation: Any, action: Any, reward: float) -> dict[str, Any]:
     }
 
 
-def _own(space: spaces.Space[Any], action: Any) -> Any:
-    """A copy of an action, in the types of its space."""
-    if isinstance(space, spaces.Dict):
-        return {key: _own(child, action[key]) for key, child in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_own(child, part) for child, part in zip(space.spaces, action, strict=True))
+def _own(space: Any, action: Any) -> Any:
+    """A copy of an action, in the type of its space."""
+    if not holds_arrays(space):
+        return copy.deepcopy(action)
     if isinstance(space, spaces.Discrete):
         return space.dtype.type(np.asarray(action).item())
-    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        own = np.array(action, space.dtype)
-        if own.shape != space.shape:
-            raise ValueError(own.shape)
-        return own
-    return copy.deepcopy(action)
+    own = np.array(action, space.dtype)
+    if own.shape != space.shape:
+        raise ValueError(own.shape)
+    return own

@@ -10,11 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
-from stepmill.envs.actions import ActionReader, action_reader
+from stepmill.envs.actions import action_reader
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UsageError
+from stepmill.fitting import Fitter
 from stepmill.optional import require
 from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
@@ -123,7 +124,7 @@ class AtariEnv(BaseEnv):
             self._read_action = action_reader(self._env.action_space, repr(self))
         return self._env
 
-    _read_action: ActionReader
+    _read_action: Fitter
 
     # ---- what it is: told without the emulator, where that can be ----------------------------
 

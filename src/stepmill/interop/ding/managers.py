@@ -11,7 +11,7 @@ import gym  # type: ignore[import-not-found]
 from easydict import EasyDict  # type: ignore[import-untyped]
 from gymnasium import spaces
 
-from stepmill.envs.ding import build_env
+from stepmill.envs.adapters.ding import build_env
 from stepmill.errors import ConfigError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 

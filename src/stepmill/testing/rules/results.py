@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.fitting import holds_arrays
 from stepmill.testing.finding import Problem
 from stepmill.testing.play import Moment
 from stepmill.testing.rules.rule import moment_rule
-from stepmill.testing.trees import Leaf, is_array_space, kind_of, leaves, misfits, outside, show
+from stepmill.testing.trees import Leaf, kind_of, leaves, misfits, outside, show
 
 __all__ = [
     "done_type",
@@ -76,14 +77,14 @@ def obs_shape(moment: Moment) -> Iterator[Problem]:
 def obs_bounds(moment: Moment) -> Iterator[Problem]:
     """Observations are inside of the observation space."""
     for path, space, value in leaves(moment.spaces.observation, moment.obs, "obs"):
-        fits = not is_array_space(space) or (value.shape == space.shape and value.dtype.kind in "fiub")
+        fits = not holds_arrays(space) or (value.shape == space.shape and value.dtype.kind in "fiub")
         beyond = outside(space, value) if fits else None
         if beyond is not None:
             yield Problem(path, f"values of {show(space)}", beyond)
 
 
 def _arrays(moment: Moment) -> list[Leaf]:
-    return [leaf for leaf in leaves(moment.spaces.observation, moment.obs, "obs") if is_array_space(leaf.space)]
+    return [leaf for leaf in leaves(moment.spaces.observation, moment.obs, "obs") if holds_arrays(leaf.space)]
 
 
 # ---- reward --------------------------------------------------------------------------------------

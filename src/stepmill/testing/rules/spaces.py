@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.fitting import holds_arrays
 from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
-from stepmill.testing.trees import is_array_space, kind_of, leaves, misfits, same, show
+from stepmill.testing.trees import kind_of, leaves, misfits, same, show
 from stepmill.testing.trial import Trial
+from stepmill.trees import leaves as leaves_of
+from stepmill.trees import paths, tree_of
 
 __all__ = ["action_dtype", "num_agents", "random_action", "repr_text", "spaces_fixed", "spaces_known"]
 
@@ -74,20 +77,10 @@ def _has_rows(space: spaces.Space[Any], count: int) -> bool:
 def action_dtype(trial: Trial) -> Iterator[Problem]:
     """Actions are float32 or int64."""
     space = trial.seen(trial.action_space)
-    for path, leaf in _array_leaves(space, "action_space"):
-        if leaf.dtype not in (np.float32, np.int64):
+    tree = tree_of(space)
+    for path, leaf in zip(leaves_of(paths(tree, "action_space")), leaves_of(tree), strict=True):
+        if holds_arrays(leaf) and leaf.dtype not in (np.float32, np.int64):
             yield Problem(path, "float32 or int64", str(np.dtype(leaf.dtype)))
-
-
-def _array_leaves(space: spaces.Space[Any], path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(space, spaces.Dict):
-        for key, child in space.items():
-            yield from _array_leaves(child, f"{path}[{key!r}]")
-    elif isinstance(space, spaces.Tuple):
-        for i, child in enumerate(space.spaces):
-            yield from _array_leaves(child, f"{path}[{i}]")
-    elif is_array_space(space):
-        yield path, space
 
 
 @rule("Leave random_action() as BaseEnv has it, or give arrays of the action space.")

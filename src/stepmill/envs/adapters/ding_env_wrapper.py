@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
-from stepmill.envs.actions import ActionReader, action_reader
+from stepmill.envs.actions import action_reader
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.conform import Conformed, conform
@@ -19,6 +19,7 @@ from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
 from stepmill.factories import accepted_keys, close_quietly
+from stepmill.fitting import Fitter
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.wrappers.base import ShapeTeller
 
@@ -111,7 +112,7 @@ class DingEnvWrapper(BaseEnv):
 
     _observation: Conformed
     _action_space: spaces.Space[Any]
-    _read_action: ActionReader
+    _read_action: Fitter
 
     def _make(self, recipe: str | Callable[..., Any], limit: int | None) -> tuple[Any, int | None]:
         """A new env, and the time limit that it does not keep by itself."""

@@ -5,6 +5,7 @@ Agents whose spaces differ can be filled up: vectors with zeros to the longest, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ActionError, SpaceError
-from stepmill.numbers import as_numbers, description
+from stepmill.fitting import Misfit, fit
+from stepmill.numbers import as_numbers
+from stepmill.trees import map_tree, map_trees, tree_of
 
 __all__ = ["split_rows", "stack_rows", "stack_spaces"]
 
@@ -77,36 +80,36 @@ def _filled(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def stack_rows(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
-    """A row a value, which has the form of its agent's space; zeros where there is None."""
-    if isinstance(space, spaces.Dict):
-        return {
-            key: stack_rows(child, [None if one is None else one[key] for one in values])
-            for key, child in space.items()
-        }
-    out = np.zeros(space.shape or (), space.dtype)
+    """One row per value, which has the form of its agent's space; zeros where there is None."""
+    rows = map_tree(lambda part: np.zeros(part.shape or (), part.dtype), tree_of(space))
     for row, value in enumerate(values):
         if value is not None:
-            out[_place(row, value.shape)] = value
-    return out
+            map_trees(functools.partial(_put, row), rows, value)
+    return rows
 
 
-def split_rows(name: str, space: spaces.Space[Any], value: Any, own: Sequence[spaces.Space[Any]]) -> list[Any]:
-    """The rows of ``value``, each of the shape of its agent's own space. The numbers are not looked at."""
-    if isinstance(space, spaces.Dict):
-        if not isinstance(value, dict) or set(value) != set(space.keys()):
-            raise ActionError(
-                f"{name}: expected a dict with the keys {', '.join(map(repr, space.keys()))}, got {value!r}"
-            )
-        parts = {
-            key: split_rows(f"{name}[{key!r}]", child, value[key], [one[key] for one in own])  # type: ignore[index]
-            for key, child in space.items()
-        }
-        return [{key: part[row] for key, part in parts.items()} for row in range(len(own))]
+def _put(row: int, rows: np.ndarray, value: np.ndarray) -> None:
+    rows[_place(row, value.shape)] = value
+
+
+def split_rows(owner: str, space: spaces.Space[Any], action: Any, own: Sequence[spaces.Space[Any]]) -> list[Any]:
+    """The rows of an action, each of the shape of its agent's own space. The numbers are not looked at."""
+    try:
+        parts = fit(_rows, tree_of(space), action)
+    except Misfit as misfit:
+        raise ActionError(f"{owner}: {misfit.told('action')}") from None
+    return [map_trees(functools.partial(_take, row), parts, tree_of(one)) for row, one in enumerate(own)]
+
+
+def _rows(space: spaces.Space[Any], value: Any) -> np.ndarray:
     array = as_numbers(value)
     if array is None or array.shape != space.shape:
-        got = description(value) if array is None else array.shape
-        raise ActionError(f"{name}: expected a row an agent, shape {space.shape}, got {got}")
-    return [array[_place(row, one.shape or ())] for row, one in enumerate(own)]
+        raise Misfit(f"one row per agent, shape {space.shape}", value)
+    return array
+
+
+def _take(row: int, rows: np.ndarray, space: spaces.Space[Any]) -> Any:
+    return rows[_place(row, space.shape or ())]
 
 
 def _place(row: int, shape: tuple[int, ...]) -> tuple[Any, ...]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import gymnasium
 
-from stepmill.envs.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
+from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium, player_space
+from stepmill.envs.adapters.ding import is_ding_env
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.ding import is_ding_env
 from stepmill.errors import ConfigError
 
 __all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "not_an_env"]
@@ -28,14 +28,14 @@ def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
     if isinstance(env, BaseEnv):
         return env
     if is_ding_env(env):
-        from stepmill.envs.ding import DingAsBaseEnv
+        from stepmill.envs.adapters.ding import DingAsBaseEnv
 
         return DingAsBaseEnv(env)
     if _is_parallel(env):
-        from stepmill.envs.parallel import ParallelAsBaseEnv
+        from stepmill.envs.adapters.parallel import ParallelAsBaseEnv
 
         return ParallelAsBaseEnv(env, cfg)
-    from stepmill.envs.ding_env_wrapper import DingEnvWrapper
+    from stepmill.envs.adapters.ding_env_wrapper import DingEnvWrapper
 
     return DingEnvWrapper(_checked("as_base_env", _from_dm(env)), cfg)
 
@@ -85,6 +85,6 @@ def _from_dm(env: Any) -> Any:
     module = sys.modules.get("dm_env")
     if module is None or not isinstance(env, module.Environment):
         return env
-    from stepmill.envs.dm import DmAsGymnasium
+    from stepmill.envs.adapters.dm import DmAsGymnasium
 
     return DmAsGymnasium(env)

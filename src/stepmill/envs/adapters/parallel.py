@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
-from stepmill.envs.actions import ActionReader, action_reader
-from stepmill.envs.agent_rows import split_rows, stack_rows, stack_spaces
+from stepmill.envs.actions import action_reader
+from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform
@@ -19,6 +19,7 @@ from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, ObservationError, UsageError
 from stepmill.factories import close_quietly
+from stepmill.fitting import Fitter
 from stepmill.numbers import description
 
 __all__ = ["ParallelAsBaseEnv"]
@@ -95,7 +96,7 @@ class ParallelAsBaseEnv(BaseEnv):
     _observation_space: spaces.Space[Any]
     _action_space: spaces.Space[Any]
     _own_actions: list[spaces.Space[Any]]
-    _readers: dict[Any, ActionReader]
+    _readers: dict[Any, Fitter]
     _seen: dict[Any, Conformed]
 
     @property
@@ -159,7 +160,7 @@ class ParallelAsBaseEnv(BaseEnv):
         acting = set(env.agents)
         if not acting:
             raise UsageError(f"{self!r}: step without a living agent: call reset")
-        rows = split_rows(f"{self!r}: action", self._action_space, action, self._own_actions)
+        rows = split_rows(repr(self), self._action_space, action, self._own_actions)
         given = {
             agent: self._readers[agent](row) for agent, row in zip(self._agents, rows, strict=True) if agent in acting
         }

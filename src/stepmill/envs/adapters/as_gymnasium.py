@@ -9,11 +9,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.returned import truth
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UnsupportedError
+from stepmill.trees import leaves, map_tree, space_from, tree_of
 
 __all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
 
@@ -161,12 +162,11 @@ class TeamAsGymnasium(AsGymnasium):
 
 def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:
     """The space of one agent, where every part of ``space`` has an equal row for each; else None."""
-    if isinstance(space, spaces.Dict):
-        parts = {key: player_space(child, players) for key, child in space.items()}
-        return None if None in parts.values() else spaces.Dict(parts)  # type: ignore[arg-type]
-    if isinstance(space, spaces.Tuple):
-        items = [player_space(child, players) for child in space.spaces]
-        return None if None in items else spaces.Tuple(items)  # type: ignore[arg-type]
+    rows = map_tree(lambda part: _row_space(part, players), tree_of(space))
+    return None if any(row is None for row in leaves(rows)) else space_from(rows)
+
+
+def _row_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:
     if not space.shape or space.shape[0] != players:
         return None
     if isinstance(space, spaces.Box) and _rows_are_equal(space.low) and _rows_are_equal(space.high):

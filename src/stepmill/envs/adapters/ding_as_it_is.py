@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.any_value import AnyValue
-from stepmill.envs.as_gymnasium import AsGymnasium
-from stepmill.envs.ding import DingAsBaseEnv
-from stepmill.envs.leftover import LEFTOVER, Leftover, more_fields
+from stepmill.envs.adapters.any_value import AnyValue
+from stepmill.envs.adapters.as_gymnasium import AsGymnasium
+from stepmill.envs.adapters.ding import DingAsBaseEnv
+from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.returned import truth
+from stepmill.fitting import fits
 from stepmill.numbers import as_numbers
-from stepmill.spaces import FlatSpace, Tree, flatten
+from stepmill.spaces import flatten
+from stepmill.trees import map_tree
 
 __all__ = ["DingAsItIs"]
 
@@ -104,30 +106,21 @@ class _Form:
         flat = flatten(space)
         self._tree = flat.tree
         self._leaves = [(np.dtype(leaf.dtype), leaf.shape) for leaf in flat.leaves]
-        self.zeros = _zeros(flat.tree, flat)
+        self.zeros = map_tree(self._zero, flat.tree)
 
     def holds(self, value: Any) -> bool:
-        return self._holds(self._tree, value)
+        if type(self._tree) is int:  # nearly always
+            return self._accepts(self._tree, value)
+        return fits(self._accepts, self._tree, value)
 
-    def _holds(self, tree: Tree, value: Any) -> bool:
-        if type(tree) is int:
-            if tree < 0:
-                return True
-            dtype, shape = self._leaves[tree]
-            if type(value) is np.ndarray and value.dtype is dtype:  # nearly always
-                return bool(value.shape == shape)
-            numbers = as_numbers(value)
-            return numbers is not None and numbers.shape == shape and np.can_cast(numbers.dtype, dtype, "same_kind")
-        if type(tree) is dict:
-            same = isinstance(value, dict) and value.keys() == tree.keys()
-            return same and all(self._holds(child, value[key]) for key, child in tree.items())
-        same = isinstance(value, tuple | list) and len(value) == len(tree)
-        return same and all(self._holds(child, part) for child, part in zip(tree, value, strict=True))
+    def _accepts(self, index: int, value: Any) -> bool:
+        if index < 0:
+            return True
+        dtype, shape = self._leaves[index]
+        if type(value) is np.ndarray and value.dtype is dtype:  # nearly always
+            return bool(value.shape == shape)
+        numbers = as_numbers(value)
+        return numbers is not None and numbers.shape == shape and np.can_cast(numbers.dtype, dtype, "same_kind")
 
-
-def _zeros(tree: Tree, space: FlatSpace) -> Any:
-    if isinstance(tree, dict):
-        return {key: _zeros(child, space) for key, child in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_zeros(child, space) for child in tree)
-    return None if tree < 0 else np.zeros(space.leaves[tree].shape, space.leaves[tree].dtype)
+    def _zero(self, index: int) -> np.ndarray | None:
+        return None if index < 0 else np.zeros(self._leaves[index][1], self._leaves[index][0])

@@ -19,7 +19,7 @@ from stepmill.envs import (
     as_base_env,
     as_gymnasium,
 )
-from stepmill.envs.as_gymnasium import player_space
+from stepmill.envs.adapters.as_gymnasium import player_space
 from stepmill.errors import (
     ActionError,
     ConfigError,

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from stepmill.errors import EnvError, SpaceError, UsageError
 from stepmill.numbers import as_numbers, description
+from stepmill.trees import as_tree, map_tree, space_from
 
 __all__ = ["DmAsGymnasium", "space_of_spec"]
 
@@ -38,7 +39,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None:
             self._seed(seed)
-        return _arrays(self.dm_env.reset().observation), {}
+        return as_tree(self.dm_env.reset().observation), {}
 
     def _seed(self, seed: int) -> None:
         if hasattr(self.dm_env, "seed"):
@@ -56,7 +57,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         discount = self._number("discount", timestep.discount, 1.0)
         ended = timestep.last()
         return (
-            _arrays(timestep.observation),
+            as_tree(timestep.observation),
             reward,
             ended and discount == 0.0,
             ended and discount != 0.0,
@@ -108,12 +109,12 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
 
 def space_of_spec(spec: Any) -> spaces.Space[Any]:
     """The space of a nested dm_env spec: the inverse of ``stepmill.spaces.spec_of``."""
+    return space_from(map_tree(_space_of_leaf, as_tree(spec)))
+
+
+def _space_of_leaf(spec: Any) -> spaces.Space[Any]:
     from dm_env import specs
 
-    if isinstance(spec, dict) or hasattr(spec, "items"):
-        return spaces.Dict({key: space_of_spec(child) for key, child in spec.items()})
-    if isinstance(spec, list | tuple):
-        return spaces.Tuple([space_of_spec(child) for child in spec])
     if isinstance(spec, specs.DiscreteArray):
         return spaces.Discrete(spec.num_values)
     dtype = np.dtype(spec.dtype) if isinstance(spec, specs.Array) else None
@@ -129,12 +130,3 @@ def space_of_spec(spec: Any) -> spaces.Space[Any]:
         limits = np.iinfo(dtype)
         low, high = np.full(spec.shape, limits.min, dtype), np.full(spec.shape, limits.max, dtype)
     return spaces.Box(low, high, spec.shape, dtype.type)
-
-
-def _arrays(value: Any) -> Any:
-    """Mappings as dicts, lists as tuples: what Gymnasium's spaces hold."""
-    if hasattr(value, "items"):
-        return {key: _arrays(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(_arrays(child) for child in value)
-    return value

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.gym_spaces import gymnasium_space
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.gym_spaces import gymnasium_space
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import UnsupportedError
 

@@ -134,7 +134,7 @@ def test_agents_that_differ_are_an_error_or_filled_up() -> None:
 def test_actions_are_a_row_an_agent() -> None:
     env = as_base_env(Relay())
     env.reset()
-    with pytest.raises(ActionError, match=r"expected a row an agent, shape \(3,\), got \(2,\)"):
+    with pytest.raises(ActionError, match=r"expected one row per agent, shape \(3,\), got an array of shape \(2,\)"):
         env.step(np.array([1, 1]))
 
 
@@ -216,7 +216,9 @@ def test_an_agents_action_is_read_as_any_other(space: Any, action: Any) -> None:
 def test_ragged_actions_are_refused() -> None:
     env = ParallelAsBaseEnv(Two(action_space=PAIR))
     env.reset()
-    with pytest.raises(ActionError, match=r"action: expected a row an agent, shape \(2, 2\), got \[\[1\], \[1, 2\]\]"):
+    with pytest.raises(
+        ActionError, match=r"action: expected one row per agent, shape \(2, 2\), got \[\[1\], \[1, 2\]\]"
+    ):
         env.step([[1], [1, 2]])
 
 

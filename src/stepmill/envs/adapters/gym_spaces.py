@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.trees import map_tree, space_from, tree_of
+
 __all__ = ["gymnasium_space"]
 
 
@@ -19,10 +21,10 @@ def gymnasium_space(space: Any) -> Any:
     old = sys.modules.get("gym.spaces")  # nobody can have such a space without having imported it
     if old is None or not isinstance(space, old.Space):
         return space
-    if isinstance(space, old.Dict):
-        return spaces.Dict({key: gymnasium_space(child) for key, child in space.spaces.items()})
-    if isinstance(space, old.Tuple):
-        return spaces.Tuple([gymnasium_space(child) for child in space.spaces])
+    return space_from(map_tree(lambda leaf: _leaf(leaf, old), tree_of(space, old)))
+
+
+def _leaf(space: Any, old: Any) -> Any:
     if isinstance(space, old.Discrete):
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     if isinstance(space, old.MultiDiscrete):
