@@ -34,7 +34,7 @@ def managers(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def draw_actions(count: int) -> tuple[list[Any], list[Any]]:
-    """Batches of actions for ``count`` envs: as arrays, and an array an env, as a policy gives them to a manager."""
+    """Batches of actions for ``count`` envs: as arrays, and an array per env, as a policy gives them to a manager."""
     drawn = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, count, 1))
     return list(drawn[:, :, 0]), [list(batch) for batch in drawn]
 

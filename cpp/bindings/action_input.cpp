@@ -122,7 +122,7 @@ std::span<const std::int32_t> ActionInput::read_ids(nb::handle env_id) {
   const npy_intp count = PyArray_DIM(array, 0);
   if (count == 0) raise("EnvIdError", "env_id: expected at least one env id, got none");
   if (count > pool_.num_envs())
-    raise("EnvIdError", "env_id: expected at most " + std::to_string(pool_.num_envs()) + " env ids, one an env, got " +
+    raise("EnvIdError", "env_id: expected at most " + std::to_string(pool_.num_envs()) + " env ids, one per env, got " +
                             std::to_string(count));
   seen_.assign(static_cast<std::size_t>(pool_.num_envs()), 0);
   ids_.resize(static_cast<std::size_t>(count));

@@ -2,7 +2,7 @@
 //
 //     send(array)                 send(array, env_id)           send({"action": array, "env_id": ids})
 //
-// For a Dict space the dict has a key a leaf instead of "action"; for many players "players.env_id"
+// For a Dict space the dict has a key per leaf instead of "action"; for many players "players.env_id"
 // says which env each row belongs to.
 #pragma once
 

@@ -217,7 +217,7 @@ double PythonEnv::read_rewards(nb::handle given) {
   if (!array.is_valid() || PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.ptr())) !=
                                static_cast<npy_intp>(players)) {
     forget_error();
-    raise("EnvError", "step: expected " + std::to_string(players) + " rewards, one a player, got " +
+    raise("EnvError", "step: expected " + std::to_string(players) + " rewards, one per player, got " +
                           describe_object(given));
   }
   const auto* from = static_cast<const double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));

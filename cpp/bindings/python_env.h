@@ -56,7 +56,7 @@ struct Note {
 
 class PythonEnv {
  public:
-  static constexpr bool kManyPlayers = true;  // writes its rewards itself: one, or one a player
+  static constexpr bool kManyPlayers = true;  // writes its rewards itself: one, or one per player
 
   PythonEnv(std::shared_ptr<PythonKind> kind, int id, nanobind::object env, std::int32_t max_episode_steps)
       : kind_(std::move(kind)), env_(std::move(env)), id_(id), limit_(max_episode_steps) {}
@@ -96,7 +96,7 @@ class PythonEnv {
   nanobind::object options_, action_objects_, failure_;
   nanobind::object observation_;   // the last good one, as the env gave it
   nanobind::object last_objects_;  // of it, where failures show it again
-  std::vector<double> rewards_;    // of the last step, one a player
+  std::vector<double> rewards_;    // of the last step, one per player
   bool ending_ = false;            // the last step ended the episode
   bool inside_ = false;            // the reset that runs belongs to that step
   const char* phase_ = "reset";

@@ -1,4 +1,4 @@
-// Station 1: a row an env. What the env is told, and what it remembers between two actions.
+// Station 1: a row per env. What the env is told, and what it remembers between two actions.
 //
 // The caller writes an env's row only while the env is idle, a worker reads it only while the env
 // is in flight, so rows need no atomics: the ready queue and the batch header order them.

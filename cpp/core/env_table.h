@@ -82,7 +82,7 @@ struct sm_reset_request {
   double option[SM_MAX_RESET_OPTIONS];
 };
 
-// The columns of one batch buffer. Arrays with a row a player have `max_num_players` rows an env.
+// The columns of one batch buffer. Arrays with a row per player have `max_num_players` rows per env.
 struct sm_columns {
   void* const* observation;
   void* const* info;
@@ -108,8 +108,8 @@ struct sm_place {
 struct sm_shared {
   sm_env_state* state;
   sm_reset_request* reset;
-  void* const* action;             // one a leaf
-  const int64_t* action_bytes;     // of one player's row, one a leaf
+  void* const* action;             // one per leaf
+  const int64_t* action_bytes;     // of one player's row, one per leaf
   const int32_t* action_players;   // null where max_num_players is 1
   const int64_t* observation_bytes;
   const int64_t* info_bytes;

@@ -1,6 +1,6 @@
 // What a worker says that no array holds: pickled infos, results of calls, exceptions.
 //
-// A shared file of memory for each life of a worker, where the worker alone allocates: a block an env,
+// A shared file of memory for each life of a worker, where the worker alone allocates: a block per env,
 // written before its row is, read by the pool when the row is received. An env has one row on its
 // way at most, so a block is never written over before it was read; and no pipe is there to run full.
 #pragma once

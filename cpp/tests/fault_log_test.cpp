@@ -32,6 +32,14 @@ TEST(faults_wait_until_their_env_is_back_and_keep_their_order) {
   CHECK(taken.at(0).message == "second");
 }
 
+TEST(faults_come_in_the_order_of_the_envs) {
+  FaultLog log;
+  for (const std::int32_t env : {1, 2, 3, 0}) log.add(fault_of(env, "as threads happened to be done"));
+  std::vector<Fault> taken;
+  log.take({0, 0, 0, 0}, taken);
+  for (std::int32_t env = 0; env < 4; ++env) CHECK(taken.at(static_cast<std::size_t>(env)).env == env);
+}
+
 TEST(without_faults_nothing_is_touched) {
   FaultLog log;
   std::vector<Fault> taken{fault_of(0, "of before")};

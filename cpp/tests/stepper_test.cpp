@@ -541,7 +541,7 @@ TEST(an_env_without_a_set_row_claims_one_when_its_step_is_done) {
     reinterpret_cast<std::int64_t*>(table.action(0))[1] = order;
     envs.advance(job);
   }
-  CHECK(context.claims == 4);  // one a step, also where it failed before it had a row
+  CHECK(context.claims == 4);  // one per step, also where it failed before it had a row
   CHECK(context.faults == 1);
   for (int row = 0; row < 4; ++row) CHECK(columns.c.env_id[row] == 1);
   CHECK(columns.c.truncated[2] == 1);

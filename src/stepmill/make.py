@@ -57,14 +57,14 @@ def make(
 
     Args:
         task_id: An id (``list_all_envs()``, or any of Gymnasium's), an env class or factory, or a list of
-            these, one an env. A factory with a parameter ``env_id`` or ``worker_id`` is given it.
+            these, one per env. A factory with a parameter ``env_id`` or ``worker_id`` is given it.
         env_type: The interface: ``"gymnasium"``, ``"gym"`` or ``"dm"``.
         num_envs: How many envs.
         batch_size: How many results make a batch; fewer than ``num_envs`` is async mode.
         num_threads: Threads that step native envs, the calling one counted where it helps;
             ``min(batch_size, cores)`` by default.
         num_workers: Processes that step envs; ``min(num_envs, cores)`` by default.
-        seed: Env i is seeded with ``seed + i``; or a list, one an env.
+        seed: Env i is seeded with ``seed + i``; or a list, one per env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
             or in the calling thread where a short trial, of one env more, shows that to be faster.

@@ -1,4 +1,4 @@
-"""``enable_save_replay``: one mp4 an episode, whole or not there, and nothing left running."""
+"""``enable_save_replay``: one mp4 per episode, whole or not there, and nothing left running."""
 
 from __future__ import annotations
 

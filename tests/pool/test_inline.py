@@ -533,7 +533,7 @@ def test_get_attr_and_set_attr(make: Any) -> None:
     pool.set_attr("start", [9], env_ids=[1])
     assert pool.get_attr("start", [1, 0]) == (9, 1)
     assert pool.reset()[0].ravel().tolist() == [1.0, 9.0, 3.0]
-    with pytest.raises(ConfigError, match="expected 3 values, one an env, got 2"):
+    with pytest.raises(ConfigError, match="expected 3 values, one per env, got 2"):
         pool.set_attr("start", [1, 2])
     with pytest.raises(AttributeError):
         pool.get_attr("no_such_thing")

@@ -1,4 +1,4 @@
-"""Reset options one an env, on every backend."""
+"""Reset options one per env, on every backend."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class LongStep(Walk):
 
 
 class Pair(BaseEnv):
-    """Two agents that each sum their own actions. Reward a row an agent, or shared."""
+    """Two agents that each sum their own actions. Reward a row per agent, or shared."""
 
     num_agents = 2
     observation_space = spaces.Box(-100, 100, (2, 2), np.float32)
@@ -109,7 +109,7 @@ class Pair(BaseEnv):
 
 
 class PairWithState(Pair):
-    """Beside a row an agent it shows a state that belongs to nobody."""
+    """Beside a row per agent it shows a state that belongs to nobody."""
 
     observation_space = spaces.Dict(
         {"agents": spaces.Box(-100, 100, (2, 2), np.float32), "state": spaces.Box(-100, 100, (3,), np.float32)}

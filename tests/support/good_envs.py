@@ -91,7 +91,7 @@ class DictEnv(GoodEnv):
 
 
 class TwoAgents(GoodEnv):
-    """A row an agent, a reward an agent."""
+    """A row per agent, a reward per agent."""
 
     num_agents = 2
 

@@ -303,7 +303,7 @@ class Row:
 
 
 def collect(pool: Any) -> dict[int, Row]:
-    """Receives everything in flight: one result an env, by its id."""
+    """Receives everything in flight: one result per env, by its id."""
     rows: dict[int, Row] = {}
     while pool.stats()["in_flight"]:
         batch, error = outcome(lambda: pool.recv(timeout=DEADLINE))

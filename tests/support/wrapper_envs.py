@@ -24,7 +24,7 @@ class Moment(NamedTuple):
 
 
 class ScriptEnv(gymnasium.Env[Any, Any]):
-    """Plays games from scripts: the first moment at reset, then one a step. Each reset takes the next script.
+    """Plays games from scripts: the first moment at reset, then one per step. Each reset takes the next script.
 
     Every number of the observation is the moment's ``value``. ``calls`` has the actions taken, and for each reset
     ``("reset", seed, options)``. ``in_place``: all observations, and all infos, are the same memory, written again.

@@ -22,7 +22,7 @@ NESTED = spaces.Dict(
 
 
 class ScriptedEnv(gymnasium.Env[Any, Any]):
-    """Shows ``observations[0]`` at a reset and the next one a step, over and over; its rewards go the same way.
+    """Shows ``observations[0]`` at a reset and the next one per step, over and over; its rewards go the same way.
 
     The episode ends with its ``length``-th step, as ``end`` says: terminated, truncated or both. It shows its own
     memory: one array a space, and one info, written again and again, as frugal envs do.

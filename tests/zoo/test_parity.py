@@ -436,7 +436,7 @@ def test_a_frozen_lake_without_a_map_name_draws_one() -> None:
 
 
 class CatchModel:
-    """A ball falls one row a step; the paddle starts in the middle and should end under it."""
+    """A ball falls one row per step; the paddle starts in the middle and should end under it."""
 
     def __init__(self, seed: int, height: int = 10, width: int = 5) -> None:
         self.random = np.random.Generator(np.random.PCG64(seed))

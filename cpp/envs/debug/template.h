@@ -61,7 +61,7 @@ class Template {
     // What one player sees: its tile, and how far ahead of it the leader is.
     spec.observation = {box<float>({2}, {0.0}, {static_cast<double>(length - 1)})};
     spec.action = {discrete(2)};  // back, forward
-    // The env's own keys in `info`: one value an env, whatever the number of players.
+    // The env's own keys in `info`: one value per env, whatever the number of players.
     spec.info = {box<std::int32_t>({}, {0.0}, {static_cast<double>(length - 1)}, "to_exit")};
     spec.max_num_players = static_cast<std::int32_t>(players);
     return spec;

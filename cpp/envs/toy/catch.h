@@ -1,4 +1,4 @@
-// Catch-v0: a ball falls one row a step, and a paddle on the last row should be under it.
+// Catch-v0: a ball falls one row per step, and a paddle on the last row should be under it.
 #pragma once
 
 #include <algorithm>

@@ -40,7 +40,7 @@ class BaseEnv(ABC):
     - ``info["abnormal"]`` on any step: something went wrong in it, do not learn from it.
     - ``info["TimeLimit.truncated"]`` at an end: the episode was cut off, it did not end by itself.
     - All chance comes from ``_next_seed()``, never from a global generator.
-    - With many agents, observation and action have a row an agent, and so has the reward, unless the agents share one.
+    - With many agents, observation and action have a row per agent, and so has the reward, unless the agents share one.
     - What ``reset`` has to say beside the observation, such as which actions are possible, it leaves in ``reset_info``;
       in a pool that is the info of the reset.
     """

@@ -3,7 +3,7 @@
 ::
 
     EnvElement          stateless, one instance a class: shape, bounds, and the functions that encode and decode
-    EnvElementRunner    stateful, one an env: what changes during an episode (``element_runner.py``)
+    EnvElementRunner    stateful, one per env: what changes during an episode (``element_runner.py``)
 """
 
 from __future__ import annotations

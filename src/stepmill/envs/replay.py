@@ -1,4 +1,4 @@
-"""Videos of a ``BaseEnv``: one mp4 an episode, written while the episode runs.
+"""Videos of a ``BaseEnv``: one mp4 per episode, written while the episode runs.
 
 ::
 

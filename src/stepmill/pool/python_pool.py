@@ -141,7 +141,7 @@ class PythonPool(Uncopyable):
         return self._core.reset, (env_id, seeds, self._pack_all_options(options), mask)
 
     def _pack_all_options(self, options: Any, prepare: Preparation | None = None) -> Any:
-        """One dict for all envs, or a list of dicts, one an env."""
+        """One dict for all envs, or a list of dicts, one per env."""
         if isinstance(options, list):
             return [self._pack_options(one, prepare) for one in options]
         return self._pack_options(options, prepare)

@@ -181,7 +181,7 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
     """A seed for each env: ``seed + env_id`` from one number, or one by one from a list."""
     if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
         if len(seed) != len(env_ids):
-            raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one an env, got {len(seed)}")
+            raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one per env, got {len(seed)}")
         return [None if allow_none and one is None else _seed(one) for one in seed]
     first = _seed(seed)
     last = first + max(env_ids, default=0)

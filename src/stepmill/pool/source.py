@@ -163,9 +163,9 @@ def _configs(
     if env_config is None:
         return [dict(config)] * num_envs
     if isinstance(env_config, Mapping) or not isinstance(env_config, Sequence):
-        raise ConfigError(f"env_config: expected a list of dicts, one an env, got a {type(env_config).__name__}")
+        raise ConfigError(f"env_config: expected a list of dicts, one per env, got a {type(env_config).__name__}")
     if len(env_config) != num_envs:
-        raise ConfigError(f"env_config: expected {num_envs} dicts, one an env, got {len(env_config)}")
+        raise ConfigError(f"env_config: expected {num_envs} dicts, one per env, got {len(env_config)}")
     for i, one in enumerate(env_config):
         if not isinstance(one, Mapping):
             raise ConfigError(f"env_config[{i}]: expected a dict, got {one!r}")

@@ -139,7 +139,7 @@ class PoolView(Uncopyable):
         """Queues actions and returns at once.
 
         Args:
-            action: An array with a row an env, or a dict ``{"action": ..., "env_id": ...}``.
+            action: An array with a row per env, or a dict ``{"action": ..., "env_id": ...}``.
             env_id: Whose actions they are: by default all envs, in async mode those of the last ``recv``.
         """
         self._core.send(action, env_id)
@@ -171,14 +171,14 @@ class PoolView(Uncopyable):
                 setattr(self, name, getattr(self._core, name))
 
     def _check_options(self, options: Any) -> Any:
-        if isinstance(options, list | tuple):  # one an env
+        if isinstance(options, list | tuple):  # one per env
             if any(isinstance(one, Mapping) and "reset_mask" in one for one in options):
                 raise ResetOptionError("options: expected 'reset_mask' in one dict for all envs, got it in a list")
             return [self._check_options(one) for one in options]
         if options is None:
             return None
         if not isinstance(options, Mapping):
-            raise ResetOptionError(f"options: expected a dict, or a list of dicts, one an env, got {options!r}")
+            raise ResetOptionError(f"options: expected a dict, or a list of dicts, one per env, got {options!r}")
         return dict(options)  # the caller's stays as it was
 
     def _check_mask(self, mask: Any) -> np.ndarray:
@@ -206,13 +206,13 @@ class PoolView(Uncopyable):
         return tuple(self._python_envs("get_attr").get_attr(name, ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
-        """Sets an attribute of every env, or of those named: one value for all, or a list, one an env."""
+        """Sets an attribute of every env, or of those named: one value for all, or a list, one per env."""
         _check_name("set_attr", name)
         ids = self._reachable(env_ids)
         if not isinstance(values, list | tuple):
             values = [values] * len(ids)
         if len(values) != len(ids):
-            raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one an env, got {len(values)}")
+            raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one per env, got {len(values)}")
         self._python_envs("set_attr").set_attr(name, values, ids)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:

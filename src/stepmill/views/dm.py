@@ -1,4 +1,4 @@
-"""The dm view: ``dm_env.TimeStep`` with a row an env.
+"""The dm view: ``dm_env.TimeStep`` with a row per env.
 
 Every env runs through ``FIRST → MID → ... → LAST ⇢ FIRST``; the fields of a batch's TimeStep are arrays,
 so its envs stand at different points of that line. Under ``autoreset="same_step"`` the row of a LAST already

@@ -1,4 +1,4 @@
-"""The gym view: four results a step, one ``done``, as gym and EnvPool's users know it."""
+"""The gym view: four results per step, one ``done``, as gym and EnvPool's users know it."""
 
 from __future__ import annotations
 

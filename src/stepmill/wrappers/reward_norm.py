@@ -23,7 +23,7 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
     """``reward / sqrt(variance of the discounted returns + epsilon)``, clipped to ``[-clip, clip]``.
 
     The discounted return of a step is ``return = gamma * return + reward``, from 0 at every reset, whichever way the
-    episode before it ended. The variance is that of these numbers, one a step, the present one included, over all
+    episode before it ended. The variance is that of these numbers, one per step, the present one included, over all
     episodes: a reset keeps it. The mean is not subtracted: that would change what the agent is asked for. Fewer than
     two returns have no variance, so the first reward passes as it is, clipped.
 

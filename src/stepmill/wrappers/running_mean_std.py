@@ -75,7 +75,7 @@ class RunningMeanStd:
         self._squared_deviations += deviation * (value - self._mean)
 
     def update_batch(self, xs: Any) -> None:
-        """Adds observations, one a row."""
+        """Adds observations, one per row."""
         values = _finite(xs)
         if values.ndim == 0 or values.shape[1:] != self.shape:
             expected = ", ".join(["n", *map(str, self.shape)])

@@ -207,7 +207,7 @@ def test_a_team_with_the_wrong_number_of_rewards_is_an_error() -> None:
 
     with stepmill.make(Greedy, backend="inline") as pool:
         pool.reset()
-        with pytest.raises(EnvError, match="expected 2 rewards, one a player, got"):
+        with pytest.raises(EnvError, match="expected 2 rewards, one per player, got"):
             pool.step([0, 0])
 
 

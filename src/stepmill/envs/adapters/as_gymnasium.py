@@ -142,7 +142,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
 
 class TeamAsGymnasium(AsGymnasium):
-    """A ``BaseEnv`` of many agents as pools step it: the spaces are those of one agent, values have a row an agent."""
+    """A ``BaseEnv`` of many agents as pools step it: the spaces are those of one agent, values have a row per agent."""
 
     def __init__(self, base_env: BaseEnv) -> None:
         super().__init__(base_env)
@@ -150,7 +150,7 @@ class TeamAsGymnasium(AsGymnasium):
         for name in ("observation_space", "action_space"):
             space = player_space(getattr(base_env, name), self.num_players)
             if space is None:
-                raise UnsupportedError(f"{base_env!r}: its {name} has no row an agent: {getattr(base_env, name)}")
+                raise UnsupportedError(f"{base_env!r}: its {name} has no row per agent: {getattr(base_env, name)}")
             setattr(self, name, space)
 
     def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
