@@ -254,7 +254,7 @@ TEST(async_pools_agree_with_the_reference) {
   for (const std::int32_t threads : {0, 1, 2, 4, 8}) run_all(false, threads);
 }
 
-// Few envs, many threads, one row a batch: places of the queue and of the ring are reused at once.
+// Few envs, many threads, one row per batch: places of the queue and of the ring are reused at once.
 TEST(the_smallest_rings_agree_with_the_reference) {
   for (const std::int32_t envs : {2, 3, 4}) {
     Scenario s;
