@@ -154,7 +154,7 @@ BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
   all_ids_ = read_only(std::move(all_ids_));
   players_template_ = owned(PyDict_New());
   set(players_template_.ptr(), keys().env_id, nb::object(all_ids_).release().ptr());
-  show_players(pool.spec().max_num_players > 1);
+  show_players(false);
 }
 
 void BatchOutput::show_players(bool always) {

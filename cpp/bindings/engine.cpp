@@ -11,6 +11,7 @@
 #include "bindings/exit.h"
 #include "bindings/faults.h"
 #include "bindings/forked.h"
+#include "bindings/values.h"
 
 namespace nb = nanobind;
 
@@ -30,6 +31,12 @@ std::optional<double> read_timeout(nb::handle timeout) {
                             "): expected seconds >= 0, or None to wait for as long as it takes");
   constexpr double kForever = 1e9;
   return seconds < kForever ? std::optional(seconds) : std::nullopt;
+}
+
+nanoseconds interval_of(double seconds) { return nanoseconds(static_cast<std::int64_t>(nanoseconds_of(seconds))); }
+
+std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
+  return timeout ? std::optional(Clock::now() + interval_of(*timeout)) : std::nullopt;
 }
 
 }  // namespace
@@ -113,7 +120,7 @@ bool Engine::leave(nb::handle token) {
 
 bool Engine::wait_until_left(double most) const {
   const nb::gil_scoped_release release;
-  const auto end = Clock::now() + nanoseconds(static_cast<std::int64_t>(most * 1e9));
+  const auto end = Clock::now() + interval_of(most);
   // Looked at rather than waited for: nobody who leaves in ordinary life should have to wake anyone.
   while (inside_.load(std::memory_order_acquire) != 0 && Clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -194,8 +201,7 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   if (pending_) return complete(false);
   if (pool().in_flight_count() == 0) return nb::none();
   if (!pool().gathering()) {
-    std::optional<Clock::time_point> end;
-    if (seconds) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*seconds * 1e9));
+    const auto end = end_of(seconds);
     if (!wait_for_rows(enough, steps_only, end) &&
         !(at_least > 0 && wait_for_rows(at_least, steps_only, std::nullopt)) &&
         !wait_for_rows(1, false, Clock::time_point::min()))
@@ -246,9 +252,7 @@ void Engine::require_something_in_flight() const {
 
 // Waits until the batch is ready. Ctrl-C raises and leaves everything in flight.
 void Engine::wait(std::optional<double> timeout) {
-  std::optional<Clock::time_point> end;
-  if (timeout) end = Clock::now() + nanoseconds(static_cast<std::int64_t>(*timeout * 1e9));
-  if (!wait_until(end))
+  if (!wait_until(end_of(timeout)))
     raise("RecvTimeoutError",
           "recv(timeout=" + std::to_string(*timeout) + "): expected " + std::to_string(pool().expected()) +
               " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
@@ -476,7 +480,7 @@ void Engine::ask_to_stop() {
 bool Engine::wait_stopped(double most) {
   if (host_->has_ended() || forked()) return true;
   const nb::gil_scoped_release release;
-  pool().wait_stopped(nanoseconds(static_cast<std::int64_t>(most * 1e9)));
+  pool().wait_stopped(interval_of(most));
   return pool().stopped();
 }
 

@@ -261,21 +261,8 @@ import copy, os
 import numpy as np
 import stepmill
 from support.backend_envs import assert_same
+from support.forks import child, went_well
 from support.probes import ProbeTwin
-
-def child(body):
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            body()
-            code = 0
-        finally:
-            os._exit(code)
-    return pid
-
-def went_well(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 def make(num_envs=16, backend="process", **arguments):
     if backend == "process":

@@ -21,7 +21,7 @@ class Telling(ProbeTwin):
 
 parent = os.getpid()
 pools = [stepmill.make(Telling, num_envs=1)]
-print(child(pools.clear), flush=True)
+print(exit_code(child(pools.clear)), flush=True)
 pools.clear()
 """
     assert run_well(FORK + code).splitlines() == ["0", "closed in parent"]
@@ -33,17 +33,7 @@ pools.clear()
 FORK = (
     START
     + """
-def child(body):
-    '''Runs body in a forked child; its exit code is 0 where that went well.'''
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            body()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+from support.forks import child, exit_code
 
 view = "gymnasium"
 """
@@ -82,7 +72,7 @@ pool.send(np.array([0.25, 0.5, 0.75, 1.0]))
 def body():
     {body}
 
-print(child(body))
+print(exit_code(child(body)))
 gated.open(4)
 print(*seen({view!r}, pool.recv()).reward)
 pool.close()
@@ -131,7 +121,7 @@ def body():
         return
     raise AssertionError
 
-print(child(body))
+print(exit_code(child(body)))
 gated.open(4)
 thread.join()
 print(len(results[0][1]))
@@ -150,7 +140,7 @@ class Telling(ProbeTwin):
 
 parent = os.getpid()
 pool = stepmill.make(Telling, num_envs=1)
-print(child(pool.close), flush=True)
+print(exit_code(child(pool.close)), flush=True)
 pool.close()
 """
     )

@@ -379,22 +379,8 @@ FORK = """
 import copy, os, sys
 import numpy as np
 import stepmill
+from support.forks import child, went_well
 from support.probes import KINDS, assert_equal, make_probe
-
-def child(body):
-    '''Runs body in a forked child and returns whether it went well.'''
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            body()
-            code = 0
-        finally:
-            os._exit(code)
-    return pid
-
-def went_well(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 action = np.zeros(64, np.float32)
 """
