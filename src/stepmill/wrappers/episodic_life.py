@@ -21,7 +21,7 @@ class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Record
 
     - The game itself is reset only after its real end. Before that ``reset()`` takes one no-op; should the game end on
       it, it is reset after all.
-    - ``reset`` with a seed or options always resets the game: what they ask for cannot be had in the middle of one.
+    - ``reset`` with a seed or options always resets the game: what they ask for cannot be done in the middle of one.
     - Every lost life counts, the one that leaves none too: some games are played on with 0 lives to spare.
     - ``lives`` and ``was_real_done`` (the game is over, or was never begun) tell where the game stands.
     - A time limit belongs inside of this wrapper: outside, it cuts episodes, and the game is never reset.

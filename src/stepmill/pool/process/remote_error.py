@@ -15,7 +15,7 @@ __all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
 
 
 def describe(error: BaseException) -> bytes:
-    """Packs an exception. Never fails: what cannot be had of it is left out."""
+    """Packs an exception. Never fails: what cannot be packed of it is left out."""
     return pickle.dumps(
         {
             "type": type(error).__name__,

@@ -156,7 +156,7 @@ def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
 
 
 class _Failed(Exception):
-    """An env cannot be had. The phase is "import", "constructor", or "config" where the error is one of ours."""
+    """An env could not be built. The phase is "import", "constructor", or "config" where the error is one of ours."""
 
     def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
         super().__init__(env_id, phase, error)
