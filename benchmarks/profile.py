@@ -58,7 +58,7 @@ def costs(num_envs: int) -> dict[str, Any]:
     action = draw_actions("CartPole-v1", num_envs)[0]
     with stepmill.make("CartPole-v1", num_envs=num_envs, seed=SEED, backend="inline") as pool:
         pool.reset()
-        core: Any = pool._core  # the native pool under the view
+        core: Any = pool._engine  # the native pool under the view
 
         def step(calls: int) -> None:
             method = pool.step

@@ -70,4 +70,4 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stuck workers are not waited for as long as usual."""
-    monkeypatch.setattr("stepmill.pool.process.pool._CLOSE_S", 0.2)
+    monkeypatch.setattr("stepmill.pool.process.host._CLOSE_S", 0.2)

@@ -102,6 +102,46 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+# ---- the engine and its hosts ---------------------------------------------------------------------
+
+HOSTS = {"stepmill.pool.native", "stepmill.pool.inline", "stepmill.pool.process.host"}
+# Those that choose a host. All others, the engine above all, know only what every host offers.
+CHOOSERS = {"stepmill.make", "stepmill.managers.envs"}
+CPP = Path(__file__).parent.parent / "cpp"
+
+
+def test_only_those_that_choose_a_host_know_which_there_are() -> None:
+    users = {module for module, path in MODULES.items() if imports_of(path) & HOSTS}
+    assert users == CHOOSERS
+
+
+def test_a_host_knows_neither_another_nor_what_is_above_it() -> None:
+    for host in HOSTS:
+        for target in imports_of(MODULES[host]):
+            assert target not in HOSTS, f"{host} imports {target}"
+            assert LAYERS.index(layer_of(target)) <= LAYERS.index("pool")
+
+
+def includes_of(path: Path) -> set[str]:
+    return set(re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE))
+
+
+def test_native_parts_include_one_way() -> None:
+    """The core knows no Python, the engine no host but in general, a host neither the engine nor another host."""
+    hosts = {f"bindings/{path.name}" for path in (CPP / "bindings").glob("*_host.h")}
+    assert len(hosts) == len(HOSTS)
+    for path in sorted(CPP.glob("*/*.[hc]*")):
+        name = f"{path.parent.name}/{path.name}"
+        found = includes_of(path)
+        own = re.sub(r"\.cpp$", ".h", name)
+        if path.parent.name in ("core", "envs"):
+            assert not any(one.startswith("bindings/") for one in found), f"{name} includes a part of the bindings"
+        elif name != "bindings/module.cpp":
+            assert found & hosts <= {own}, f"{name} includes a host"
+        if own in hosts:
+            assert "bindings/engine.h" not in found, f"{name} includes the engine"
+
+
 # ---- the tests -----------------------------------------------------------------------------------
 
 TESTS = Path(__file__).parent
@@ -246,7 +286,8 @@ def test_the_stub_names_exactly_what_the_native_module_has() -> None:
 def test_the_stub_names_exactly_what_the_native_classes_have() -> None:
     for node in stub().body:
         if isinstance(node, ast.ClassDef):
-            assert names_in(node.body) == public_names(getattr(_native, node.name)), node.name
+            declared = names_in(node.body) - {"__init__"}
+            assert declared == public_names(getattr(_native, node.name)), node.name
 
 
 def test_the_package_is_typed() -> None:

@@ -10,7 +10,6 @@
 #include "bindings/errors.h"
 #include "bindings/exit.h"
 #include "bindings/faults.h"
-#include "bindings/forked.h"
 #include "bindings/values.h"
 
 namespace nb = nanobind;
@@ -33,10 +32,14 @@ std::optional<double> read_timeout(nb::handle timeout) {
   return seconds < kForever ? std::optional(seconds) : std::nullopt;
 }
 
-nanoseconds interval_of(double seconds) { return nanoseconds(static_cast<std::int64_t>(nanoseconds_of(seconds))); }
-
 std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
   return timeout ? std::optional(Clock::now() + interval_of(*timeout)) : std::nullopt;
+}
+
+nb::list list_of(std::span<const std::int32_t> envs) {
+  nb::list out;
+  for (const std::int32_t env : envs) out.append(env);
+  return out;
 }
 
 }  // namespace
@@ -68,16 +71,18 @@ class Engine::Entry {
 class Engine::Use {
  public:
   explicit Use(Engine& pool) : entry_(may_be_used(pool)) {
-    pool.host_->check_whole();
+    pool.host_.check_whole();
   }
 
   static Engine& may_be_used(Engine& pool) {
     end_thread_at_exit();
-    if (pool.closed_) raise("ClosedError", "the pool is closed: make a new one");
-    if (pool.forked())
+    const auto refuse_closed = [] { raise("ClosedError", "the pool is closed: make a new one"); };
+    if (pool.closed_) refuse_closed();
+    if (pool.host_.forked())
       raise("ForkedError",
             "the pool was made before a fork and belongs to the parent process: its threads and worker processes do "
             "not serve this one. Make a pool in this process instead");
+    if (pool.host_.has_ended()) refuse_closed();  // the garbage collector found it, and an env still calls its pool
     return pool;
   }
 
@@ -86,7 +91,9 @@ class Engine::Use {
 };
 
 Engine::Engine(Arguments a)
-    : host_(std::move(a.host)), on_rows_(std::move(a.on_rows)), generation_(process_generation()) {
+    : host_object_(std::move(a.host)),
+      host_(nb::cast<Host&>(host_object_)),
+      has_object_actions_(a.has_object_actions) {
   input_.emplace(pool(), std::move(a.action_tree), a.bounds);
   output_.emplace(pool(), std::move(a.observation_tree));
   for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
@@ -97,25 +104,11 @@ Engine::Engine(Arguments a)
   }
 }
 
-Engine::~Engine() {
-  if (forked())
-    host_->leave_to_parent();
-  else if (!closed_)
-    stop(false);
-}
-
 void Engine::check_usable() { const Use use(*this); }
 
-void Engine::enter(nb::handle token) {
-  Use::may_be_used(*this).go_inside();
-  token_ = token.ptr();
-}
-
-bool Engine::leave(nb::handle token) {
-  if (token_ != token.ptr()) return false;
-  token_ = nullptr;
-  inside_.store(0, std::memory_order_release);
-  return true;
+nb::object Engine::use(nb::handle function, nb::args args) {
+  const Use use(*this);
+  return owned(PyObject_CallObject(function.ptr(), args.ptr()));
 }
 
 bool Engine::wait_until_left(double most) const {
@@ -127,8 +120,6 @@ bool Engine::wait_until_left(double most) const {
   return inside_.load(std::memory_order_acquire) == 0;
 }
 
-bool Engine::forked() const { return generation_ != process_generation(); }
-
 // ---- send and recv -----------------------------------------------------------------------------
 
 // Whom an action without ids is for: every env, or those of the last batch.
@@ -138,16 +129,10 @@ std::span<const std::int32_t> Engine::implied_envs() const {
 
 nb::list Engine::in_flight_ids() const {
   nb::list out;
-  for (std::int32_t env = 0; !host_->has_ended() && env < pool().num_envs(); ++env)
+  for (std::int32_t env = 0; !host_.has_ended() && env < pool().num_envs(); ++env)
     if (pool().in_flight(env) ||
         (pending_ && std::find(pending_->ids.begin(), pending_->ids.end(), env) != pending_->ids.end()))
       out.append(env);
-  return out;
-}
-
-nb::list Engine::last_ids() const {
-  nb::list out;
-  for (const std::int32_t env : last_ids_) out.append(env);
   return out;
 }
 
@@ -158,32 +143,15 @@ nb::list Engine::seeds(nb::handle env_ids) {
     const auto env = nb::cast<std::int32_t>(id);
     const sm_reset_request& request = pool().table().reset_request(env);
     // The thread that steps an env takes its seed: `has_seed` is read while none does.
-    const bool waits = !(host_->runs_beside_the_caller() && pool().in_flight(env)) && request.has_seed != 0;
+    const bool waits = !(host_.runs_beside_the_caller() && pool().in_flight(env)) && request.has_seed != 0;
     out.append(nb::make_tuple(request.seed, waits));
-  }
-  return out;
-}
-
-nb::list Engine::random_states(nb::handle env_ids) {
-  const Use use(*this);
-  nb::list out;
-  for (nb::handle id : env_ids) {
-    const auto env = nb::cast<std::int32_t>(id);
-    if (pool().in_flight(env))
-      raise("InFlightError", "env " + std::to_string(env) +
-                                 " is in flight, and its generator is in use: recv() its result first");
-    out.append(host_->random_state(env));
   }
   return out;
 }
 
 void Engine::send(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
-  const auto envs = input_->read(action, env_id, implied_envs());
-  refuse_pending(envs);
-  host_->settle(envs);
-  give_objects(objects);
-  start(envs, false, false);
+  start(read_action(action, env_id, objects), false, false);
 }
 
 nb::object Engine::recv(nb::handle timeout) {
@@ -224,24 +192,27 @@ bool Engine::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_
 
 nb::object Engine::step(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
-  const auto envs = input_->read(action, env_id, implied_envs());
-  refuse_pending(envs);
-  host_->settle(envs);
-  give_objects(objects);
-  start(envs, false, true);
+  start(read_action(action, env_id, objects), false, true);
   if (pending_) return complete(false);  // of other envs, in async mode: first come, first served
   wait(std::nullopt);
   return finish(false);
 }
 
-void Engine::give_objects(nb::handle objects) {
-  if (objects.is_none()) return;
-  for (auto [env, value] : nb::borrow<nb::dict>(objects)) host_->give_objects(nb::cast<std::int32_t>(env), value);
+// Checks an action and gives it to its envs, which it returns; nothing of it where anything is wrong with it.
+std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle env_id, nb::handle objects) {
+  const auto envs = input_->read(action, env_id, implied_envs());
+  refuse_pending(envs);
+  nb::object packed = nb::borrow(objects);
+  if (has_object_actions_ && objects.is_none()) packed = host_object_.attr("pack_actions")(action, list_of(envs));
+  host_.settle(envs);
+  if (!packed.is_none())
+    for (auto [env, value] : nb::borrow<nb::dict>(packed)) host_.give_objects(nb::cast<std::int32_t>(env), value);
+  return envs;
 }
 
 void Engine::start(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
   pool().send(envs, gather, recv_follows);
-  if (host_->wants_attention()) host_->attend();
+  if (host_.wants_attention()) host_.attend();
 }
 
 void Engine::require_something_in_flight() const {
@@ -261,8 +232,8 @@ void Engine::wait(std::optional<double> timeout) {
 // The same, and says whether it is ready, or the time is over.
 bool Engine::wait_until(std::optional<Clock::time_point> end) {
   while (!pool().ready()) {
-    if (host_->wants_attention()) host_->attend();
-    if (host_->is_brief()) {  // then the interpreter lock is kept
+    if (host_.wants_attention()) host_.attend();
+    if (host_.is_brief()) {  // then the interpreter lock is kept
       pool().work_or_wait(nanoseconds(0));
       continue;
     }
@@ -272,7 +243,7 @@ bool Engine::wait_until(std::optional<Clock::time_point> end) {
       if (*end <= now) return false;
       most = std::min<nanoseconds>(most, *end - now);
     }
-    host_->work(most);
+    host_.work(most);
     look_for_signals();
   }
   return true;
@@ -300,7 +271,7 @@ nb::object Engine::finish(bool is_reset) {
 nb::object Engine::complete(bool as_reset) {
   nb::object result = pending_->result, error = nb::none();
   if (pending_->extras.is_valid()) {
-    nb::object finished = on_rows_(result, pending_->extras[0], pending_->extras[1]);
+    nb::object finished = host_object_.attr("finish_rows")(result, pending_->extras[0], pending_->extras[1]);
     result = finished[0];
     error = finished[1];
   }
@@ -331,7 +302,7 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
 
 // What Python adds to a batch: its notes, and its faults. Nothing in most batches, and then there is no object for it.
 nb::object Engine::collect_extras(const Batch& batch) {
-  nb::object notes = host_->take_notes(batch, faults_);
+  nb::object notes = host_.take_notes(batch, faults_);
   if (!notes.is_valid() && faults_.empty()) return {};
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
@@ -343,8 +314,8 @@ nb::object Engine::collect_extras(const Batch& batch) {
 // Options are numbers by name, as the env declares them.
 sm_reset_request Engine::read_options(nb::handle options) const {
   sm_reset_request request{};
-  if (options.is_none() || !is_native()) return request;
-  const sm_env_table& table = *host_->table();
+  if (options.is_none()) return request;
+  const sm_env_table& table = *host_.table();
   // A copy: reading a value may run code that changes the dict.
   for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(options.ptr())))) {
     const std::string name = text_of(nb::str(key));
@@ -371,12 +342,12 @@ sm_reset_request Engine::read_options(nb::handle options) const {
   return request;
 }
 
-ResetOrder Engine::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options) {
+ResetOrder Engine::read_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle preparation) {
   ResetOrder order;
   order.envs = env_id.is_none() ? std::span<const std::int32_t>(all_envs_) : input_->read_ids(env_id);
   const auto add_options = [&](nb::handle one) {
-    order.numbers.push_back(read_options(one));
-    order.objects.push_back(nb::borrow(one));
+    order.numbers.push_back(host_.table() ? read_options(one) : sm_reset_request{});
+    order.objects.push_back(host_.table() ? nb::none() : host_object_.attr("pack_options")(one, preparation));
   };
   if (PyList_Check(options.ptr())) {  // one per env
     for (nb::handle one : nb::borrow<nb::list>(options)) add_options(one);
@@ -404,7 +375,7 @@ void Engine::read_seeds(nb::handle seeds, ResetOrder& order) const {
   }
 }
 
-void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepare) {
+void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle preparation) {
   const auto envs = order.envs;
   refuse_pending(gather ? std::span<const std::int32_t>(all_envs_) : envs);
   for (const std::int32_t env : envs)
@@ -413,14 +384,10 @@ void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepar
                                  " is in flight: recv() its result before it is reset, or reset() all");
   if (pool().is_async() ? gather && pool().gathering() : pool().in_flight_count() != 0)
     raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
-  host_->settle(envs);
+  host_.settle(envs);
   pool().make_room(static_cast<std::int32_t>(envs.size()), gather);
-  if (!prepare.is_none()) {
-    nb::list ids;
-    for (const std::int32_t env : envs) ids.append(env);
-    prepare(ids);
-  }
-  host_->give_options(order);
+  if (!preparation.is_none()) host_object_.attr("prepare")(preparation, list_of(envs));
+  host_.give_options(order);
   // Nothing can fail from here on.
   for (std::size_t i = 0; i < envs.size(); ++i) {
     if (!order.resets(i)) {
@@ -440,14 +407,14 @@ void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepar
   start(envs, gather, gather);
 }
 
-void Engine::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle prepare) {
+void Engine::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle preparation) {
   const Use use(*this);
-  queue_reset(read_reset(env_id, seeds, options), false, prepare);
+  queue_reset(read_reset(env_id, seeds, options, preparation), false, preparation);
 }
 
 nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle mask) {
   const Use use(*this);
-  ResetOrder order = read_reset(env_id, seeds, options);  // first: a bad reset drops nothing
+  ResetOrder order = read_reset(env_id, seeds, options, nb::none());  // first: a bad reset drops nothing
   // A mask comes checked from the views: a bool for every env.
   if (!mask.is_none())
     order.mask = static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
@@ -463,7 +430,7 @@ void Engine::drain() {
   while (pool().in_flight_count() != 0) {
     wait(std::nullopt);
     Batch batch = pool().take_batch(faults_);
-    host_->take_notes(batch, faults_);
+    host_.take_notes(batch, faults_);
     batch.store->release(batch.buffer);
   }
   faults_.clear();
@@ -471,47 +438,15 @@ void Engine::drain() {
 
 // ---- ending ------------------------------------------------------------------------------------
 
-void Engine::ask_to_stop() {
-  if (host_->has_ended() || forked()) return;
-  closed_ = true;
-  pool().ask_to_stop();
-}
-
-bool Engine::wait_stopped(double most) {
-  if (host_->has_ended() || forked()) return true;
-  const nb::gil_scoped_release release;
-  pool().wait_stopped(interval_of(most));
-  return pool().stopped();
-}
-
+// An interrupted close leaves a closed pool; the next close() goes on with it.
 void Engine::close() {
-  if (forked()) {
-    host_->leave_to_parent();
-    closed_ = true;
-  }
-  if (closed_ && host_->has_ended()) return;
+  if (host_.forked()) inside_.store(0, std::memory_order_release);  // whoever is inside is so in the parent
   const Entry entry(*this);  // a second close() at once would free what the first one waits for
-  closed_ = true;  // an interrupted close leaves a closed pool; the next close() goes on with it
-  stop(true);
-}
-
-// Ends the threads or processes, each after the step it is in, and frees everything but what batches hold.
-void Engine::stop(bool interruptible) {
-  host_->kill();  // `wait_stopped` was for those that should end by themselves
-  pool().ask_to_stop();
-  const auto patience = host_->patience();
-  const auto end = Clock::now() + patience.value_or(std::chrono::seconds(0));
-  while (!pool().stopped() && !(patience && Clock::now() > end)) {
-    {
-      const nb::gil_scoped_release release;
-      pool().wait_stopped(kSignalInterval);
-    }
-    if (interruptible && PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+  closed_ = true;
   output_.reset();
   input_.reset();
-  host_->end();
   pending_.reset();
+  host_object_.attr("close")();
 }
 
 // ---- measurements ------------------------------------------------------------------------------
@@ -523,33 +458,32 @@ nb::object Engine::stats() const {
   out["steps"] = counts_.steps;
   out["episodes"] = counts_.episodes;
   out["steps_per_second"] = age > 0.0 ? static_cast<double>(counts_.steps) / age : 0.0;
-  if (host_->has_ended()) return out;
+  if (host_.has_ended()) return out;
   out["step_cost_ns"] = pool().step_cost_ns();
   out["threads_started"] = pool().threads_started();
   out["in_flight"] = in_flight_count();
   out["batches_held"] = pool().batches_held();
   out["memory_bytes"] = pool().memory();
-  host_->add_stats(out, age);
+  host_.add_stats(out, age);
   return out;
 }
 
 // ---- the garbage collector ---------------------------------------------------------------------
 
 int Engine::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(on_rows_.ptr());
+  Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
     Py_VISIT(pending_->extras.ptr());
   }
-  return host_->traverse(visit, arg);
+  return 0;
 }
 
 void Engine::clear_references() {
-  on_rows_ = nb::object();
   pending_.reset();
-  host_->clear_references();
+  show_step_ = show_reset_ = nb::none();
 }
 
 }  // namespace stepmill

@@ -7,7 +7,6 @@
 #include <nanobind/nanobind.h>
 
 #include <atomic>
-#include <memory>
 #include <optional>
 
 #include "bindings/action_input.h"
@@ -20,21 +19,19 @@ namespace stepmill {
 class Engine {
  public:
   struct Arguments {
-    std::unique_ptr<Host> host;
+    nanobind::object host;  // a Host, with the methods of stepmill/pool/host.py
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
+    bool has_object_actions = false;  // whether arrays cannot hold all of an action
     Bounds bounds = Bounds::kPass;
     std::vector<std::uint64_t> seeds;
-    // Called with (result, notes, faults) when a batch has more than arrays; returns (result, error), the error None
-    // where none is to be raised. Changes nothing of what it is given: what was interrupted is done again.
-    nanobind::object on_rows;
   };
 
   explicit Engine(Arguments arguments);
-  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // `objects`: by env id, what no array holds of its action: a list (a pickled one, for worker processes).
+  // `objects`: by env id, what no array holds of its action, as the host packs it; None: the host reads it from the
+  // action.
   void send(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   nanobind::object recv(nanobind::handle timeout);
   // What is ready, as soon as these are `enough` rows, or once the time has passed (None: never) at least so many.
@@ -42,10 +39,10 @@ class Engine {
   // results come as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
-  // Queues a reset of the envs named, of all where none are. `options` are native ones by name, or for
-  // Python envs one object (a pickled one, for worker processes); or a list of these, one per env. `prepare` is called
-  // with the ids once nothing can refuse the reset any more, before it is queued.
-  void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options, nanobind::handle prepare);
+  // Queues a reset of the envs named, of all where none are. `options`: a dict for all, or a list of dicts, one per env.
+  // `preparation`: what the host is to do to the envs before, once nothing can refuse the reset any more.
+  void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
+                  nanobind::handle preparation);
   // Resets and waits. With a mask, which is for all envs, the others show where they stand.
   nanobind::object reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                          nanobind::handle mask);
@@ -53,21 +50,17 @@ class Engine {
   bool closed() const { return closed_; }
   // Functions that turn the results of steps, and of resets, into what the caller's view shows; None: as they are.
   void show_as(nanobind::object step, nanobind::object reset, bool players);
-  bool is_native() const { return host_->table() != nullptr; }
-  bool forked() const;
-  Host& host() { return *host_; }
+  const nanobind::object& host() const { return host_object_; }
 
   // Raises where any other method would: closed, forked, another call inside.
   void check_usable();
-  // The same, and refuses other calls until `leave` with the same token: for what is written in Python.
-  void enter(nanobind::handle token);
-  // Whether that token was inside; nothing happens where it was not.
-  bool leave(nanobind::handle token);
+  // The same, then calls a function, and refuses other calls until it has returned: for the host's own methods.
+  nanobind::object use(nanobind::handle function, nanobind::args args);
   // Whether nobody is inside, or nobody is any more after so many seconds.
   bool wait_until_left(double most) const;
   nanobind::object stats() const;
   std::int32_t in_flight_count() const {
-    return (host_->has_ended() ? 0 : pool().in_flight_count()) + (pending_ ? static_cast<std::int32_t>(pending_->ids.size()) : 0);
+    return (host_.has_ended() ? 0 : pool().in_flight_count()) + (pending_ ? static_cast<std::int32_t>(pending_->ids.size()) : 0);
   }
 
   // For the garbage collector: an env may refer to its pool.
@@ -76,29 +69,21 @@ class Engine {
 
   // Whose results are still to be received.
   nanobind::list in_flight_ids() const;
-  // Of the last batch: whom an async send without ids means.
-  nanobind::list last_ids() const;
-
   // Of each env, the last seed it was given, and whether that still waits for its next reset.
   nanobind::list seeds(nanobind::handle env_ids);
-  // Where the generators of native envs stand. None of them may be in flight.
-  nanobind::list random_states(nanobind::handle env_ids);
-
-  // The beginning of `close`, which ends with it: from now on the pool is closed.
-  void ask_to_stop();
-  bool wait_stopped(double most);
 
  private:
   class Entry;
   class Use;
 
-  Pool& pool() const { return host_->pool(); }
+  Pool& pool() const { return host_.pool(); }
   void go_inside();
   std::span<const std::int32_t> implied_envs() const;
-  ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options);
+  std::span<const std::int32_t> read_action(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
+  ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
+                        nanobind::handle preparation);
   void read_seeds(nanobind::handle seeds, ResetOrder& order) const;
-  void queue_reset(const ResetOrder& order, bool gather, nanobind::handle prepare);
-  void give_objects(nanobind::handle objects);
+  void queue_reset(const ResetOrder& order, bool gather, nanobind::handle preparation);
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
@@ -110,12 +95,12 @@ class Engine {
   void require_something_in_flight() const;
   void drain();
   sm_reset_request read_options(nanobind::handle options) const;
-  void stop(bool interruptible);
 
-  const std::unique_ptr<Host> host_;
+  const nanobind::object host_object_;
+  Host& host_;  // the same
+  const bool has_object_actions_;
   std::optional<ActionInput> input_;
   std::optional<BatchOutput> output_;
-  nanobind::object on_rows_;
   nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
   std::vector<std::int32_t> all_envs_;
   std::vector<std::int32_t> last_ids_;  // of the last batch: who an async send without ids means
@@ -128,7 +113,6 @@ class Engine {
   };
   std::optional<Pending> pending_;
   std::vector<Fault> faults_;
-  std::uint32_t generation_;
   struct {
     std::uint64_t batches = 0, steps = 0, episodes = 0;
     Clock::time_point since = Clock::now();
@@ -137,7 +121,6 @@ class Engine {
   // The thread that is inside a method, 0 when none is: a second call is refused, also one from the same
   // thread (by an env or a signal handler that the pool runs).
   std::atomic<std::uintptr_t> inside_{0};
-  PyObject* token_ = nullptr;  // of `enter`
 };
 
 }  // namespace stepmill

@@ -2,6 +2,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/exit.h"
+#include "bindings/values.h"
 
 namespace nb = nanobind;
 
@@ -23,8 +24,43 @@ void Host::work(std::chrono::nanoseconds most) {
   while (!pool_->ready() && Clock::now() < end && !wants_attention());
 }
 
-nb::object Host::random_state(std::int32_t) const {
-  raise("UnsupportedError", "the generators of these envs are asked for where they live");
+// ---- ending ------------------------------------------------------------------------------------
+
+void Host::ask_to_stop() {
+  if (!has_ended() && !forked()) pool_->ask_to_stop();
+}
+
+bool Host::wait_stopped(double most) {
+  if (has_ended() || forked()) return true;
+  const nb::gil_scoped_release release;
+  pool_->wait_stopped(interval_of(most));
+  return pool_->stopped();
+}
+
+void Host::close() {
+  if (forked()) (void)pool_.release();  // it goes with this process
+  if (!has_ended()) stop(true);
+}
+
+void Host::close_at_last() {
+  if (forked()) (void)pool_.release();
+  if (!has_ended()) stop(false);
+}
+
+// Ends the threads or processes, each after the step it is in.
+void Host::stop(bool interruptible) {
+  kill();  // `wait_stopped` was for those that should end by themselves
+  pool_->ask_to_stop();
+  const auto longest = longest_wait();
+  const auto end_of_wait = Clock::now() + longest.value_or(std::chrono::seconds(0));
+  while (!pool_->stopped() && !(longest && Clock::now() > end_of_wait)) {
+    {
+      const nb::gil_scoped_release release;
+      pool_->wait_stopped(kSignalInterval);
+    }
+    if (interruptible && PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  end();
 }
 
 }  // namespace stepmill

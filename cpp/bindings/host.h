@@ -2,7 +2,8 @@
 //
 // The engine (engine.h) checks what comes in, waits, and hands batches out: the same for all. A host says how its envs
 // are reached: what goes to them and comes from them beside arrays, how the caller spends the time until rows are there,
-// and how they end. `docs/why.md` says what one has to offer.
+// and how they end. This is its native half; the classes of stepmill/pool/host.py, which derive from the classes here,
+// are the other one. `docs/why.md` says what a host has to offer.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "bindings/forked.h"
 #include "core/env_table.h"
 #include "core/pool.h"
 #include "core/wait.h"
@@ -31,7 +33,7 @@ void look_for_signals();
 struct ResetOrder {
   std::span<const std::int32_t> envs;
   std::vector<sm_reset_request> numbers;            // options of native envs: one per env, or one for all
-  std::vector<nanobind::object> objects;            // options of Python envs, in the same way
+  std::vector<nanobind::object> objects;            // options of Python envs, packed, in the same way
   std::vector<std::optional<std::uint64_t>> seeds;  // one per env, or none at all
   const std::uint8_t* mask = nullptr;               // of the envs, those to reset; null: all
 
@@ -51,6 +53,8 @@ class Host {
   bool has_ended() const { return !pool_; }
   // Of native envs; null where these are Python's.
   const sm_env_table* table() const { return table_; }
+  // Whether this process was forked after the host was made: then all of it is the parent's.
+  bool forked() const { return generation_ != process_generation(); }
 
   // ---- before a call ----
 
@@ -87,31 +91,38 @@ class Host {
 
   // ---- the envs themselves ----
 
-  // Where the generator of a native env stands: see `random_state`.
-  virtual nanobind::object random_state(std::int32_t env) const;
   virtual void add_stats(nanobind::dict&, double /*age_s*/) const {}
 
   // ---- ending ----
 
+  // Has threads or processes end, each after the step it is in.
+  void ask_to_stop();
+  // Whether they have, after so many seconds at most.
+  bool wait_stopped(double most);
+  // Ends what has not, and frees everything but what batches hold. Ctrl-C interrupts it; another call goes on with it.
+  // In a forked child nothing ends.
+  void close();
+
+ protected:
+  Host(std::unique_ptr<Pool> pool, const sm_env_table* table)
+      : pool_(std::move(pool)), table_(table), generation_(process_generation()) {}
+
+  // For destructors of the classes that derive from this one: `close`, for as long as it takes.
+  void close_at_last();
+
   // Ends at once what would not end by itself.
   virtual void kill() {}
   // How long to wait for the end after that; none: for as long as it takes.
-  virtual std::optional<std::chrono::seconds> patience() const { return std::nullopt; }
+  virtual std::optional<std::chrono::seconds> longest_wait() const { return std::nullopt; }
   // Frees everything but what batches hold.
   virtual void end() { pool_.reset(); }
-  // In a forked child: all of it is the parent's, and goes with this process.
-  void leave_to_parent() { (void)pool_.release(); }
-
-  // For the garbage collector: an env may refer to its pool.
-  virtual int traverse(visitproc, void*) const { return 0; }
-  virtual void clear_references() {}
-
- protected:
-  Host(std::unique_ptr<Pool> pool, const sm_env_table* table) : pool_(std::move(pool)), table_(table) {}
 
  private:
+  void stop(bool interruptible);
+
   std::unique_ptr<Pool> pool_;
   const sm_env_table* const table_;
+  const std::uint32_t generation_;
 };
 
 }  // namespace stepmill

@@ -9,6 +9,7 @@ namespace stepmill {
 class InlineHost final : public Host {
  public:
   InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options);
+  ~InlineHost() override { close_at_last(); }
 
   // Of an env that is not in flight. Puts another in the place of one that is about to be reset; or has the reset fail.
   void replace(int env, nanobind::object by) { envs_->env(env).replace(std::move(by)); }
@@ -20,11 +21,14 @@ class InlineHost final : public Host {
   bool is_brief() const override { return false; }  // its envs may take any time, and need the interpreter lock
   void work(std::chrono::nanoseconds most) override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
-  void end() override;
-  int traverse(visitproc visit, void* arg) const override;
-  void clear_references() override;
+
+  // For the garbage collector: an env may refer to its pool.
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references();
 
  private:
+  void end() override;
+
   std::optional<PythonEnvs> envs_;
 };
 

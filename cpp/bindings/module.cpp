@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdlib>
 
@@ -85,14 +86,10 @@ PoolOptions read_pool_options(const Given& given) {
   return options;
 }
 
-Engine::Arguments read_common(const Given& given) {
-  Engine::Arguments a;
-  a.observation_tree = TreeNode(given["observation_tree"]);
-  a.action_tree = TreeNode(given["action_tree"]);
-  a.bounds = static_cast<Bounds>(given.get<int>("bounds"));
-  a.on_rows = given["on_rows"];
-  for (nb::handle seed : given["seeds"]) a.seeds.push_back(nb::cast<std::uint64_t>(seed));
-  return a;
+std::vector<std::uint64_t> read_seeds(nb::handle seeds) {
+  std::vector<std::uint64_t> out;
+  for (nb::handle seed : seeds) out.push_back(nb::cast<std::uint64_t>(seed));
+  return out;
 }
 
 // The spec of a pool: described in Python, or by the env class.
@@ -103,49 +100,53 @@ EnvSpec read_any_spec(const Given& given) {
   return read_native_spec(table, read_config(table, given["configs"][0]));
 }
 
-// Native envs on threads.
-Engine* make_native(nb::kwargs arguments) {
+// ---- constructors: what Python calls with keywords, in the memory that it has for the object ----
+
+void make_engine(Engine* self, nb::kwargs arguments) {
   const Given given(std::move(arguments));
-  Engine::Arguments a = read_common(given);
+  Engine::Arguments a;
+  a.host = given["host"];
+  a.observation_tree = TreeNode(given["observation_tree"]);
+  a.action_tree = TreeNode(given["action_tree"]);
+  a.has_object_actions = given.get<bool>("has_object_actions");
+  a.bounds = static_cast<Bounds>(given.get<int>("bounds"));
+  a.seeds = read_seeds(given["seeds"]);
+  new (self) Engine(std::move(a));
+}
+
+void make_native_host(NativeHost* self, nb::kwargs arguments) {
+  const Given given(std::move(arguments));
   PoolOptions options = read_pool_options(given);
   options.num_threads = given.get<int>("num_threads");
   options.affinity_offset = given.get<int>("affinity_offset");
   const sm_env_table& table = *find_table(given["env_class"]);
-  a.host = std::make_unique<NativeHost>(table, build_native(table, given["configs"], 0), read_any_spec(given), options);
-  return new Engine(std::move(a));
+  new (self) NativeHost(table, build_native(table, given["configs"], 0), read_any_spec(given), options);
 }
 
-// Python envs in the calling thread.
-Engine* make_inline(nb::kwargs arguments) {
+void make_inline_host(InlineHost* self, nb::kwargs arguments) {
   const Given given(std::move(arguments));
-  Engine::Arguments a = read_common(given);
   PoolOptions options = read_pool_options(given);
   options.num_threads = 0;
   EnvSpec spec = read_any_spec(given);
   auto kind = read_kind(given, spec);
   kind->keep_last = options.table.keep_last_observation;
   PythonEnvs envs(std::move(kind), given["envs"], given["limits"], 0);
-  a.host = std::make_unique<InlineHost>(std::move(envs), std::move(spec), options);
-  return new Engine(std::move(a));
+  new (self) InlineHost(std::move(envs), std::move(spec), options);
 }
 
-// Envs in worker processes, which are started elsewhere.
-Engine* make_process(nb::kwargs arguments) {
+void make_process_host(ProcessHost* self, nb::kwargs arguments) {
   const Given given(std::move(arguments));
-  Engine::Arguments a = read_common(given);
   const PoolOptions options = read_pool_options(given);
   const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
   const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
   const nb::object env_class = given["env_class"];
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
-                                            Deadlines{limit("step_timeout"), limit("reset_timeout")}, a.seeds,
-                                            given.get<int>("obituaries"));
-  a.host = std::make_unique<ProcessHost>(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class),
-                                         given["on_attention"]);
-  return new Engine(std::move(a));
+                                            Deadlines{limit("step_timeout"), limit("reset_timeout")},
+                                            read_seeds(given["seeds"]), given.get<int>("obituaries"));
+  new (self) ProcessHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
 }
 
-WorkerObject* make_worker(nb::kwargs arguments) {
+void make_worker(WorkerObject* self, nb::kwargs arguments) {
   const Given given(std::move(arguments));
   WorkerObject::Arguments a;
   a.arena = given.get<int>("arena");
@@ -171,7 +172,7 @@ WorkerObject* make_worker(nb::kwargs arguments) {
     kind->keep_last = a.plan.process.keep_last_observation;
     a.python.emplace(std::move(kind), given["envs"], given["limits"], first);
   }
-  return new WorkerObject(std::move(a));
+  new (self) WorkerObject(std::move(a));
 }
 
 // np.sin or np.cos of a float32 array, as one of our routines gives it: for the self-test at import.
@@ -188,20 +189,27 @@ nb::object float32_trig(int kind, bool cosine, nb::handle values) {
   return out;
 }
 
-// An env of a pool may refer to the pool: the garbage collector has to see through it.
-int traverse_engine(PyObject* self, visitproc visit, void* arg) {
+// An env of a pool may refer to the pool: the garbage collector has to see through both.
+template <class T>
+int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? nb::inst_ptr<Engine>(self)->traverse(visit, arg) : 0;
+  return nb::inst_ready(self) ? nb::inst_ptr<T>(self)->traverse(visit, arg) : 0;
 }
 
-int clear_engine(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<Engine>(self)->clear_references();
+template <class T>
+int clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<T>(self)->clear_references();
   return 0;
 }
 
-PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_engine)},
-                            {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
-                            {0, nullptr}};
+template <class T>
+PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
+                           {0, nullptr}};
+
+void refuse_copy(nb::handle, nb::handle) {
+  raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");
+}
 
 }  // namespace
 
@@ -243,10 +251,8 @@ NB_MODULE(_native, m) {
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
         "truncated"_a, "A tuple (observation, reward, done, {}) of a type a row, and the rows that are done.");
 
-  nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(engine_slots))
-      .def_static("make_native", &make_native, nb::rv_policy::take_ownership)
-      .def_static("make_inline", &make_inline, nb::rv_policy::take_ownership)
-      .def_static("make_process", &make_process, nb::rv_policy::take_ownership)
+  nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(collected<Engine>))
+      .def("__init__", &make_engine)
       .def("send", &Engine::send, "action"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
       .def("recv", &Engine::recv, "timeout"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
@@ -255,34 +261,36 @@ NB_MODULE(_native, m) {
       .def("reset", &Engine::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
       .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
-           "prepare"_a = nb::none())
+           "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
       .def("close", &Engine::close)
-      .def("__reduce_ex__", [](nb::handle, nb::handle) {
-        raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");
-      })
+      .def("__reduce_ex__", &refuse_copy)
       .def("check_usable", &Engine::check_usable)
-      .def("enter", &Engine::enter, "token"_a)
-      .def("leave", &Engine::leave, "token"_a)
+      .def("use", &Engine::use, "function"_a, "args"_a)
       .def("wait_until_left", &Engine::wait_until_left, "most"_a)
       .def("stats", &Engine::stats)
       .def_prop_ro("closed", &Engine::closed)
-      .def_prop_ro("forked", &Engine::forked)
-      .def_prop_ro("is_native", &Engine::is_native)
       .def_prop_ro("in_flight_count", &Engine::in_flight_count)
       .def_prop_ro("in_flight_ids", &Engine::in_flight_ids)
-      .def_prop_ro("last_ids", &Engine::last_ids)
       .def("seeds", &Engine::seeds, "env_ids"_a)
-      .def("random_states", &Engine::random_states, "env_ids"_a)
-      .def_prop_ro("host", &Engine::host, nb::rv_policy::reference_internal)
-      .def("ask_to_stop", &Engine::ask_to_stop)
-      .def("wait_stopped", &Engine::wait_stopped, "most"_a);
+      .def_prop_ro("host", &Engine::host);
 
-  nb::class_<Host>(m, "Host");
-  nb::class_<InlineHost, Host>(m, "InlineHost")
+  nb::class_<Host>(m, "Host")
+      .def("__reduce_ex__", &refuse_copy)
+      .def_prop_ro("forked", &Host::forked)
+      .def_prop_ro("has_ended", &Host::has_ended)
+      .def("ask_to_stop", &Host::ask_to_stop)
+      .def("wait_stopped", &Host::wait_stopped, "most"_a)
+      .def("close", &Host::close);
+  nb::class_<NativeHost, Host>(m, "NativeHost")
+      .def("__init__", &make_native_host)
+      .def("random_states", &NativeHost::random_states, "env_ids"_a);
+  nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
+      .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
       .def("fail_next", &InlineHost::fail_next, "env"_a, "error"_a);
   nb::class_<ProcessHost, Host>(m, "ProcessHost")
+      .def("__init__", &make_process_host)
       .def_prop_ro("arena", &ProcessHost::arena_descriptor)
       .def("plan", &ProcessHost::plan)
       .def("admit", &ProcessHost::admit, "worker"_a, "incarnation"_a, "pid"_a, "pidfd"_a, "stack"_a, "outbox"_a,
@@ -292,7 +300,7 @@ NB_MODULE(_native, m) {
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
-      .def_static("make", &make_worker, nb::rv_policy::take_ownership)
+      .def("__init__", &make_worker)
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)

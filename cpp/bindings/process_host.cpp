@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <fstream>
 
 #include "bindings/bytes.h"
 #include "bindings/errors.h"
@@ -13,9 +15,18 @@
 namespace nb = nanobind;
 
 namespace stepmill {
+namespace {
 
-ProcessHost::ProcessHost(std::unique_ptr<ProcessPool> pool, const sm_env_table* table, nb::object on_attention)
-    : Host(std::move(pool), table), on_attention_(std::move(on_attention)) {}
+// The share of a process in the machine's memory (PSS), in bytes; 0 where it cannot be read.
+std::uint64_t memory_of(int pid) {
+  if (pid <= 0) return 0;
+  std::ifstream lines("/proc/" + std::to_string(pid) + "/smaps_rollup");
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("Pss:")) return std::strtoull(line.c_str() + 4, nullptr, 10) * 1024;
+  return 0;
+}
+
+}  // namespace
 
 // ---- workers -----------------------------------------------------------------------------------
 
@@ -50,7 +61,7 @@ void ProcessHost::restart_failed(int worker, unsigned incarnation, const std::st
   processes().restart_failed(worker, incarnation, why);
 }
 
-void ProcessHost::attend() { on_attention_(); }
+void ProcessHost::attend() { nb::find(*this).attr("restart")(); }
 
 // ---- calls -------------------------------------------------------------------------------------
 
@@ -158,6 +169,7 @@ void ProcessHost::add_stats(nb::dict& out, double age_s) const {
     one["actions"] = w.steps;
     one["restarts"] = w.restarts;
     one["outbox_bytes"] = w.outbox_bytes;
+    one["memory_bytes"] = memory_of(w.pid);
     workers.append(one);
     restarts += w.restarts;
   }
@@ -177,11 +189,6 @@ void ProcessHost::add_stats(nb::dict& out, double age_s) const {
   out["workers"] = workers;
   out["restarts"] = restarts;
   out["step_seconds"] = times;
-}
-
-int ProcessHost::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(on_attention_.ptr());
-  return 0;
 }
 
 }  // namespace stepmill

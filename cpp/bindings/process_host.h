@@ -13,8 +13,9 @@ namespace stepmill {
 
 class ProcessHost final : public Host {
  public:
-  // `table`: of native envs, else null. `on_attention` is called with nothing when processes should be started.
-  ProcessHost(std::unique_ptr<ProcessPool> pool, const sm_env_table* table, nanobind::object on_attention);
+  // `table`: of native envs, else null.
+  ProcessHost(std::unique_ptr<ProcessPool> pool, const sm_env_table* table) : Host(std::move(pool), table) {}
+  ~ProcessHost() override { close_at_last(); }
 
   // ---- workers ----
 
@@ -37,20 +38,18 @@ class ProcessHost final : public Host {
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   bool wants_attention() const override { return processes().wants_attention(); }
+  // Has Python start processes where they are needed: `restart` of the class that derives from this one.
   void attend() override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   void add_stats(nanobind::dict& out, double age_s) const override;
-  void kill() override { processes().kill(); }
-  // A killed process ends at once, unless a driver or a debugger holds it: then it is left to them.
-  std::optional<std::chrono::seconds> patience() const override { return std::chrono::seconds(5); }
-  int traverse(visitproc visit, void* arg) const override;
-  void clear_references() override { on_attention_ = nanobind::object(); }
 
  private:
+  void kill() override { processes().kill(); }
+  // A killed process ends at once, unless a driver or a debugger holds it: then it is left to them.
+  std::optional<std::chrono::seconds> longest_wait() const override { return std::chrono::seconds(5); }
   ProcessPool& processes() const { return static_cast<ProcessPool&>(pool()); }
   void wait_for(std::int32_t env);
 
-  nanobind::object on_attention_;
   std::vector<std::int32_t> abandoned_;  // envs whose answer to a call nobody waited for: Ctrl-C
 };
 

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 #include "core/env_table.h"
@@ -14,6 +15,10 @@ namespace stepmill {
 inline std::uint64_t nanoseconds_of(double seconds) {
   constexpr double kForever = 1e9;
   return static_cast<std::uint64_t>(std::min(seconds, kForever) * 1e9);
+}
+
+inline std::chrono::nanoseconds interval_of(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds_of(seconds)));
 }
 
 // (state, increment, has_uint32, uinteger), the first two each as (high word, low word): see pool/generators.py.

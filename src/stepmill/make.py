@@ -10,10 +10,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import one_of
-from stepmill.pool.at_exit import close_at_exit
-from stepmill.pool.inline import InlinePool
-from stepmill.pool.native import native_pool
-from stepmill.pool.python_pool import describe_source
+from stepmill.pool.host import describe_source, open_engine
+from stepmill.pool.inline import InlineHost
+from stepmill.pool.native import NativeHost
 from stepmill.pool.settings import SETTINGS, Settings, check_settings, refuse_processes
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.refusals import explained_refusals
@@ -87,30 +86,29 @@ def make(
     """
     source, settings, spec = _prepare(**locals())  # every argument, by its name
     with explained_refusals("the pool could not be made"):
-        core = _core(source, settings)
+        host = _open_host(source, settings)
+        engine = open_engine(host, settings)
     if spec is None:
-        spec = _spec(source, settings, core.observation.space, core.action.space, core.num_players)
-    close_at_exit(core)
-    threaded = isinstance(source, NativeSource) and settings.backend != "inline"
-    return _view(env_type)(core, spec, settings, "thread" if threaded else "inline")
+        spec = _spec(source, settings, host.observation.space, host.action.space, host.num_players)
+    return _view(env_type)(engine, spec, settings)
 
 
-def _core(source: NativeSource | PythonSource, settings: Settings) -> Any:
-    """The engine, where the backend asked for has it run."""
+def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
+    """The envs, where the backend asked for has them live."""
     if settings.backend == "process" or (isinstance(source, PythonSource) and settings.only_processes):
-        from stepmill.pool.process.pool import ProcessPool
+        from stepmill.pool.process.host import ProcessHost
 
-        return ProcessPool(source, settings)
+        return ProcessHost(source, settings)
     if isinstance(source, NativeSource):
         refuse_processes(settings.only_processes)
-        return native_pool(source, settings)
+        return NativeHost(source, settings)
     if settings.backend == "inline":
-        return InlinePool(source, settings)
+        return InlineHost(source, settings)
     from stepmill.pool.auto import choose_backend
-    from stepmill.pool.process.pool import ProcessPool
+    from stepmill.pool.process.host import ProcessHost
 
     backend, launcher = choose_backend(source, settings)
-    return InlinePool(source, settings) if backend == "inline" else ProcessPool(source, settings, launcher=launcher)
+    return InlineHost(source, settings) if backend == "inline" else ProcessHost(source, settings, launcher=launcher)
 
 
 @same_settings(make)

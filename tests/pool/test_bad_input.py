@@ -345,12 +345,12 @@ def test_seeds_of_another_number_than_envs_are_refused(count: int) -> None:
     pool.reset(seed=5)
     pool.send([0, 0])
     try:
-        pool._core.reset(None, [1] * {count}, None)
+        pool._engine.reset(None, [1] * {count}, None)
     except StepmillError as error:
         assert "2 seeds" in str(error), error
     else:
         raise AssertionError
-    assert pool._core.in_flight_count == 2
+    assert pool._engine.in_flight_count == 2
     pool.recv()
     """
     run_well(code)

@@ -280,7 +280,7 @@ def test_leaks_are_shown_where_they_are_asked_for() -> None:
     code = """
 pool = stepmill.make("Probe-v0", num_envs=2)
 import ctypes
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool._core))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool._engine))
 """
     assert "leaked" in run(DAEMON + code).err
     assert run(DAEMON + code, leak_warnings=False).err == ""

@@ -15,7 +15,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.pool.python_pool import Preparation
+from stepmill.pool.host import Preparation
 from support.probes import VIEWS, ProbeTwin, in_thread, seen
 from support.process_envs import Gate, tell_gate, wait_at_gate
 
@@ -138,7 +138,7 @@ def test_a_reset_that_is_refused_neither_tells_nor_renews() -> None:
         pool.send([0.0, 0.0], [0, 1])
         told: list[Any] = []
         with pytest.raises(errors.InFlightError):
-            pool.send_reset([0], None, None, prepare=Preparation(True, told.append))
+            pool.send_reset([0], None, None, preparation=Preparation(True, told.append))
         assert (told, len(made)) == ([], 2)
         assert not any(env.closed for env in made)
         pool.recv_some(2, 2, None)
@@ -223,7 +223,8 @@ def uncopyable(what: str) -> Any:
 )
 def test_a_copy_is_refused_and_the_original_goes_on(what: str, how: Callable[[Any], Any]) -> None:
     with uncopyable(what) as original:
-        for one in (original, original._core):
+        inner = original._core if what == "manager" else original._engine
+        for one in (original, inner):
             with pytest.raises(errors.CopyError, match="cannot be copied or pickled") as caught:
                 how(one)
             assert isinstance(caught.value, TypeError)
@@ -237,7 +238,7 @@ def test_a_reset_of_some_envs_waits_for_what_an_interrupt_left() -> None:
     with stepmill.make(ProbeTwin, "dm", num_envs=3, batch_size=2, backend="inline") as pool:
         pool.reset()
         pool.send([0.25, 0.5], [0, 1])
-        core = pool._core._core
+        core = pool._engine
         shown = [KeyboardInterrupt]
 
         def interrupted(result: Any) -> Any:
@@ -267,7 +268,7 @@ def test_a_step_of_other_envs_gives_first_what_an_interrupt_left() -> None:
                 raise shown.pop()
             return result
 
-        pool._core._core.show_as(interrupted, None)
+        pool._engine.show_as(interrupted, None)
         with pytest.raises(KeyboardInterrupt):
             pool.recv()
         assert sorted(pool.step([0.75], [2])[1].tolist()) == [0.25, 0.5]

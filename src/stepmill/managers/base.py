@@ -178,7 +178,7 @@ class BaseEnvManager(Uncopyable):
     def ready_imgs(self) -> dict[int, Any]:
         """The pictures of the envs that can take an action, by env id."""
         ids = self._core.await_ready()
-        return dict(zip(ids, self._core.pool.render(ids), strict=True)) if ids else {}
+        return dict(zip(ids, self._core.pool.use(self._core.pool.host.render, ids), strict=True)) if ids else {}
 
     @property
     def active_env(self) -> list[int]:
@@ -229,7 +229,7 @@ class BaseEnvManager(Uncopyable):
         if not ids:
             return {}
         if self._env_spaces.draws_actions:
-            return dict(zip(ids, self._core.pool.apply(random_action_of, ids), strict=True))
+            return dict(zip(ids, self._core.pool.use(self._core.pool.host.apply, random_action_of, ids), strict=True))
         return {one: self._sampler(one).sample() for one in ids}
 
     def _sampler(self, env_id: int) -> Any:
@@ -278,7 +278,7 @@ class BaseEnvManager(Uncopyable):
         if len(paths) != self.env_num:
             raise ConfigError(f"replay_path: expected {self.env_num} folders, one per env, got {len(paths)}")
         if not self.closed:
-            self._core.pool.apply(check_recorder, list(range(self.env_num)))
+            self._core.pool.use(self._core.pool.host.apply, check_recorder, list(range(self.env_num)))
         for env, path in zip(self._core.envs, paths, strict=True):
             env.record_to("./video" if path is None else str(path))
 
@@ -321,7 +321,11 @@ class BaseEnvManager(Uncopyable):
     @property
     def env_info(self) -> BaseEnvInfo:
         """What an env says about itself, in the old form."""
-        info: BaseEnvInfo = env_info_of(self.env_ref) if self.closed else self._core.pool.apply(env_info_of, [0])[0]
+        info: BaseEnvInfo = (
+            env_info_of(self.env_ref)
+            if self.closed
+            else self._core.pool.use(self._core.pool.host.apply, env_info_of, [0])[0]
+        )
         return info
 
     @property
@@ -340,5 +344,5 @@ class BaseEnvManager(Uncopyable):
         every = list(range(self.env_num))
         if name in self.method_name_list:
             pool = self._core.pool
-            return lambda *args, **kwargs: pool.call(name, every, args, kwargs)
-        return self._core.pool.apply(read_value(name), every)
+            return lambda *args, **kwargs: pool.use(pool.host.call, name, every, args, kwargs)
+        return self._core.pool.use(self._core.pool.host.apply, read_value(name), every)

@@ -43,7 +43,7 @@ from stepmill.managers.rows import RowReader, tells_abnormal, with_tensors
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import EnvState, Standing
 from stepmill.pool.foreign import bearing
-from stepmill.pool.python_pool import Preparation
+from stepmill.pool.host import Preparation
 from stepmill.uncopyable import Uncopyable
 
 __all__ = ["ManagerCore"]
@@ -135,9 +135,11 @@ class ManagerCore(Uncopyable):
         self.pool = open_pool(self._recipes, self._settings, self._backend)
         try:
             self.standings.move(range(self.env_num), Standing.BUILT)
-            spaces: EnvSpaces = self.pool.apply(spaces_of, [0])[0]
+            spaces: EnvSpaces = self.pool.use(self.pool.host.apply, spaces_of, [0])[0]
             reward_shape = getattr(spaces.reward, "shape", None) or ()
-            self._read_rows = RowReader(self.pool.observation, self.pool.num_players, reward_shape, self.env_num)
+            self._read_rows = RowReader(
+                self.pool.host.observation, self.pool.host.num_players, reward_shape, self.env_num
+            )
             self._is_open = spaces.are_open
         except BaseException:
             with contextlib.suppress(Exception):
@@ -266,11 +268,11 @@ class ManagerCore(Uncopyable):
     def _read_actions(self, ids: list[int], actions: list[Any]) -> tuple[Any, dict[int, Any] | None]:
         """A batch, and by env id what it has no room for; None: the pool looks for that itself."""
         if not self._is_open:
-            return stack_actions(self.pool.action, actions, self.pool.num_players), None
+            return stack_actions(self.pool.host.action, actions, self.pool.host.num_players), None
 
         def read() -> tuple[Any, dict[int, Any]]:
-            batch, objects = stack_open_actions(self.pool.action, actions)
-            return batch, {ids[row]: self.pool.pack_objects(parts) for row, parts in objects.items()}
+            batch, objects = stack_open_actions(self.pool.host.action, actions)
+            return batch, {ids[row]: self.pool.host.pack_objects(parts) for row, parts in objects.items()}
 
         def refuse(failure: BaseException) -> NoReturn:
             if isinstance(failure, StepmillError):
@@ -359,7 +361,7 @@ class ManagerCore(Uncopyable):
             episodes = {} if automatic else {one: self._episodes_seen(one) for one in group}
             self.standings.sending = Sending(group, SentResets(seeds, automatic, given, episodes))
             sent = [dict(given.get(one, self.envs[one].params)) or None for one in group]
-            self.pool.send_reset(group, seeds, sent, prepare=prepare)
+            self.pool.send_reset(group, seeds, sent, preparation=prepare)
             self.standings.note_sent()
 
     def _episodes_seen(self, env_id: int) -> int:

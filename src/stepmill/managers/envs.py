@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from stepmill import _native
 from stepmill.envs.adapters import as_base_env, as_pool_env
 from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium
@@ -20,8 +21,8 @@ from stepmill.envs.timestep import BaseEnvInfo, element_info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.rows import RowsAsTheyCome
-from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
+from stepmill.pool.host import PythonHost, open_engine
 from stepmill.pool.settings import check_settings
 from stepmill.pool.source import PythonEnv, PythonSource
 
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 
-def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> Any:
+def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> _native.Engine:
     """A pool whose results come as they are ready, and that resets nothing by itself."""
     source = PythonSource(
         _name_of(recipes[0].env_fn),
@@ -57,17 +58,16 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         reward_dtype="float32",
         as_ready=True,
     )
-    pool: Any
+    host: PythonHost
     if backend == "inline":
-        from stepmill.pool.inline import InlinePool
+        from stepmill.pool.inline import InlineHost
 
-        pool = InlinePool(source, pool_settings, finisher=RowsAsTheyCome)
+        host = InlineHost(source, pool_settings, finisher=RowsAsTheyCome)
     else:
-        from stepmill.pool.process.pool import ProcessPool
+        from stepmill.pool.process.host import ProcessHost
 
-        pool = ProcessPool(source, pool_settings, finisher=RowsAsTheyCome)
-    close_at_exit(pool)
-    return pool
+        host = ProcessHost(source, pool_settings, finisher=RowsAsTheyCome)
+    return open_engine(host, pool_settings)
 
 
 def _name_of(env_fn: Any) -> str:

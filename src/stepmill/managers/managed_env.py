@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.managers.envs import Instructions
-from stepmill.pool.python_pool import Preparation
+from stepmill.pool.host import Preparation
 
 __all__ = ["ManagedEnv"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, summary
 
@@ -73,10 +73,6 @@ class FaultPolicy:
 
     on_error: str
     max_restarts: int | None  # None: never give up
-
-    def settle_native(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
-        """Called by the engine with a batch of native envs that has failed rows."""
-        return result, self.error_of([Fault.read(fault) for fault in faults])
 
     def error_of(self, faults: Sequence[Fault]) -> EnvError | None:
         """What the engine raises, with the batch; None where there are no failures, or they are borne."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from stepmill import _native
+
 __all__ = ["generators_of", "seeds_of"]
 
 UNKNOWN = -1  # as Gymnasium has it
@@ -15,30 +17,34 @@ UNKNOWN = -1  # as Gymnasium has it
 RandomState = tuple[tuple[int, int], tuple[int, int], int, int]
 
 
-def seeds_of(core: Any, env_ids: Sequence[int]) -> list[int]:
+def seeds_of(engine: _native.Engine, env_ids: Sequence[int]) -> list[int]:
     """The seed of each env: what it was given last, or says itself. A seed that waits for the next reset counts."""
-    given = core.seeds(env_ids)
-    if core.is_native:
+    given = engine.seeds(env_ids)
+    if engine.host.is_native:
         return [seed for seed, _ in given]
-    own = _ask_seeded(core, _own_seed, env_ids, given)
+    own = _ask_seeded(engine, _own_seed, env_ids, given)
     return [own.get(i, seed) for i, (seed, _) in zip(env_ids, given, strict=True)]
 
 
-def generators_of(core: Any, env_ids: Sequence[int]) -> list[Any]:
+def generators_of(engine: _native.Engine, env_ids: Sequence[int]) -> list[Any]:
     """The generator of each env: itself where it lives in this process and is a Python object, else a copy."""
-    given = core.seeds(env_ids)
-    if core.is_native:
+    given = engine.seeds(env_ids)
+    if engine.host.is_native:
         own = dict.fromkeys(i for i, (_, waits) in zip(env_ids, given, strict=True) if not waits)
-        own = {i: _at(state) for i, state in zip(own, core.random_states(list(own)), strict=True)}
+        own = {i: _at(state) for i, state in zip(own, engine.use(engine.host.random_states, list(own)), strict=True)}
     else:
-        own = _ask_seeded(core, _own_generator, env_ids, given)
+        own = _ask_seeded(engine, _own_generator, env_ids, given)
     return [own[i] if i in own else _seeded(seed) for i, (seed, _) in zip(env_ids, given, strict=True)]
 
 
-def _ask_seeded(core: Any, question: Any, env_ids: Sequence[int], given: Sequence[tuple[int, bool]]) -> dict[int, Any]:
+def _ask_seeded(
+    engine: _native.Engine, question: Any, env_ids: Sequence[int], given: Sequence[tuple[int, bool]]
+) -> dict[int, Any]:
     """The answers of the envs that have had their seed: the others are about to forget what they would say."""
     asked = list(dict.fromkeys(i for i, (_, waits) in zip(env_ids, given, strict=True) if not waits))
-    return dict(zip(asked, core.apply(question, asked), strict=True)) if asked else {}
+    if not asked:
+        return {}
+    return dict(zip(asked, engine.use(engine.host.apply, question, asked), strict=True))
 
 
 def _own_seed(env: Any) -> int:

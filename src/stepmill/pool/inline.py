@@ -12,21 +12,24 @@ from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, contained, get_attribute, set_attribute
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
 from stepmill.pool.infos import plain_info
+from stepmill.pool.object_actions import object_parts
 from stepmill.pool.own_envs import EnvBuilder
-from stepmill.pool.python_pool import Preparation, PythonPool, engine_arguments, guarded
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource
 from stepmill.spaces import flatten
 
-__all__ = ["InlinePool"]
+__all__ = ["InlineHost"]
 
 
-class InlinePool(PythonPool):
-    """Steps its envs one after the other, in ``recv``."""
+class InlineHost(_native.InlineHost):
+    """A ``Host``: its envs are stepped one after the other, in ``recv``."""
 
     backend = "inline"
+    is_native = False
+    _is_built = False
 
     def __init__(
         self,
@@ -36,21 +39,24 @@ class InlinePool(PythonPool):
     ) -> None:
         self._builder = EnvBuilder(source)
         self._envs = self._build(settings.num_envs)
+        self._num_envs = settings.num_envs
         described = EnvDescription.of(self._envs[0])
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players = described.num_players
-        observation, action = flatten(described.observation_space), flatten(described.action_space)
-        finish = finisher(observation, FaultPolicy(settings.on_error, settings.max_restarts), settings.autoreset)
-        core = _native.Engine.make_inline(
-            **engine_arguments(observation, action, described.num_players, settings),
+        self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        policy = FaultPolicy(settings.on_error, settings.max_restarts)
+        self._finish = finisher(self.observation, policy, settings.autoreset)
+        has_objects = bool(self.observation.object_spaces)
+        super().__init__(
+            **host_arguments(settings, None),
+            **python_env_arguments(self.observation, self.action, self.num_players),
             envs=list(self._envs),
             limits=[env.max_episode_steps for env in source.envs],
             snapshot=snapshot,
-            objects_of=functools.partial(objects_of, observation.tree) if observation.object_spaces else None,
-            on_rows=functools.partial(_finish, finish),
+            objects_of=functools.partial(objects_of, self.observation.tree) if has_objects else None,
         )
-        super().__init__(core, observation, action, settings)
+        self._is_built = True
 
     def _build(self, num_envs: int) -> list[Any]:
         envs: list[Any] = []
@@ -65,56 +71,58 @@ class InlinePool(PythonPool):
             raise
         return envs
 
-    def send_reset(
-        self,
-        env_id: Any,
-        seeds: Sequence[int | None] | None,
-        options: Any,
-        *,
-        prepare: Preparation | None = None,
-    ) -> None:
-        # Called by the engine: a reset that is refused must not have told or renewed anything.
-        prepare_them = None if prepare is None else functools.partial(self._prepare, prepare)
-        self._core.send_reset(env_id, seeds, self._pack_all_options(options), prepare_them)
+    # ---- what the engine calls ---------------------------------------------------------------
 
-    def _prepare(self, prepare: Preparation, env_ids: Sequence[int]) -> None:
+    def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
+        """See ``RowFinisher``."""
+        return self._finish(result, [_read_note(*note) for note in notes], [Fault.read(fault) for fault in faults])
+
+    def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, list[Any]]:
+        """The object parts as they are."""
+        return object_parts(self.action, action, env_ids)
+
+    def pack_objects(self, objects: list[Any]) -> list[Any]:
+        """Those of one env."""
+        return objects
+
+    def pack_options(self, options: dict[str, Any] | None, _: Preparation | None) -> Any:
+        """The options as they are: ``prepare`` is called besides."""
+        return options
+
+    def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
+        """Renews and tells. What that raises is what the reset will have raised."""
         for env_id in env_ids:
             try:
-                if prepare.renew:
+                if preparation.renew:
                     close_quietly(self._envs[env_id])
                     self._envs[env_id] = self._builder.build(env_id)
-                    self._core.host.replace(env_id, self._envs[env_id])
-                if prepare.tell is not None:
-                    prepare.tell(self._envs[env_id])
+                    self.replace(env_id, self._envs[env_id])
+                if preparation.tell is not None:
+                    preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
                 raise
             except EnvError as error:  # of the constructor: its own exception is the cause
-                self._core.host.fail_next(env_id, error.__cause__ or error)
+                self.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
-                self._core.host.fail_next(env_id, error)
+                self.fail_next(env_id, error)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
-    @guarded
     def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         return self._each("call", env_ids, lambda env: call_env(env, name, args, kwargs))
 
-    @guarded
     def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
         return self._each("get_attr", env_ids, lambda env: get_attribute(env, name))
 
-    @guarded
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         for env_id, value in zip(env_ids, values, strict=True):
             with contained(env_id, "set_attr"):
                 set_attribute(self._envs[env_id], name, value)
 
-    @guarded
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` of each."""
         return self._each("call", env_ids, function)
 
-    @guarded
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = []
         for env_id in env_ids:
@@ -136,13 +144,13 @@ class InlinePool(PythonPool):
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        self._core.close()
-        if self._core.forked:
+        super().close()
+        if self.forked:
             return  # the envs are the parent's
         self._builder.forget()
         errors = []
         while self._envs:  # those that an interrupted close left
-            env_id = self._settings.num_envs - len(self._envs)
+            env_id = self._num_envs - len(self._envs)
             env = self._envs.pop(0)
             try:
                 env.close()
@@ -154,15 +162,12 @@ class InlinePool(PythonPool):
             raise EnvError.gather(errors)
 
     def __del__(self) -> None:
-        """Ends with its last user: the view, or one of its methods that somebody kept."""
-        try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
-            self.close()
-        except Exception:  # nobody is there to hear of it; or it was never built
+        """Ends with its engine."""
+        try:  # when the interpreter ends, contextlib may be gone
+            if self._is_built:
+                self.close()
+        except Exception:  # nobody is there to hear of it
             pass
-
-
-def _finish(finish: RowFinisher, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> Any:
-    return finish(result, [_read_note(*note) for note in notes], [Fault.read(fault) for fault in faults])
 
 
 def _read_note(row: int, env_id: int, info: Any, final_info: Any, *rest: Any) -> Note:

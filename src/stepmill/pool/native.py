@@ -1,34 +1,40 @@
-"""Builds the engine over native envs."""
+"""Native envs in this process: on threads, or in the calling thread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from stepmill import _native
-from stepmill.pool.faults import FaultPolicy
-from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings, refuse_same_step
+from stepmill.errors import EnvError
+from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces
+from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
 
-__all__ = ["native_pool"]
+__all__ = ["NativeHost"]
 
 
-def native_pool(source: NativeSource, settings: Settings) -> _native.Engine:
-    """The pool that the views talk to; on ``inline``, one without threads."""
-    refuse_same_step(source.max_num_players, settings)
-    return _native.Engine.make_native(
-        env_class=source.env_class,
-        configs=source.configs,
-        spec=None,
-        observation_tree=source.observation_tree,
-        action_tree=source.action_tree,
-        seeds=settings.seed,
-        num_envs=settings.num_envs,
-        batch_size=settings.batch_size,
-        as_ready=settings.as_ready,
-        num_threads=0 if settings.backend == "inline" else settings.num_threads,
-        affinity_offset=settings.thread_affinity_offset,
-        autoreset=AUTORESET_MODES.index(settings.autoreset),
-        max_episode_steps=source.max_episode_steps or 0,
-        reward_is_float32=settings.reward_dtype == "float32",
-        keep_last_observation=settings.on_error == "restart",
-        bounds=ACTION_BOUNDS.index(settings.action_bounds),
-        on_rows=FaultPolicy(settings.on_error, settings.max_restarts).settle_native,
-    )
+class NativeHost(_native.NativeHost):
+    """A ``Host``. Its envs are no Python objects, so that ``call`` and its like have nothing to reach."""
+
+    is_native = True
+    render_mode = None
+
+    def __init__(self, source: NativeSource, settings: Settings) -> None:
+        refuse_same_step(source.max_num_players, settings)
+        self.backend = "inline" if settings.backend == "inline" else "thread"
+        self.observation, self.action = native_spaces(source)
+        self.num_players = source.max_num_players
+        self.metadata: dict[str, Any] = {}
+        self._policy = FaultPolicy(settings.on_error, settings.max_restarts)
+        super().__init__(
+            **host_arguments(settings, source.max_episode_steps),
+            **native_env_arguments(source),
+            num_threads=0 if settings.backend == "inline" else settings.num_threads,
+            affinity_offset=settings.thread_affinity_offset,
+        )
+
+    def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
+        """Settles failures; these envs have no notes."""
+        return result, self._policy.error_of([Fault.read(fault) for fault in faults])

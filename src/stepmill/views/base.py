@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stepmill import _native
 from stepmill.errors import (
     ConfigError,
     EnvIdError,
@@ -22,30 +23,7 @@ from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
 
-__all__ = ["Core", "PoolView"]
-
-
-class Core(Protocol):
-    """The engine under a view: ``_native.Engine``, or one with the same methods."""
-
-    is_native: bool
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def in_flight_count(self) -> int: ...
-    def send(self, action: Any, env_id: Any = None) -> None: ...
-    def recv(self, timeout: float | None = None) -> Any: ...
-    def step(self, actions: Any, env_id: Any = None) -> Any: ...
-    def reset(self, env_id: Any, seeds: Any, options: Any, mask: Any = None) -> Any: ...
-    def send_reset(self, env_id: Any, seeds: Any, options: Any) -> None: ...
-    def show_as(
-        self, step: Callable[[Any], Any] | None, reset: Callable[[Any], Any] | None, players: bool = False
-    ) -> None: ...
-    def check_usable(self) -> None: ...
-    def seeds(self, env_ids: Sequence[int]) -> list[tuple[int, bool]]: ...
-    def stats(self) -> dict[str, Any]: ...
-    def close(self) -> None: ...
+__all__ = ["PoolView"]
 
 
 class PoolView(Uncopyable):
@@ -54,15 +32,14 @@ class PoolView(Uncopyable):
     Nothing is done to a result in between: a signal handler that raised there would lose it. See ``pool/direct.py``.
     """
 
-    _core: Core
     spec: Any
 
-    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
-        self._core = core
+    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
+        self._engine = engine
+        self._host: Any = engine.host  # a `Host`; a `PythonHost` where envs are Python objects
         self._settings = settings
         self._pool_spec = spec
         self.spec = spec
-        self._backend = backend
         self.num_envs = settings.num_envs
 
     # ---- what it is --------------------------------------------------------------------------
@@ -75,7 +52,7 @@ class PoolView(Uncopyable):
     @property
     def backend(self) -> str:
         """Where the envs run: ``"thread"``, ``"process"`` or ``"inline"``."""
-        return getattr(self._core, "backend", self._backend)
+        return str(self._host.backend)
 
     @property
     def is_async(self) -> bool:
@@ -90,7 +67,7 @@ class PoolView(Uncopyable):
     @property
     def is_native(self) -> bool:
         """Whether compiled envs run, rather than Python ones."""
-        return self._core.is_native
+        return bool(self._host.is_native)
 
     @property
     def all_env_ids(self) -> np.ndarray:
@@ -105,7 +82,7 @@ class PoolView(Uncopyable):
     @property
     def np_random_seed(self) -> tuple[int, ...]:
         """The seed that every env was given last, -1 where an env does not know."""
-        return tuple(seeds_of(self._core, self._reachable(None)))
+        return tuple(seeds_of(self._engine, self._reachable(None)))
 
     @property
     def np_random(self) -> tuple[np.random.Generator, ...]:
@@ -114,12 +91,12 @@ class PoolView(Uncopyable):
         Of native envs and of those in worker processes it is a copy, which draws what the env would draw next; to draw
         from it changes nothing. An env that waits for a seed is shown with the generator that this seed gives it.
         """
-        return tuple(generators_of(self._core, self._reachable(None)))
+        return tuple(generators_of(self._engine, self._reachable(None)))
 
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""
-        return self._core.closed
+        return self._engine.closed
 
     def __len__(self) -> int:
         return self.num_envs
@@ -142,17 +119,17 @@ class PoolView(Uncopyable):
             action: An array with a row per env, or a dict ``{"action": ..., "env_id": ...}``.
             env_id: Whose actions they are: by default all envs, in async mode those of the last ``recv``.
         """
-        self._core.send(action, env_id)
+        self._engine.send(action, env_id)
 
     def async_reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
         """Queues a reset of every env and returns at once; ``recv`` gives the results."""
-        self._core.check_usable()
+        self._engine.check_usable()
         seeds = None if seed is None else check_seeds(seed, range(self.num_envs), allow_none=True)
-        self._core.send_reset(None, seeds, self._check_options(options))
+        self._engine.send_reset(None, seeds, self._check_options(options))
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """For the engine's ``reset``: of all envs, the ids asked for, or those that a mask chooses."""
-        self._core.check_usable()
+        self._engine.check_usable()
         options = self._check_options(options)
         mask = None
         if isinstance(options, dict) and "reset_mask" in options:
@@ -168,7 +145,7 @@ class PoolView(Uncopyable):
         """Makes calls go straight to the engine, unless a subclass of ``view`` has methods of its own."""
         for name in ("step", "recv"):
             if getattr(type(self), name) is getattr(view, name):
-                setattr(self, name, getattr(self._core, name))
+                setattr(self, name, getattr(self._engine, name))
 
     def _check_options(self, options: Any) -> Any:
         if isinstance(options, list | tuple):  # one per env
@@ -195,15 +172,16 @@ class PoolView(Uncopyable):
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every env, or of those named; an attribute is returned as it is."""
         _check_name("call", name)
-        return tuple(self._python_envs("call").call(name, self._reachable(env_ids), args, kwargs))
+        self._require_python_envs("call")
+        return tuple(self._engine.use(self._host.call, name, self._reachable(env_ids), args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """An attribute of every env, or of those named. Of a native env: its configuration, spaces and generator."""
         _check_name("get_attr", name)
         ids = self._reachable(env_ids)
-        if self._core.is_native:
+        if self._host.is_native:
             return self._native_attribute(name, ids)
-        return tuple(self._python_envs("get_attr").get_attr(name, ids))
+        return tuple(self._engine.use(self._host.get_attr, name, ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         """Sets an attribute of every env, or of those named: one value for all, or a list, one per env."""
@@ -213,23 +191,25 @@ class PoolView(Uncopyable):
             values = [values] * len(ids)
         if len(values) != len(ids):
             raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one per env, got {len(values)}")
-        self._python_envs("set_attr").set_attr(name, values, ids)
+        self._require_python_envs("set_attr")
+        self._engine.use(self._host.set_attr, name, values, ids)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
         """A picture of every env, or of those named."""
-        return self._python_envs("render").render(self._reachable(env_ids))
+        self._require_python_envs("render")
+        return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
         """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held."""
-        self._core.check_usable()
-        return {"backend": self.backend, "num_envs": self.num_envs, **self._core.stats()}
+        self._engine.check_usable()
+        return {"backend": self.backend, "num_envs": self.num_envs, **self._engine.stats()}
 
     def _native_attribute(self, name: str, env_ids: Sequence[int]) -> tuple[Any, ...]:
         spec = self._pool_spec
         if name == "np_random":
-            return tuple(generators_of(self._core, env_ids))
+            return tuple(generators_of(self._engine, env_ids))
         if name == "np_random_seed":
-            return tuple(seeds_of(self._core, env_ids))
+            return tuple(seeds_of(self._engine, env_ids))
         shared: dict[str, Any] = {
             "max_episode_steps": spec.max_episode_steps,
             "observation_space": spec.observation_space,
@@ -245,14 +225,13 @@ class PoolView(Uncopyable):
         known = ", ".join([*spec.env_configs[0], *shared, "np_random", "np_random_seed"])
         raise UnknownAttributeError(f"{spec.id} is native and has no attribute {name!r}: get_attr knows {known}")
 
-    def _python_envs(self, what: str) -> Any:
-        self._core.check_usable()
-        if self._core.is_native:
+    def _require_python_envs(self, what: str) -> None:
+        self._engine.check_usable()
+        if self._host.is_native:
             raise UnsupportedError(
                 f"{what}: {self._pool_spec.id} is native and has no Python object. "
                 f"make('gymnasium:{self._pool_spec.id}') runs Gymnasium's own env, where it has one"
             )
-        return self._core
 
     def _ids(self, env_ids: Any) -> list[int]:
         if env_ids is None:
@@ -268,14 +247,14 @@ class PoolView(Uncopyable):
 
     def _reachable(self, env_ids: Sequence[int] | None) -> list[int]:
         """Ids of envs to call. In the calling thread no step runs beside us: a queued one has not begun."""
-        self._core.check_usable()
+        self._engine.check_usable()
         return self._ids(env_ids)
 
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Ends the pool's threads and frees its memory, but for the batches you still hold. Idempotent."""
-        self._core.close()
+        self._engine.close()
 
     def __enter__(self) -> Self:
         return self

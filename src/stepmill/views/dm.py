@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import dm_env
 import numpy as np
 
+from stepmill import _native
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import Core, PoolView
+from stepmill.views.base import PoolView
 
 __all__ = ["DmPool", "Observation", "Players"]
 
@@ -47,9 +48,9 @@ class DmPool(PoolView):
     elsewhere: at a time limit the step is LAST with discount 1.
     """
 
-    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
-        super().__init__(core, spec, settings, backend)
-        core.show_as(functools.partial(_translate, settings.autoreset == "same_step"), _begun, players=True)
+    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
+        super().__init__(engine, spec, settings)
+        engine.show_as(functools.partial(_translate, settings.autoreset == "same_step"), _begun, players=True)
         self._take_engine_calls(DmPool)
 
     def observation_spec(self) -> Any:
@@ -76,17 +77,17 @@ class DmPool(PoolView):
 
         ``options["reset_mask"]`` chooses envs; the rows of the others show where they stand: MID, or FIRST.
         """
-        return self._core.reset, self._reset_arguments(env_id, seed, options)
+        return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
     def step(self, action: Any, env_id: Any = None) -> Call[dm_env.TimeStep]:
         """``send`` then ``recv``."""
-        return self._core.step, (action, env_id)
+        return self._engine.step, (action, env_id)
 
     @direct
     def recv(self, timeout: float | None = None) -> Call[dm_env.TimeStep]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
-        return self._core.recv, (timeout,)
+        return self._engine.recv, (timeout,)
 
 
 def _begun_or_not(info: dict[str, Any]) -> np.ndarray:

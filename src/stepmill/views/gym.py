@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill import _native
 from stepmill.errors import UnsupportedError
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import Core, PoolView
+from stepmill.views.base import PoolView
 
 __all__ = ["GymPool"]
 
@@ -25,9 +26,9 @@ class GymPool(PoolView):
     episode could have gone on.
     """
 
-    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
-        super().__init__(core, spec, settings, backend)
-        core.show_as(_translate, operator.itemgetter(0), players=True)
+    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
+        super().__init__(engine, spec, settings)
+        engine.show_as(_translate, operator.itemgetter(0), players=True)
         self._take_engine_calls(GymPool)
 
     @property
@@ -44,22 +45,22 @@ class GymPool(PoolView):
     def reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> Call[Any]:
         """Resets all envs, or those of ``env_id`` in that order, and returns their observations."""
         if env_id is None and self.is_async:
-            self._core.check_usable()
+            self._engine.check_usable()
             raise UnsupportedError(
                 "reset() returns observations only, and with batch_size < num_envs their ids would be lost: "
                 "use async_reset() and recv()"
             )
-        return self._core.reset, self._reset_arguments(env_id, seed, options)
+        return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
     def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]]:
         """``send`` then ``recv``."""
-        return self._core.step, (action, env_id)
+        return self._engine.step, (action, env_id)
 
     @direct
     def recv(self, timeout: float | None = None) -> Call[tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
-        return self._core.recv, (timeout,)
+        return self._engine.recv, (timeout,)
 
 
 def _translate(result: Any) -> tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]:

@@ -8,10 +8,11 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from stepmill import _native
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import Core, PoolView
+from stepmill.views.base import PoolView
 
 __all__ = ["GymnasiumPool"]
 
@@ -20,10 +21,10 @@ __all__ = ["GymnasiumPool"]
 class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, override]
     """Results are ``(obs, reward, terminated, truncated, info)``, rewards float64."""
 
-    def __init__(self, core: Core, spec: PoolSpec, settings: Settings, backend: str) -> None:
-        super().__init__(core, spec, settings, backend)
-        self.metadata = {**getattr(core, "metadata", {}), "autoreset_mode": self.autoreset_mode}
-        self.render_mode = getattr(core, "render_mode", None)
+    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
+        super().__init__(engine, spec, settings)
+        self.metadata = {**self._host.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = self._host.render_mode
         self.single_observation_space = spec.observation_space
         self.single_action_space = spec.action_space
         rows = settings.num_envs * spec.config["max_num_players"]
@@ -43,12 +44,12 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
             options: Passed to the envs. ``options["reset_mask"]`` chooses envs as in Gymnasium: the
                 result then has a row for every env, the others unmoved.
         """
-        return self._core.reset, self._reset_arguments(env_id, seed, options)
+        return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
     def step(self, actions: Any, env_id: Any = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
         """``send`` then ``recv``."""
-        return self._core.step, (actions, env_id)
+        return self._engine.step, (actions, env_id)
 
     @direct
     def recv(self, timeout: float | None = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
@@ -57,7 +58,7 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
         Args:
             timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight.
         """
-        return self._core.recv, (timeout,)
+        return self._engine.recv, (timeout,)
 
     def close(self, **kwargs: Any) -> None:
         """Ends the pool's threads and frees its memory, but for the batches you still hold."""

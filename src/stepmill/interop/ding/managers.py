@@ -89,12 +89,16 @@ class DingManager(BaseEnvManager):
     def reward_shaping(self, env_id: int, transitions: Any) -> Any:
         """What an env's own ``reward_shaping`` makes of its transitions."""
         self._core.require_open()
-        return self._core.pool.call("reward_shaping", self._core.check_ids([env_id]), (transitions,), {})[0]
+        return self._core.pool.use(
+            self._core.pool.host.call, "reward_shaping", self._core.check_ids([env_id]), (transitions,), {}
+        )[0]
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Calls an env's own ``enable_save_figure``."""
         self._core.require_open()
-        self._core.pool.call("enable_save_figure", self._core.check_ids([env_id]), (figure_path,), {})
+        self._core.pool.use(
+            self._core.pool.host.call, "enable_save_figure", self._core.check_ids([env_id]), (figure_path,), {}
+        )
 
 
 def _seed(space: Any, seed: int) -> None:

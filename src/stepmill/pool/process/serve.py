@@ -75,12 +75,10 @@ def serve(
     }
     if isinstance(source, NativeSource):
         last_env = first_env + attachment["env_count"]
-        worker = _native.Worker.make(
-            **{**common, "configs": source.configs[first_env:last_env]}, write_note=_write_text
-        )
+        worker = _native.Worker(**{**common, "configs": source.configs[first_env:last_env]}, write_note=_write_text)
     else:
         tree = attachment["observation_tree"]
-        worker = _native.Worker.make(
+        worker = _native.Worker(
             **common,
             envs=envs,
             limits=[env.max_episode_steps for env in source.envs[first_env : first_env + len(envs)]],

@@ -1,0 +1,181 @@
+"""What a host offers: the place where the envs of a pool live.
+
+The engine (``_native.Engine``) checks actions, waits and hands batches out, above any host. A host is one class of two
+halves. Its native half (``cpp/bindings/host.h``) is what the engine talks to while envs step. The other half is what
+this file describes: what no array holds, calls of the envs' methods, the end. ``native.py``, ``inline.py`` and
+``process/host.py`` have the three that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stepmill import _native
+from stepmill.errors import EnvError
+from stepmill.factories import close_quietly
+from stepmill.pool.at_exit import close_at_exit
+from stepmill.pool.attributes import contained
+from stepmill.pool.description import EnvDescription
+from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
+from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.spaces import FlatSpace
+
+__all__ = [
+    "Host",
+    "Preparation",
+    "PythonHost",
+    "describe_source",
+    "host_arguments",
+    "native_env_arguments",
+    "native_spaces",
+    "open_engine",
+    "python_env_arguments",
+]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to an env before it is reset: it is built anew, it is told something."""
+
+    renew: bool = False
+    tell: Callable[[Any], None] | None = None
+
+
+class Host(Protocol):
+    """Where envs live. A class that offers this derives from one of ``_native``'s hosts.
+
+    Nothing here is called but by the engine, or through ``engine.use``: so a closed pool, a forked child and a second
+    call at the same time are refused in one place.
+    """
+
+    backend: str  # as the user names it
+    is_native: bool
+    observation: FlatSpace
+    action: FlatSpace
+    num_players: int
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
+        """Puts what no array holds into a batch: the result, and the error to raise with it, if any.
+
+        Called for batches that have notes (``take_notes`` of the native half) or failed rows. Changes nothing that it
+        is given: a signal handler may raise in the middle, and then it is called again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the envs, then raises what their ``close`` raised. Goes on where an earlier call was interrupted."""
+        ...
+
+
+class PythonHost(Host, Protocol):
+    """Where Python envs live: what the engine and its users can do with these besides."""
+
+    # ---- what goes with actions and resets ---------------------------------------------------
+
+    def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, Any]:
+        """The parts of an action that arrays cannot carry, checked, by env id, as the native half takes them."""
+        ...
+
+    def pack_objects(self, objects: list[Any]) -> Any:
+        """The same for one env, of parts that the caller has read from its action."""
+        ...
+
+    def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> Any:
+        """The reset options of one env, as the native half takes them."""
+        ...
+
+    def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
+        """Does it, unless ``pack_options`` sent it along. What it raises is the failure of that env's reset."""
+        ...
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Calls a method of each env; an attribute is returned as it is."""
+        ...
+
+    def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]: ...
+
+    def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None: ...
+
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` of each, where the env lives."""
+        ...
+
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]: ...
+
+
+def open_engine(host: Host, settings: Settings) -> _native.Engine:
+    """The engine above a host. It ends with its last user: a view, or a method of its own that somebody kept."""
+    engine = _native.Engine(
+        host=host,
+        observation_tree=host.observation.tree,
+        action_tree=host.action.tree,
+        has_object_actions=bool(host.action.object_spaces),
+        bounds=ACTION_BOUNDS.index(settings.action_bounds),
+        seeds=settings.seed,
+    )
+    close_at_exit(engine)
+    return engine
+
+
+def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[str, Any]:
+    """What the native half of every host is told. ``max_episode_steps``: None where each env has its own."""
+    return {
+        "seeds": settings.seed,
+        "num_envs": settings.num_envs,
+        "batch_size": settings.batch_size,
+        "as_ready": settings.as_ready,
+        "autoreset": AUTORESET_MODES.index(settings.autoreset),
+        "max_episode_steps": max_episode_steps or 0,
+        "reward_is_float32": settings.reward_dtype == "float32",
+        "keep_last_observation": settings.on_error == "restart",
+    }
+
+
+def python_env_arguments(observation: FlatSpace, action: FlatSpace, num_players: int) -> dict[str, Any]:
+    """What it is told of Python envs; each knows its own time limit, see ``cpp/bindings/python_env.h``."""
+    return {
+        "env_class": None,
+        "configs": [],
+        "spec": {
+            "observation": [leaf.as_dict() for leaf in observation.leaves],
+            "action": [leaf.as_dict() for leaf in action.leaves],
+            "num_players": num_players,
+        },
+        "observation_tree": observation.tree,
+        "action_tree": action.tree,
+    }
+
+
+def native_env_arguments(source: NativeSource) -> dict[str, Any]:
+    """What it is told of native envs."""
+    return {
+        "env_class": source.env_class,
+        "configs": source.configs,
+        "spec": None,
+        "observation_tree": source.observation_tree,
+        "action_tree": source.action_tree,
+    }
+
+
+def native_spaces(source: NativeSource) -> tuple[FlatSpace, FlatSpace]:
+    """The spaces of native envs; their leaves are described by the env class."""
+    return (
+        FlatSpace(source.observation_space, source.observation_tree, [], []),
+        FlatSpace(source.action_space, source.action_tree, [], []),
+    )
+
+
+def describe_source(source: PythonSource) -> EnvDescription:
+    """What only an env knows: one is built and closed again."""
+    env = source.build(0)
+    try:
+        with contained(0, "constructor"):
+            return EnvDescription.of(env)
+    finally:
+        close_quietly(env)

@@ -1,0 +1,59 @@
+"""What workers send beside the arrays: infos, objects and exceptions, pickled."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepmill.errors import summary
+from stepmill.pool.foreign import bearing
+from stepmill.pool.infos import plain_info
+from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.process.remote_error import summary as summary_of
+from stepmill.pool.process.telling import tell
+from stepmill.pool.rows import Note
+
+__all__ = ["read_notes"]
+
+
+def read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
+    """What came with rows; of a native env a text. What cannot be read is left out, and the user is told."""
+    return bearing(
+        lambda: [_read_note(*note, _load) for note in notes],
+        lambda _: [_or_left_out(note[1], functools.partial(_read_note, *note, _load_or_tell)) for note in notes],
+    )
+
+
+def _read_note(row: int, env_id: int, content: bytes, load: Callable[[int, bytes], Any]) -> Note | str | None:
+    note = load(env_id, content)
+    if note is None or isinstance(note, str):
+        return note
+    (info, final_info, objects, final_objects), described, phase = note
+    return Note(
+        row,
+        env_id,
+        None if info is None else plain_info(load(env_id, info), env_id),
+        None if final_info is None else plain_info(load(env_id, final_info), env_id),
+        None if objects is None else load(env_id, objects),
+        None if final_objects is None else load(env_id, final_objects),
+        None if described is None else rebuild(described),
+        phase,
+        None if described is None else summary_of(described),
+    )
+
+
+def _load(_: int, pickled: bytes) -> Any:
+    return pickle.loads(pickled)
+
+
+def _load_or_tell(env_id: int, pickled: bytes) -> Any:
+    return _or_left_out(env_id, functools.partial(pickle.loads, pickled))
+
+
+def _or_left_out(env_id: int, read: Callable[[], Any]) -> Any:
+    def leave_out(failure: BaseException) -> None:
+        tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
+
+    return bearing(read, leave_out)
