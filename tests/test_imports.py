@@ -122,6 +122,15 @@ def test_a_host_knows_neither_another_nor_what_is_above_it() -> None:
             assert LAYERS.index(layer_of(target)) <= LAYERS.index("pool")
 
 
+def test_neither_side_of_a_fork_imports_the_other() -> None:
+    caller, forked = "stepmill.pool.process.caller", "stepmill.pool.process.forked"
+    for module, path in MODULES.items():
+        for side, other in ((caller, forked), (forked, caller)):
+            if module.startswith(side) or (side == caller and not module.startswith(forked)):
+                found = {target for target in imports_of(path) if target.startswith(other)}
+                assert found == set(), f"{module} runs in the other process"
+
+
 def includes_of(path: Path) -> set[str]:
     return set(re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE))
 

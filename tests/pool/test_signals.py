@@ -14,7 +14,7 @@ from gymnasium import spaces
 import stepmill
 from stepmill import errors
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.pool.process.patience import uninterrupted
+from stepmill.pool.uninterrupted import uninterrupted
 from support.injection import Alarm, Alarms, at_every_point
 from support.probes import VIEWS, ProbeTwin, seen
 

@@ -24,7 +24,7 @@ from stepmill.managers.rows import RowsAsTheyCome
 from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.pool.host import PythonHost, open_engine
 from stepmill.pool.settings import check_settings
-from stepmill.pool.source import PythonEnv, PythonSource
+from stepmill.pool.source import EnvBlueprint, PythonSource
 
 __all__ = [
     "EnvSpaces",
@@ -42,7 +42,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
     """A pool whose results come as they are ready, and that resets nothing by itself."""
     source = PythonSource(
         _name_of(recipes[0].env_fn),
-        [PythonEnv(_InManager(one, not settings.shared_memory), {}, None) for one in recipes],
+        [EnvBlueprint(_InManager(one, not settings.shared_memory), {}, None) for one in recipes],
         None,
         None,
     )

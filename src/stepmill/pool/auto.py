@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from stepmill import _native
 from stepmill.errors import ConfigError
-from stepmill.pool.process.launcher import Launcher
+from stepmill.pool.process.caller.launcher import Launcher
 from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import PythonSource

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from stepmill.pool.uninterrupted import uninterrupted
+
 __all__ = ["bearing", "own_failure"]
 
 R = TypeVar("R")
@@ -27,7 +29,6 @@ def bearing(work: Callable[[], R], otherwise: Callable[[BaseException], R]) -> R
 
 def own_failure(work: Callable[[], object]) -> BaseException | None:
     """What ``work``, which has just failed, raises where no signal handler can; None: then it was a handler's."""
-    from stepmill.pool.process.patience import uninterrupted
 
     def attempt(_: int | None) -> BaseException | None:
         try:

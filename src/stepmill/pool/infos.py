@@ -14,6 +14,7 @@ import numpy as np
 
 from stepmill.errors import summary
 from stepmill.pool.foreign import bearing, own_failure
+from stepmill.pool.warn_once import warn_once
 
 __all__ = ["EnvInfo", "engine_keys", "merge_infos", "plain_info"]
 
@@ -62,9 +63,7 @@ def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = fr
 
 
 def _tell(env_id: int, failure: BaseException) -> None:
-    from stepmill.pool.process.telling import tell
-
-    tell(f"the info of env {env_id} cannot be put into the batch's and is left out: {summary(failure)}")
+    warn_once(f"the info of env {env_id} cannot be put into the batch's and is left out: {summary(failure)}")
 
 
 # ---- merging -------------------------------------------------------------------------------------

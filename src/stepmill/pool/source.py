@@ -53,7 +53,7 @@ class NativeSource:
 
 
 @dataclass(frozen=True)
-class PythonEnv:
+class EnvBlueprint:
     """How one Python env is built, and the time limit that the engine puts on it."""
 
     factory: Callable[..., Any]
@@ -66,7 +66,7 @@ class PythonSource:
     """Python envs, each built from its own factory."""
 
     id: str
-    envs: list[PythonEnv]
+    envs: list[EnvBlueprint]
     max_episode_steps: int | None
     reward_threshold: float | None
 
@@ -244,7 +244,7 @@ def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({tuple(sorted((key, repr(value)) for key, value in one.items())): one for one in configs}.values())
 
 
-def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> PythonEnv:
+def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
     if isinstance(task, str):
         record = find(task)
         if record.factory is None:  # a native id that must run as Python: Gymnasium's env of that name
@@ -265,7 +265,7 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
             limit = None  # Gymnasium's own wrapper keeps the limit
         else:
             check_keys(task, given, accepted_keys(record.factory))
-        return PythonEnv(record.factory, given, limit)
+        return EnvBlueprint(record.factory, given, limit)
     if not callable(task):
         made = ". An env that exists already cannot be copied: pass a function that makes one"
         raise ConfigError(
@@ -273,10 +273,10 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
             f"{made if hasattr(task, 'step') else ''}"
         )
     check_keys(_name(task), config, accepted_keys(task))
-    return PythonEnv(task, config, max_episode_steps)
+    return EnvBlueprint(task, config, max_episode_steps)
 
 
-def _with_ids(recipe: PythonEnv, env_id: int, worker_id: int) -> dict[str, Any]:
+def _with_ids(recipe: EnvBlueprint, env_id: int, worker_id: int) -> dict[str, Any]:
     """The configuration, with the ids that the factory asks for by name."""
     config = dict(recipe.config)
     parameters = parameters_of(recipe.factory)

@@ -162,7 +162,7 @@ def test_no_more_processes_for_a_template(monkeypatch: pytest.MonkeyPatch) -> No
     one, other = Wire.pair()
     other.send(("refused", 7, describe(BlockingIOError(errno.EAGAIN, "no"))))
     with pytest.raises(ResourceError, match=r"could not be started.*ulimit -u"):
-        handles._ask(one, "worker", (), (), handles.Patience(10.0), lambda: None)
+        handles._ask(one, "worker", (), (), handles.Deadline(10.0), lambda: None)
     one.close()
     other.close()
 

@@ -29,16 +29,18 @@ from stepmill.pool.host import (
     python_env_arguments,
 )
 from stepmill.pool.object_actions import object_parts
-from stepmill.pool.process.handles import kill
-from stepmill.pool.process.launcher import Launcher, Started, build_error
-from stepmill.pool.process.notes import read_notes
-from stepmill.pool.process.patience import uninterrupted
+from stepmill.pool.process.caller.child_process import kill
+from stepmill.pool.process.caller.construction import build_error
+from stepmill.pool.process.caller.launcher import Launcher
+from stepmill.pool.process.caller.notes import read_notes
+from stepmill.pool.process.caller.worker_handle import WorkerHandle
 from stepmill.pool.process.pickling import dumps_given
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.wire import WireClosed, WireTimeout
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.uninterrupted import uninterrupted
 from stepmill.refusals import explained_refusals
 from stepmill.spaces import flatten
 
@@ -69,7 +71,7 @@ class ProcessHost(_native.ProcessHost):
         self.is_native = isinstance(source, NativeSource)
         self._source_id = source.id
         self._start_timeout = settings.start_timeout
-        self._workers: dict[int, Started] = {}
+        self._workers: dict[int, WorkerHandle] = {}
         self._build_failures: dict[int, StepmillError] = {}  # of the lives that are current
         with explained_refusals("the worker processes of the pool could not be started"):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
@@ -88,7 +90,7 @@ class ProcessHost(_native.ProcessHost):
 
     # ---- starting ----------------------------------------------------------------------------
 
-    def _read_spaces(self, source: PythonSource | NativeSource, started: Sequence[Started]) -> None:
+    def _read_spaces(self, source: PythonSource | NativeSource, started: Sequence[WorkerHandle]) -> None:
         if isinstance(source, NativeSource):
             self.metadata, self.render_mode, self.num_players = {}, None, source.max_num_players
             self.observation, self.action = native_spaces(source)
@@ -126,7 +128,7 @@ class ProcessHost(_native.ProcessHost):
             "has_objects": bool(self.observation.object_spaces),
         }
 
-    def _attach(self, worker: Started) -> None:
+    def _attach(self, worker: WorkerHandle) -> None:
         """Has the engine watch over a worker, and gives the worker what it needs to serve."""
         outbox = _native.create_outbox()
         try:
@@ -161,7 +163,7 @@ class ProcessHost(_native.ProcessHost):
             uninterrupted(functools.partial(self._start_again, worker_id, incarnation))
 
     def _start_again(self, worker_id: int, incarnation: int, _: int | None) -> None:
-        worker: Started | None = None
+        worker: WorkerHandle | None = None
         try:
             with explained_refusals("the system refuses it"):
                 worker = self._launcher.fork_worker(worker_id, incarnation)
@@ -253,7 +255,7 @@ class ProcessHost(_native.ProcessHost):
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = self._answers("render", env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
         for frame in frames:
-            if isinstance(frame, _Failed):
+            if isinstance(frame, _NoAnswer):
                 raise frame.as_env_error()
         return tuple(frames)
 
@@ -270,15 +272,15 @@ class ProcessHost(_native.ProcessHost):
         return _raise_first(self._answers(phase, env_ids, [question] * len(env_ids)))
 
     def _answers(self, phase: str, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
-        """The envs' answers, those that failed as ``_Failed``."""
+        """The envs' answers, those that failed as ``_NoAnswer``."""
         out: list[Any] = []
         for env_id, answer in zip(env_ids, self.ask(list(env_ids), list(questions)), strict=True):
             if isinstance(answer, tuple):
-                out.append(_Failed(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
+                out.append(_NoAnswer(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
                 continue
             with contained(env_id, phase):
                 good, value = pickle.loads(answer)
-            out.append(value if good else _Failed(env_id, phase, rebuild(value)))
+            out.append(value if good else _NoAnswer(env_id, phase, rebuild(value)))
         return out
 
     # ---- ending ------------------------------------------------------------------------------
@@ -318,7 +320,7 @@ class ProcessHost(_native.ProcessHost):
             pass
 
 
-class _Failed:
+class _NoAnswer:
     """In place of an answer: why there is none."""
 
     def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
@@ -334,7 +336,7 @@ class _Failed:
 
 def _raise_first(answers: list[Any]) -> list[Any]:
     for answer in answers:
-        if not isinstance(answer, _Failed):
+        if not isinstance(answer, _NoAnswer):
             continue
         if isinstance(answer.error, Exception):
             raise answer.error

@@ -9,9 +9,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from stepmill.pool.process import worker
-from stepmill.pool.process.guardian import (
-    OBITUARY,
+from stepmill.pool.process.forked import worker
+from stepmill.pool.process.forked.guardian import (
     Guardian,
     Task,
     become_subreaper,
@@ -21,6 +20,7 @@ from stepmill.pool.process.guardian import (
     outlive_parent,
     stay_this_process,
 )
+from stepmill.pool.process.obituary import OBITUARY
 from stepmill.pool.process.payload import unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack, stop_answering

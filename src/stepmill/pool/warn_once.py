@@ -6,19 +6,19 @@ import os
 import sys
 import warnings
 
-__all__ = ["tell"]
+__all__ = ["warn_once"]
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-_told: set[str] = set()
+_shown: set[str] = set()
 _MOST = 1000  # texts with something new in each would go on forever
 
 
-def tell(text: str) -> None:
+def warn_once(text: str) -> None:
     """Warns of each text once in a process."""
-    if text in _told or len(_told) >= _MOST:
+    if text in _shown or len(_shown) >= _MOST:
         return
-    _told.add(text)
+    _shown.add(text)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn(text, stacklevel=_level_of_caller())

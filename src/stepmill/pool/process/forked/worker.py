@@ -23,18 +23,18 @@ from stepmill.errors import ConfigError, EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.own_envs import EnvBuilder
-from stepmill.pool.process.guardian import (
+from stepmill.pool.process.forked.guardian import (
     become_subreaper,
     die_with_parent,
     flush_streams,
     leave_if_forked,
     stay_this_process,
 )
+from stepmill.pool.process.forked.step_cost import step_cost
+from stepmill.pool.process.forked.worker_loop import serve
 from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.serve import serve
 from stepmill.pool.process.stack import answer_with_stack
-from stepmill.pool.process.trial import step_cost
 from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reach
 from stepmill.pool.source import NativeSource, PythonSource
 
@@ -132,7 +132,7 @@ def _work(context: Context) -> int:
     except WireClosed:  # nobody wants them any more
         _close_all(envs)
         return 0
-    except _Failed as failure:
+    except _BuildFailed as failure:
         _close_all(envs)  # first: the caller kills us when it is told
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
@@ -155,7 +155,7 @@ def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
 # ---- building ------------------------------------------------------------------------------------
 
 
-class _Failed(Exception):
+class _BuildFailed(Exception):
     """An env could not be built. The phase is "import", "constructor", or "config" where the error is one of ours."""
 
     def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
@@ -175,7 +175,7 @@ def _load(context: Context) -> PythonSource | NativeSource:
         return source
     except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
         leave_if_forked()
-        raise _Failed(context.first_env, "import", error) from None
+        raise _BuildFailed(context.first_env, "import", error) from None
 
 
 def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
@@ -198,11 +198,11 @@ def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
     except WireClosed:
         raise
     except ConfigError as error:  # ours; one of the constructor's own is the cause of an EnvError
-        raise _Failed(env_id, "config", error) from None
+        raise _BuildFailed(env_id, "config", error) from None
     except EnvError as error:
-        raise _Failed(env_id, "constructor", error.__cause__ or error) from None
+        raise _BuildFailed(env_id, "constructor", error.__cause__ or error) from None
     except BaseException as error:  # SystemExit and stranger ones: for the caller to see, too
-        raise _Failed(env_id, "constructor", error) from None
+        raise _BuildFailed(env_id, "constructor", error) from None
 
 
 def _describe(env: Any, env_id: int) -> bytes:

@@ -8,22 +8,25 @@ from collections.abc import Iterator
 from functools import partial
 
 from stepmill.errors import ClosedError, EnvError, EnvTimeoutError
-from stepmill.pool.process.construction import (
-    Started,
+from stepmill.pool.process.caller.child_process import is_over, kill
+from stepmill.pool.process.caller.construction import (
     build_error,
     describe_exit,
     find_exit,
     wait_until_built,
 )
-from stepmill.pool.process.handles import LoadError, TemplateHandle, is_over, kill, lease_server, return_server
-from stepmill.pool.process.patience import Cancelled, Patience, uninterrupted
+from stepmill.pool.process.caller.deadline import Cancelled, Deadline
+from stepmill.pool.process.caller.server_handle import lease_server, return_server
+from stepmill.pool.process.caller.template_handle import LoadError, TemplateHandle
+from stepmill.pool.process.caller.worker_handle import WorkerHandle
 from stepmill.pool.process.payload import pack
 from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.uninterrupted import uninterrupted
 
-__all__ = ["Launcher", "Started", "build_error"]
+__all__ = ["Launcher"]
 
 _FORK_S = 10.0  # a fork takes milliseconds; the process that does it may have been stopped, though
 _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
@@ -33,8 +36,8 @@ _TRIAL = 0  # the incarnation of a worker on trial; those that serve begin with 
 class Launcher:
     """The worker processes of one pool.
 
-    It owns every ``Started`` it hands out: closing one early is allowed, and ``close`` does the rest.
-    ``obituary_fd`` is where the death of each worker can be read, see ``guardian.OBITUARY``.
+    It owns every ``WorkerHandle`` it hands out: closing one early is allowed, and ``close`` does the rest.
+    ``obituary_fd`` is where the death of each worker can be read, see ``obituary.py``.
     """
 
     def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
@@ -47,7 +50,7 @@ class Launcher:
         self._pid = os.getpid()
         self._template: TemplateHandle | None = None
         self._loads_in_template = True
-        self._started: list[Started] = []
+        self._started: list[WorkerHandle] = []
         self._until_started = contextlib.ExitStack()  # a lease of the server, where it came up before ``start``
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
@@ -66,7 +69,7 @@ class Launcher:
         """
         return uninterrupted(partial(self._try_out, trial))
 
-    def start(self) -> list[Started]:
+    def start(self) -> list[WorkerHandle]:
         """Starts all workers, which build their envs at the same time, and waits until all are ready.
 
         On a failure, a timeout or Ctrl-C everything is killed and closed.
@@ -77,7 +80,7 @@ class Launcher:
             self.close()
             raise
 
-    def fork_worker(self, worker_id: int, incarnation: int) -> Started:
+    def fork_worker(self, worker_id: int, incarnation: int) -> WorkerHandle:
         """Forks a worker anew, and does not wait for it to build: read its wire, see ``worker``.
 
         Takes milliseconds; longer only if the template has died, and has to load everything again. After an
@@ -117,26 +120,26 @@ class Launcher:
 
     # ---- in a thread that no signal handler interrupts -----------------------------------------------
 
-    def _start(self, cancel_fd: int | None) -> list[Started]:
-        patience = Patience(self._start_timeout, cancel_fd)
+    def _start(self, cancel_fd: int | None) -> list[WorkerHandle]:
+        deadline = Deadline(self._start_timeout, cancel_fd)
         with self._explained():
-            template = self._template or self._loaded_template(patience)
-            template.speak(patience)
+            template = self._template or self._loaded_template(deadline)
+            template.speak(deadline)
             self._until_started.close()
             for worker_id in range(len(self._ranges)):
                 self._fork(template, worker_id, 1)
-        wait_until_built(self._started, self._source_id, self.obituary_fd, patience)
+        wait_until_built(self._started, self._source_id, self.obituary_fd, deadline)
         return list(self._started)
 
     def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
         try:
-            patience = Patience(self._start_timeout, cancel_fd)
-            self._until_started.callback(return_server, lease_server(patience))
-            template = self._loaded_template(patience, silent=True)
+            deadline = Deadline(self._start_timeout, cancel_fd)
+            self._until_started.callback(return_server, lease_server(deadline))
+            template = self._loaded_template(deadline, silent=True)
             worker = self._fork(template, 0, _TRIAL, "trial")
-            worker.wire.send(("try", trial), timeout=patience.left)
-            patience.receive(worker.wire)  # that it has loaded what the template could not
-            cost = self._result_of_trial(worker, Patience(trial.most_s, cancel_fd))
+            worker.wire.send(("try", trial), timeout=deadline.left)
+            deadline.receive(worker.wire)  # that it has loaded what the template could not
+            cost = self._result_of_trial(worker, Deadline(trial.most_s, cancel_fd))
             worker.close()
             return cost
         except Cancelled:
@@ -147,24 +150,24 @@ class Launcher:
                 worker.close()
             return None
 
-    def _result_of_trial(self, worker: Started, patience: Patience) -> StepCost | None:
+    def _result_of_trial(self, worker: WorkerHandle, deadline: Deadline) -> StepCost | None:
         cost: StepCost | None
-        (_, cost), _ = patience.receive(worker.wire)
-        patience.wait([worker.pidfd])
+        (_, cost), _ = deadline.receive(worker.wire)
+        deadline.wait([worker.pidfd])
         if find_exit(self.obituary_fd, worker.worker_id, worker.incarnation, worker.template) != 0:
             raise EnvError("the trial did not end as it should")
         return cost
 
-    def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> Started:
+    def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> WorkerHandle:
         if self._template is not None and self._template.is_alive:
             with contextlib.suppress(WireClosed, TimeoutError):  # it is dying, or a signal has stopped it
                 return self._fork(self._template, worker_id, incarnation)
         self._kill_all()
         with self._explained():
-            template = self._loaded_template(Patience(self._start_timeout, cancel_fd))
+            template = self._loaded_template(Deadline(self._start_timeout, cancel_fd))
             return self._fork(template, worker_id, incarnation)
 
-    def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> Started:
+    def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> WorkerHandle:
         """Not to be cancelled halfway: there would be a worker that nobody knows."""
         envs = self._ranges[worker_id]
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -175,37 +178,37 @@ class Launcher:
             ours.callback(os.close, dump_fd)
             theirs.callback(os.close, dump)
             fds = (other.fileno(), dump)
-            pid, pidfd = template.fork_worker(kind, worker_id, incarnation, envs, fds, Patience(_FORK_S))
+            pid, pidfd = template.fork_worker(kind, worker_id, incarnation, envs, fds, Deadline(_FORK_S))
             ours.pop_all()
-        started = Started(worker_id, incarnation, envs, wire, pidfd, pid, dump_fd, template.pid)
+        started = WorkerHandle(worker_id, incarnation, envs, wire, pidfd, pid, dump_fd, template.pid)
         self._started = [*(one for one in self._started if not one.is_closed), started]
         return started
 
-    def _loaded_template(self, patience: Patience, *, silent: bool = False) -> TemplateHandle:
+    def _loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
         """A template ready to fork workers. The launcher keeps it for the next ones."""
-        self._template = self._new_template(patience, silent)
-        if self._load(self._template, patience) > 1:
+        self._template = self._new_template(deadline, silent)
+        if self._load(self._template, deadline) > 1:
             # A fork copies one thread only, and locks that others hold stay locked. Each worker loads for itself.
             self._loads_in_template = False
             self._kill_all()
-            self._template = self._new_template(patience, silent)
-            self._load(self._template, patience)
+            self._template = self._new_template(deadline, silent)
+            self._load(self._template, deadline)
         return self._template
 
-    def _new_template(self, patience: Patience, silent: bool) -> TemplateHandle:
+    def _new_template(self, deadline: Deadline, silent: bool) -> TemplateHandle:
         with contextlib.suppress(WireClosed):  # the server died just now: once more, with a new one
-            return TemplateHandle(self._obituary_write, patience, silent=silent)
-        return TemplateHandle(self._obituary_write, patience, silent=silent)
+            return TemplateHandle(self._obituary_write, deadline, silent=silent)
+        return TemplateHandle(self._obituary_write, deadline, silent=silent)
 
-    def _load(self, template: TemplateHandle, patience: Patience) -> int:
+    def _load(self, template: TemplateHandle, deadline: Deadline) -> int:
         try:
-            return template.load(self._packed, self._loads_in_template, patience)
+            return template.load(self._packed, self._loads_in_template, deadline)
         except LoadError as error:
             failure = build_error(self._source_id, None, "import", error.description)
             raise failure from failure.__cause__
         except TimeoutError:
             raise EnvTimeoutError(
-                f"start_timeout={patience.seconds}: after that many seconds a worker process is still loading "
+                f"start_timeout={deadline.seconds}: after that many seconds a worker process is still loading "
                 f"{self._source_id}. It is here:\n{template.stack()}",
                 phase="constructor",
             ) from None

@@ -19,12 +19,12 @@ from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.own_envs import EnvBuilder
-from stepmill.pool.process.guardian import leave_if_forked
+from stepmill.pool.process.forked.guardian import leave_if_forked
 from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.telling import tell
 from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import snapshot
 from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.warn_once import warn_once
 from stepmill.spaces import object_leaves
 
 __all__ = ["serve"]
@@ -151,7 +151,7 @@ def _dumps(env_id: int, part: Any) -> bytes:
         kept: bytes = cloudpickle.dumps(_travelling(env_id, part))
         return kept
     except BaseException as error:
-        tell(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
+        warn_once(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
         return pickle.dumps({})
 
 
@@ -162,7 +162,9 @@ def _travelling(env_id: int, info: Any) -> Any:
         try:
             cloudpickle.dumps((key, value))
         except BaseException as error:
-            tell(f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}")
+            warn_once(
+                f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}"
+            )
         else:
             kept[key] = value
     return kept

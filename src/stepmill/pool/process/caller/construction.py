@@ -4,82 +4,53 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError
-from stepmill.pool.process.guardian import OBITUARY
-from stepmill.pool.process.patience import Patience, wait_for_any
-from stepmill.pool.process.progress import Progress
+from stepmill.pool.process.caller.deadline import Deadline, wait_for_any
+from stepmill.pool.process.caller.progress import Progress
+from stepmill.pool.process.caller.worker_handle import WorkerHandle
+from stepmill.pool.process.obituary import OBITUARY
 from stepmill.pool.process.remote_error import rebuild, summary
-from stepmill.pool.process.stack import read_stack
-from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.pool.process.wire import WireClosed
 
-__all__ = ["Started", "build_error", "death_error", "describe_exit", "find_exit", "wait_until_built"]
+__all__ = ["WorkerHandle", "build_error", "death_error", "describe_exit", "find_exit", "wait_until_built"]
 
 _OBITUARY_S = 2.0
 _STACKS = 4  # of more stuck workers than that, the rest is the same
 
 
-@dataclass
-class Started:
-    """A worker process and the caller's ends of it. ``dump_fd`` is where its stack can be read."""
-
-    worker_id: int
-    incarnation: int
-    envs: tuple[int, int]
-    wire: Wire
-    pidfd: int
-    pid: int
-    dump_fd: int
-    template: int  # the pid of the process that forked it, and with which it dies
-    ready_payload: bytes | None = None
-    is_ready: bool = False
-    is_closed: bool = field(default=False, repr=False)
-
-    def stack(self) -> str:
-        """Where the worker is; takes half a second at most."""
-        return read_stack(self.pidfd, self.dump_fd, self.pid)
-
-    def close(self) -> None:
-        """Closes the descriptors. Does not end the process."""
-        if not self.is_closed:
-            self.is_closed = True
-            self.wire.close()
-            close_all((self.pidfd, self.dump_fd))
-
-
-def wait_until_built(workers: list[Started], source_id: str, obituary_fd: int, patience: Patience) -> None:
+def wait_until_built(workers: list[WorkerHandle], source_id: str, obituary_fd: int, deadline: Deadline) -> None:
     """Returns when all workers are ready; raises the first failure."""
-    _Construction(workers, source_id, obituary_fd).wait(patience)
+    _Construction(workers, source_id, obituary_fd).wait(deadline)
 
 
 class _Construction:
-    def __init__(self, workers: list[Started], source_id: str, obituary_fd: int) -> None:
+    def __init__(self, workers: list[WorkerHandle], source_id: str, obituary_fd: int) -> None:
         self._workers = workers
         self._source_id = source_id
         self._obituary_fd = obituary_fd
         self._building: dict[int, int] = {one.worker_id: one.envs[0] for one in workers}
         self._built = 0
 
-    def wait(self, patience: Patience) -> None:
+    def wait(self, deadline: Deadline) -> None:
         progress = Progress(sum(last - first for first, last in (one.envs for one in self._workers)))
         by_fd = {fd: one for one in self._workers for fd in (one.wire.fileno(), one.pidfd)}
         try:
             while not all(one.is_ready for one in self._workers):
-                for one in {by_fd[fd].worker_id: by_fd[fd] for fd in self._wait(patience, by_fd, progress)}.values():
+                for one in {by_fd[fd].worker_id: by_fd[fd] for fd in self._wait(deadline, by_fd, progress)}.values():
                     self._read(one)
-                progress.show(self._built, patience.elapsed)
+                progress.show(self._built, deadline.elapsed)
         finally:
             progress.end()
 
-    def _wait(self, patience: Patience, fds: Any, progress: Progress) -> set[int]:
+    def _wait(self, deadline: Deadline, fds: Any, progress: Progress) -> set[int]:
         try:
-            return patience.wait(fds, progress.until_next(patience.elapsed))
+            return deadline.wait(fds, progress.until_next(deadline.elapsed))
         except TimeoutError:
-            raise self._timeout(patience) from None
+            raise self._timeout(deadline) from None
 
-    def _read(self, worker: Started) -> None:
+    def _read(self, worker: WorkerHandle) -> None:
         """Reads all that a worker has sent. If it is dead, there is nothing more to come."""
         is_dead = bool(wait_for_any([worker.pidfd], 0.0))
         while True:
@@ -97,7 +68,7 @@ class _Construction:
                 find_exit(self._obituary_fd, worker.worker_id, worker.incarnation, worker.template),
             )
 
-    def _take(self, worker: Started, kind: str, content: list[Any]) -> None:
+    def _take(self, worker: WorkerHandle, kind: str, content: list[Any]) -> None:
         if kind == "building":
             self._building[worker.worker_id] = content[0]
         elif kind == "built":
@@ -108,7 +79,7 @@ class _Construction:
         elif kind == "failed":
             raise build_error(self._source_id, *content)
 
-    def _timeout(self, patience: Patience) -> EnvTimeoutError:
+    def _timeout(self, deadline: Deadline) -> EnvTimeoutError:
         stuck = [one for one in self._workers if not one.is_ready]
         ids = [self._building[one.worker_id] for one in stuck]
         shown = f"env {ids[0]} is" if len(ids) == 1 else f"envs {', '.join(map(str, ids))} are"
@@ -117,7 +88,7 @@ class _Construction:
             for env_id, one in zip(ids[:_STACKS], stuck, strict=False)
         ]
         return EnvTimeoutError(
-            f"start_timeout={patience.seconds}: after that many seconds {shown} still being built "
+            f"start_timeout={deadline.seconds}: after that many seconds {shown} still being built "
             f"({self._source_id}){''.join(stacks)}",
             env_id=ids[0],
             phase="constructor",

@@ -17,8 +17,9 @@ import cloudpickle  # noqa: F401
 import gymnasium  # noqa: F401
 import numpy as np  # noqa: F401
 
-from stepmill.pool.process import template
-from stepmill.pool.process.guardian import OBITUARY, Guardian, Task, become_subreaper
+from stepmill.pool.process.forked import template
+from stepmill.pool.process.forked.guardian import Guardian, Task, become_subreaper
+from stepmill.pool.process.obituary import OBITUARY
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import DUMP_SIGNAL
 from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
@@ -34,7 +35,7 @@ def main(wire_fd: int, caller: int) -> None:
     become_subreaper()
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, the pages of everything imported here
-    task = _Server(wire, caller_pidfd).run()
+    task = BaseServer(wire, caller_pidfd).run()
     task()
 
 
@@ -57,7 +58,7 @@ def _set_signals() -> None:
     signal.signal(DUMP_SIGNAL, signal.SIG_IGN)  # until there is somebody to answer it
 
 
-class _Server:
+class BaseServer:
     def __init__(self, wire: Wire, caller_pidfd: int) -> None:
         self._wire = wire
         self._caller_pidfd = caller_pidfd

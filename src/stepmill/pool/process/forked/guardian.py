@@ -11,14 +11,12 @@ import ctypes
 import os
 import selectors
 import signal
-import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 __all__ = [
-    "OBITUARY",
     "Guardian",
     "Task",
     "become_subreaper",
@@ -29,10 +27,6 @@ __all__ = [
     "outlive_parent",
     "stay_this_process",
 ]
-
-# What the pool is told of a death: worker id, incarnation, exit code or minus the signal. In one write, so never in
-# part. A worker id of -1 is the template itself; its pid stands in place of the incarnation.
-OBITUARY = struct.Struct("<iii")
 
 # A task is what a forked child has to do. The loop of its parent returns it in the child, so that nothing of the
 # parent, neither its objects nor its stack, stays there.

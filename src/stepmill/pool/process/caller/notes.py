@@ -12,8 +12,8 @@ from stepmill.pool.foreign import bearing
 from stepmill.pool.infos import plain_info
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
-from stepmill.pool.process.telling import tell
 from stepmill.pool.rows import Note
+from stepmill.pool.warn_once import warn_once
 
 __all__ = ["read_notes"]
 
@@ -54,6 +54,6 @@ def _load_or_tell(env_id: int, pickled: bytes) -> Any:
 
 def _or_left_out(env_id: int, read: Callable[[], Any]) -> Any:
     def leave_out(failure: BaseException) -> None:
-        tell(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
+        warn_once(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
 
     return bearing(read, leave_out)

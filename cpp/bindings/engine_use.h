@@ -1,0 +1,50 @@
+// What every method of the engine begins with: the check that it may be used now.
+#pragma once
+
+#include "bindings/engine.h"
+#include "bindings/errors.h"
+#include "bindings/exit.h"
+
+namespace stepmill {
+
+class Engine::Entry {
+ public:
+  explicit Entry(Engine& pool) : pool_(pool) { pool.go_inside(); }
+  ~Entry() { pool_.inside_.store(0, std::memory_order_release); }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+ private:
+  Engine& pool_;
+};
+
+// Guards a method: refuses a closed pool, a forked child and a second call.
+class Engine::Use {
+ public:
+  explicit Use(Engine& pool) : entry_(may_be_used(pool)) {
+    pool.host_.check_whole();
+  }
+
+  static Engine& may_be_used(Engine& pool) {
+    end_thread_at_exit();
+    const auto refuse_closed = [] { raise("ClosedError", "the pool is closed: make a new one"); };
+    if (pool.closed_) refuse_closed();
+    if (pool.host_.forked())
+      raise("ForkedError",
+            "the pool was made before a fork and belongs to the parent process: its threads and worker processes do "
+            "not serve this one. Make a pool in this process instead");
+    if (pool.host_.has_ended()) refuse_closed();  // the garbage collector found it, and an env still calls its pool
+    return pool;
+  }
+
+ private:
+  const Entry entry_;
+};
+
+inline nanobind::list list_of(std::span<const std::int32_t> envs) {
+  nanobind::list out;
+  for (const std::int32_t env : envs) out.append(env);
+  return out;
+}
+
+}  // namespace stepmill

@@ -1,0 +1,1 @@
+"""What runs in the caller's process: it starts the others and talks to them."""

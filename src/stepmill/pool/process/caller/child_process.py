@@ -1,0 +1,77 @@
+"""A process of ours that forks others: asked for one, woken where somebody stopped it, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from stepmill.pool.process.caller.deadline import Deadline, wait_for_any
+from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.process.wire import DescriptorsLost, Wire, close_all
+from stepmill.refusals import explained_refusals
+
+__all__ = ["END_S", "ask_for_process", "ends", "is_over", "kill", "resume"]
+
+END_S = 5.0  # our own processes end in milliseconds; on a machine that is out of memory, later
+_GLANCE_S = 0.1
+_serials = itertools.count(1)
+
+
+def is_over(pidfd: int, seconds: float = 0.0) -> bool:
+    """Whether a process has ended, or ends within ``seconds``."""
+    return bool(wait_for_any([pidfd], seconds))
+
+
+def kill(pidfd: int) -> None:
+    """SIGKILL, which no process outlives."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def resume(pid: int, pidfd: int) -> None:
+    """Has a process of ours go on where somebody stopped it (SIGSTOP): what it was asked for would never come."""
+    with contextlib.suppress(OSError):  # it is gone; or there is no descriptor left to look
+        # The name of the program, in brackets, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        if fields[:1] == [b"T"]:
+            signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+
+
+def ends(pid: int, pidfd: int) -> bool:
+    """Whether a process that was told to end does so."""
+    deadline = Deadline(END_S)
+    with contextlib.suppress(TimeoutError):
+        while not deadline.wait([pidfd], _GLANCE_S):
+            resume(pid, pidfd)
+        return True
+    return False
+
+
+def ask_for_process(
+    wire: Wire,
+    kind: str,
+    about: tuple[int, ...],
+    fds: Sequence[int],
+    deadline: Deadline,
+    meanwhile: Callable[[], None],
+) -> tuple[int, int]:
+    """Asks for a process: its pid and pidfd."""
+    serial = next(_serials)
+    wire.send((kind, serial, *about), fds, deadline.left)
+    while True:
+        try:
+            (kind, answered, answer), received = deadline.receive(wire, meanwhile)
+        except DescriptorsLost as lost:  # where it is ours, the process ends as soon as its wire is closed
+            if lost.message[1] == serial:
+                raise
+            continue
+        if answered == serial:
+            break
+        close_all(received)  # for somebody who gave up waiting
+    if kind == "refused":
+        with explained_refusals("a worker process could not be started"):
+            raise rebuild(answer)
+    return answer, received[0]

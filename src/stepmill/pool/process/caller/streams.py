@@ -1,0 +1,29 @@
+"""Where processes print to: what this process has for stdout and stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["standard_streams"]
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[tuple[int, int]]:
+    """Descriptors of stdout and stderr: of the streams where they have one, else the real ones, else nowhere."""
+    with contextlib.ExitStack() as opened:
+        yield _stream_fd(sys.stdout, 1, opened), _stream_fd(sys.stderr, 2, opened)
+
+
+def _stream_fd(stream: Any, default: int, opened: contextlib.ExitStack) -> int:
+    for find in (lambda: stream.fileno(), lambda: default):
+        with contextlib.suppress(Exception):  # a notebook's stream, or a test's, may do anything
+            fd: int = find()
+            os.fstat(fd)
+            return fd
+    fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    opened.callback(os.close, fd)
+    return fd

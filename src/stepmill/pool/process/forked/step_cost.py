@@ -1,0 +1,110 @@
+"""What a step of an env costs, found by living with one for a while: ``backend="auto"`` wants to know."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gymnasium.vector.utils import batch_space
+
+from stepmill.errors import UnsupportedError
+from stepmill.pool.description import EnvDescription
+from stepmill.pool.process.forked.guardian import leave_if_forked
+from stepmill.pool.process.trial import StepCost, Trial
+from stepmill.pool.source import PythonSource
+
+__all__ = ["step_cost"]
+
+_KEPT = 0.98  # of the steps
+
+
+def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
+    """What a step of env 0 costs; None where its constructor is slow, which says enough.
+
+    The env has a whole life: it is built as env 0 is, reset, stepped with sampled actions, reset at its ends, and
+    closed. One that forks is not for the calling thread, where both sides would go on: that is an error.
+    """
+    forks: list[int] = []
+    os.register_at_fork(after_in_parent=lambda: forks.append(1))
+    began = time.perf_counter()
+    env = source.build(0, 0)
+    leave_if_forked()
+    try:
+        if time.perf_counter() - began > trial.heavy_s:
+            return None
+        cost = _Life(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
+    finally:
+        env.close()
+        leave_if_forked()
+    if forks:
+        raise UnsupportedError("the env forks")
+    return cost
+
+
+class _Life:
+    def __init__(self, env: Any, seed: int, most_steps: int | None) -> None:
+        self._env = env
+        self._most_steps = most_steps
+        self._sample = _sampler(env, seed)
+        self._elapsed = 0
+        self._steps: list[float] = []
+        self._resets: list[float] = []
+        self._infos: list[float] = []
+        env.reset(seed=seed, options=None)
+        leave_if_forked()
+
+    def cost(self, enough_s: float) -> StepCost:
+        self._step()
+        self._steps.clear()  # the first one found everything cold
+        end = time.perf_counter() + enough_s
+        self._step()
+        while time.perf_counter() < end:
+            self._step()
+        count = len(self._steps)
+        resets = statistics.median(self._resets) * len(self._resets) / count if self._resets else 0.0
+        return StepCost(_mean(self._steps) + resets, sum(self._infos) / count)
+
+    def _step(self) -> None:
+        action = self._sample()
+        began = time.perf_counter()
+        _, _, terminated, truncated, info = self._env.step(action)
+        self._steps.append(time.perf_counter() - began)
+        if info:
+            self._infos.append(_seconds(lambda: _travel(info)))
+        self._elapsed += 1
+        if terminated or truncated or self._elapsed == self._most_steps:
+            self._elapsed = 0
+            self._resets.append(_seconds(lambda: self._env.reset(seed=None, options=None)))
+        leave_if_forked()
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _travel(info: Any) -> None:
+    with contextlib.suppress(Exception):  # one that cannot be pickled stays in its worker
+        pickle.loads(pickle.dumps(info, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def _mean(samples: list[float]) -> float:
+    """The mean without the longest few: on a busy machine those are the times when somebody else ran."""
+    kept = sorted(samples)[: math.ceil(len(samples) * _KEPT)]
+    return sum(kept) / len(kept)
+
+
+def _sampler(env: Any, seed: int) -> Callable[[], Any]:
+    described = EnvDescription.of(env)
+    space = described.action_space
+    if described.num_players > 1:
+        space = batch_space(space, described.num_players)
+    space.seed(seed)
+    return space.sample
