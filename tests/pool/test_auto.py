@@ -18,7 +18,7 @@ import stepmill
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.pool import auto
 from stepmill.pool.process.trial import StepCost
-from stepmill.pool.settings import Settings, check_settings
+from stepmill.pool.settings import check_settings
 from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
@@ -448,10 +448,6 @@ def test_costly_envs_run_in_processes() -> None:
         assert pool.backend == ("process" if cores > 1 else "inline")
 
 
-def settings(num_envs: int, batch_size: int | None, workers: int) -> Settings:
-    return check_settings(num_envs=num_envs, batch_size=batch_size, num_workers=workers, reward_dtype="float64")
-
-
 @pytest.mark.parametrize(
     ("step_us", "info_us", "num_envs", "batch_size", "cores", "processes"),
     [
@@ -465,6 +461,9 @@ def settings(num_envs: int, batch_size: int | None, workers: int) -> Settings:
         (1, 0, 1000, None, 1, False),  # nobody to share the work with
         (1000, 0, 64, None, 1, False),
         (20, 12, 8, None, 2, False),  # infos have to be pickled
+        (14, 0, 4, 2, 2, False),  # a worker per env, but no more cores for it
+        (500, 0, 4, 2, 2, True),
+        (500, 0, 3, 2, 1, False),
     ],
 )
 def test_what_is_faster(
@@ -477,7 +476,7 @@ def test_what_is_faster(
     processes: bool,
 ) -> None:
     monkeypatch.setattr(auto._native, "available_cores", lambda: cores)
-    asked = settings(num_envs, batch_size, min(num_envs, cores))
+    asked = check_settings(num_envs=num_envs, batch_size=batch_size, reward_dtype="float64")
     assert auto.is_faster_in_processes(StepCost(step_us * 1e-6, info_us * 1e-6), asked) == processes
 
 

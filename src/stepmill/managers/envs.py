@@ -22,7 +22,7 @@ from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.rows import RowsAsTheyCome
 from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
-from stepmill.pool.settings import check_settings
+from stepmill.pool.settings import check_settings, default_workers
 from stepmill.pool.source import PythonEnv, PythonSource
 
 __all__ = [
@@ -45,9 +45,12 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         None,
         None,
     )
+    workers = settings.num_workers
+    if workers is None and backend == "process":
+        workers = default_workers(len(recipes), waits_for_all=settings.wait_num >= len(recipes))
     pool_settings = check_settings(
         num_envs=len(recipes),
-        num_workers=settings.num_workers,
+        num_workers=workers,
         seed=[secrets.randbits(62) for _ in recipes],  # until somebody calls `seed`
         backend=backend,
         autoreset="disabled",

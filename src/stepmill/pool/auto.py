@@ -39,6 +39,7 @@ _ROW_S = 1.5e-6
 # spins in the meantime; without one it sleeps, a futex each way, which an async pool hides in part.
 _SPIN_S, _SLEEP_S, _ASYNC_SLEEP_S = 5e-6, 35e-6, 20e-6
 _RECEIVED_ROW_S = 0.6e-6  # and what the caller has to do for each of its rows
+_SWITCH_S = 5e-6  # where workers share cores: from the process of one env to that of the next
 
 _log = logging.getLogger("stepmill")
 
@@ -71,12 +72,13 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
 
 def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
     """Whether a batch of such steps comes sooner from worker processes than from the calling thread."""
-    rows, workers = settings.batch_size, settings.num_workers
+    rows, workers, cores = settings.batch_size, settings.num_workers, _native.available_cores()
     one = step.own + _ROW_S
     wake = _ASYNC_SLEEP_S if settings.is_async else _SLEEP_S
-    if workers < _native.available_cores():
+    if workers < cores:
         wake = _SPIN_S
-    in_processes = wake + math.ceil(rows / workers) * one + rows * (_RECEIVED_ROW_S + step.info)
+    turn = one + _SWITCH_S if workers > cores else one
+    in_processes = wake + math.ceil(rows / min(workers, cores)) * turn + rows * (_RECEIVED_ROW_S + step.info)
     return in_processes < rows * one
 
 
