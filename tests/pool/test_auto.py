@@ -409,6 +409,57 @@ def test_envs_that_the_same_code_builds_are_one_kind(verdict: Any, factories: An
         assert pool.backend == "inline"
 
 
+def noted(number: Any) -> Any:
+    return Walk()
+
+
+NOT_ALIKE: dict[str, Any] = {
+    "closures": ([walk_of(0), walk_of(1)], {}),
+    "defaults": ([lambda number=number: Walk() for number in range(2)], {}),
+    "arguments": ([functools.partial(noted, number) for number in range(2)], {}),
+    "keywords": ([functools.partial(noted, number=number) for number in range(2)], {}),
+    "arrays": ([functools.partial(noted, np.arange(2) + number) for number in range(2)], {}),
+    "callables": ([Makes(0), Makes(1)], {}),
+    "methods": ([Makes(0).make, Makes(1).make], {}),
+    "configurations": (noted, {"env_config": [{"number": 0}, {"number": 1}]}),
+}
+
+
+@pytest.mark.usefixtures("no_trial")
+@pytest.mark.parametrize("case", NOT_ALIKE)
+def test_in_async_mode_envs_that_are_not_built_alike_mean_processes(case: str) -> None:
+    task, arguments = NOT_ALIKE[case]
+    with stepmill.make(task, num_envs=2, batch_size=1, **arguments) as pool:
+        assert pool.backend == "process"
+
+
+@pytest.mark.parametrize("case", NOT_ALIKE)
+def test_in_sync_mode_the_same_code_is_enough(verdict: Any, case: str) -> None:
+    verdict("inline")
+    task, arguments = NOT_ALIKE[case]
+    with stepmill.make(task, num_envs=2, **arguments) as pool:
+        assert pool.backend == "inline"
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments"),
+    [
+        (Walk, {}),
+        (noted, {"number": 3}),
+        (noted, {"env_config": [{"number": 1}, {"number": 1}]}),
+        ([lambda: Walk() for _ in range(2)], {}),
+        ([walk_of(7), walk_of(7)], {}),
+        ([functools.partial(noted, number="x") for _ in range(2)], {}),
+        (["gymnasium:CartPole-v1"] * 2, {}),
+    ],
+    ids=["class", "configuration", "configurations", "lambdas", "closures", "partials", "ids"],
+)
+def test_in_async_mode_envs_that_are_built_alike_are_one_kind(verdict: Any, task: Any, arguments: Any) -> None:
+    verdict("inline")
+    with stepmill.make(task, num_envs=2, batch_size=1, **arguments) as pool:
+        assert pool.backend == "inline"
+
+
 def test_envs_that_cannot_be_sent_run_in_the_calling_thread_and_the_user_is_told(caplog: Any) -> None:
     lock = threading.Lock()
     with caplog.at_level(logging.WARNING, "stepmill"), stepmill.make([lambda: (lock, Walk())[1]] * 2) as pool:
