@@ -62,7 +62,8 @@ def make(
         batch_size: How many results make a batch; fewer than ``num_envs`` is async mode.
         num_threads: Threads that step native envs, the calling one counted where it helps;
             ``min(batch_size, cores)`` by default.
-        num_workers: Processes that step envs; ``min(num_envs, cores)`` by default.
+        num_workers: Processes that step envs; ``min(num_envs, cores)`` by default. In async mode one per env where
+            there are fewer than four envs per core, and at most 64, so that no env waits for a slow one.
         seed: Env i is seeded with ``seed + i``; or a list, one per env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,

@@ -116,6 +116,29 @@ def test_async_managers_wait_for_two_envs_and_ten_milliseconds_and_sync_ones_for
     assert SyncSubprocessEnvManager.default_config()["wait_num"] == math.inf
 
 
+@pytest.mark.parametrize(
+    ("kind", "env_num", "settings", "workers"),
+    [
+        (SyncSubprocessEnvManager, 5, {}, 2),
+        (SubprocessEnvManager, 5, {}, 5),
+        (AsyncSubprocessEnvManager, 5, {}, 5),
+        (SubprocessEnvManager, 8, {}, 2),
+        (SubprocessEnvManager, 5, {"num_workers": 3}, 3),
+        (SubprocessEnvManager, 5, {"wait_num": 5}, 2),
+        (SyncSubprocessEnvManager, 5, {"wait_num": 4}, 5),
+        (BaseEnvManager, 5, {}, 1),
+    ],
+    ids=["sync", "few", "async", "many", "asked for", "waits for all", "waits for some", "serial"],
+)
+def test_the_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseEnvManager], env_num: int, settings: dict[str, Any], workers: int
+) -> None:
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
+    with kind(Trial, [{}] * env_num, env_num, **settings) as manager:
+        manager.launch()
+        assert len(set(manager.pid)) == workers
+
+
 WRONG_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "retry_type": ({"retry_type": "again"}, "retry_type: expected one of 'reset', 'renew', got 'again'"),
     "max_retry": ({"max_retry": -1}, "max_retry: expected a whole number >= 0, got -1"),

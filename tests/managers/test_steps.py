@@ -224,10 +224,14 @@ def test_step_does_not_wait_for_the_resets_of_others(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize(("wait_num", "timeout"), [(2, 0.01), (1, None), (2, 0)])
-def test_the_others_go_on_while_one_env_never_finishes(gate: Gate, wait_num: int, timeout: float | None) -> None:
+def test_the_others_go_on_while_one_env_never_finishes(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, wait_num: int, timeout: float | None
+) -> None:
+    """Also on fewer cores than envs, and with the default number of workers."""
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
     # Two episodes never end: a call returns wait_num envs, and not only ended ones, while the stuck one runs.
     cfgs: list[dict[str, Any]] = [{"length": 3}, gated(gate, 1), {"length": 10**6}, {"length": 10**6}]
-    with launched("async", cfgs, wait_num=wait_num, timeout=timeout) as manager:
+    with launched("async", cfgs, wait_num=wait_num, timeout=timeout, num_workers=None) as manager:
         got = dict.fromkeys(range(4), 0)
         actions = dict.fromkeys(range(4), 0)
         while min(got[i] for i in (0, 2, 3)) < 20:

@@ -25,7 +25,7 @@ from stepmill.managers.envs import (
 from stepmill.managers.rows import RowReader, RowsAsTheyCome
 from stepmill.pool.foreign import bearing
 from stepmill.pool.host import Preparation, PythonHost, open_engine
-from stepmill.pool.settings import check_settings
+from stepmill.pool.settings import check_settings, default_workers
 from stepmill.pool.source import EnvBlueprint, PythonSource
 
 __all__ = ["ManagerPool", "open_pool"]
@@ -39,9 +39,12 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         None,
         None,
     )
+    workers = settings.num_workers
+    if workers is None and backend == "process":
+        workers = default_workers(len(recipes), waits_for_all=settings.wait_num >= len(recipes))
     pool_settings = check_settings(
         num_envs=len(recipes),
-        num_workers=settings.num_workers,
+        num_workers=workers,
         seed=[secrets.randbits(62) for _ in recipes],  # until the caller calls `seed`
         backend=backend,
         autoreset="disabled",

@@ -39,6 +39,7 @@ _ROW_S = 1.5e-6
 # spins in the meantime; without one it sleeps, a futex each way, which an async pool hides in part.
 _SPIN_S, _SLEEP_S, _ASYNC_SLEEP_S = 5e-6, 35e-6, 20e-6
 _RECEIVED_ROW_S = 0.6e-6  # and what the caller has to do for each of its rows
+_SWITCH_S = 5e-6  # where workers share cores: from the process of one env to that of the next
 
 _log = logging.getLogger("stepmill")
 
@@ -47,7 +48,8 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
     """Where the envs of a pool run faster; and, for worker processes, their launcher if it has begun its work.
 
     Whatever goes wrong in the trial means processes, without a word: if it is serious the pool will meet it too. Envs
-    of several kinds mean processes without a trial. Envs that cannot be sent to a process have no choice.
+    of which one does not stand for all mean processes without a trial. Envs that cannot be sent to a process have no
+    choice.
     """
     if settings.num_envs == 1:  # it has nobody to run beside
         return "inline", None
@@ -56,7 +58,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
     except (ConfigError, OSError) as error:  # they cannot be pickled, or the system refuses a descriptor
         _log.warning("the envs run in the calling thread: %s", error)
         return "inline", None
-    if not _are_of_one_kind(source):
+    if not _first_stands_for_all(source, settings):
         return "process", launcher
     try:
         cost = launcher.try_out(Trial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
@@ -71,28 +73,57 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
 
 def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
     """Whether a batch of such steps comes sooner from worker processes than from the calling thread."""
-    rows, workers = settings.batch_size, settings.num_workers
+    rows, workers, cores = settings.batch_size, settings.num_workers, _native.available_cores()
     one = step.own + _ROW_S
     wake = _ASYNC_SLEEP_S if settings.is_async else _SLEEP_S
-    if workers < _native.available_cores():
+    if workers < cores:
         wake = _SPIN_S
-    in_processes = wake + math.ceil(rows / workers) * one + rows * (_RECEIVED_ROW_S + step.info)
+    turn = one + _SWITCH_S if workers > cores else one
+    in_processes = wake + math.ceil(rows / min(workers, cores)) * turn + rows * (_RECEIVED_ROW_S + step.info)
     return in_processes < rows * one
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
 
 
-def _are_of_one_kind(source: PythonSource) -> bool:
-    """Whether env 0 stands for all: the same code builds them, whatever their configurations."""
-    first = _code(source.envs[0].factory)
-    return all(_code(env.factory) == first for env in source.envs)
+def _first_stands_for_all(source: PythonSource, settings: Settings) -> bool:
+    """Whether the envs are of one kind: the same code builds them.
+
+    In sync mode whatever their configurations. In async mode with the same ones: there a cheap env 0 would bring a slow
+    one into the calling thread, where all others wait for it.
+    """
+    first = source.envs[0]
+    code, captured = _taken_apart(first.factory)
+    for env in source.envs:
+        if env.factory is first.factory and env.config is first.config:
+            continue
+        its_code, its_captured = _taken_apart(env.factory)
+        if its_code != code:
+            return False
+        if settings.is_async and not _are_equal([its_captured, env.config], [captured, first.config]):
+            return False
+    return True
 
 
-def _code(factory: Any) -> Any:
-    """What builds the envs, of a function without what it has captured: a list of these is often made in a loop."""
+def _taken_apart(factory: Any) -> tuple[Any, list[Any]]:
+    """The code that builds an env, and what it has captured: a list of functions is often made in a loop."""
+    captured: list[Any] = []
     while isinstance(factory, functools.partial | types.MethodType):
-        factory = factory.func if isinstance(factory, functools.partial) else factory.__func__
+        if isinstance(factory, functools.partial):
+            captured += [factory.args, factory.keywords]
+            factory = factory.func
+        else:
+            captured.append(factory.__self__)
+            factory = factory.__func__
     if isinstance(factory, types.FunctionType):
-        return factory.__code__
-    return factory if isinstance(factory, type | GymnasiumFactory) else type(factory)
+        return factory.__code__, [*captured, factory.__defaults__, factory.__kwdefaults__, *(factory.__closure__ or ())]
+    if isinstance(factory, type | GymnasiumFactory):
+        return factory, captured
+    return type(factory), [*captured, factory]
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # arrays have no single answer, and a user's class may do anything
+        return False

@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "check_seeds",
     "check_settings",
+    "default_workers",
     "refuse_processes",
     "refuse_same_step",
 ]
@@ -142,13 +143,35 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
         refuse_processes(only_processes)
-    envs, cores = one["num_envs"], _native.available_cores()
+    envs = one["num_envs"]
     batch = envs if one["batch_size"] is None else whole_number("batch_size", one["batch_size"], 1, envs)
     one["batch_size"] = batch
-    one["num_threads"] = min(one["num_threads"] or min(batch, cores), envs)
-    one["num_workers"] = min(one["num_workers"] or cores, envs)
+    one["num_threads"] = min(one["num_threads"] or min(batch, _native.available_cores()), envs)
+    one["num_workers"] = min(one["num_workers"] or default_workers(envs, waits_for_all=batch == envs), envs)
     one["seed"] = _all_seeds(one["seed"], envs)
     return Settings(**one, **given, only_processes=only_processes, reward_dtype=reward_dtype, as_ready=as_ready)
+
+
+# ---- how many workers ----------------------------------------------------------------------------
+
+# A worker steps its envs one at a time, the one that has used the least time first. With so many of them a slow one
+# gets its share of the worker and no more. With fewer, the worker again and again finds nothing but the slow one to do,
+# while the caller has the others, and these wait for it at every step.
+_ENOUGH_ENVS = 4
+# Each worker takes some 7 MB and 6 file descriptors, of which a process often may have only 1024.
+_MOST_WORKERS = 64
+
+
+def default_workers(num_envs: int, *, waits_for_all: bool) -> int:
+    """The number of worker processes where none was asked for: one per core, or one per env if that is fewer.
+
+    Where the caller takes results as they come and the envs are few, one per env in any case: a slow env must not
+    hold back the others. It costs a switch of processes for each step, which is little beside any but the cheapest.
+    A caller that waits for all of them waits for the slow one too, and gains nothing.
+    """
+    cores = _native.available_cores()
+    are_few = num_envs < _ENOUGH_ENVS * cores and num_envs <= _MOST_WORKERS
+    return num_envs if are_few and not waits_for_all else min(num_envs, cores)
 
 
 # ---- settings that do not go together ------------------------------------------------------------
