@@ -9,13 +9,13 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import ShapeTeller
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 
 __all__ = ["ClipRewardEnv"]
 
 
 class ClipRewardEnv(ShapeTeller, gymnasium.RewardWrapper[Any, Any], RecordConstructorArgs):
-    """The reward is its sign: -1.0, 0.0 or 1.0. Takes any observation, Dict ones too, and any action."""
+    """Replaces the reward with its sign: -1.0, 0.0 or 1.0. Takes any observation, also a Dict, and any action."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
@@ -23,4 +23,4 @@ class ClipRewardEnv(ShapeTeller, gymnasium.RewardWrapper[Any, Any], RecordConstr
 
     def reward(self, reward: SupportsFloat) -> float:
         """The sign of the reward."""
-        return float(np.sign(one_number("ClipRewardEnv", reward)))
+        return float(np.sign(checked_reward("ClipRewardEnv", reward)))
