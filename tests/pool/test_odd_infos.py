@@ -1,4 +1,4 @@
-"""An info that cannot be put into the batch's costs its own row, with a word; an env's own keys pass as they are."""
+"""An info that cannot be merged into the batch's costs its own row, with a warning; an env's own keys pass as they are."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_the_user_is_told_of_an_odd_info(backend: str, odd: str) -> None:
         if backend == "process" and odd in ("much too deep", "a mapping that cannot be read"):
             pool.step([0.0, 0.0])  # the worker could not even pickle it
             return
-        with pytest.warns(UserWarning, match="info of env 1 cannot be put into the batch") as told:
+        with pytest.warns(UserWarning, match="info of env 1 cannot be merged into the batch") as told:
             pool.step([0.0, 0.0])
         assert told[0].filename == __file__  # the line that called, not one of ours
 

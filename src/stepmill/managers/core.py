@@ -42,8 +42,8 @@ from stepmill.managers.moves import Arrival, Handover, Sending, SentResets
 from stepmill.managers.rows import RowReader, tells_abnormal, with_tensors
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import EnvState, Standing
-from stepmill.pool.foreign import bearing
 from stepmill.pool.host import Preparation
+from stepmill.pool.user_code import try_or
 from stepmill.uncopyable import Uncopyable
 
 __all__ = ["ManagerCore"]
@@ -280,7 +280,7 @@ class ManagerCore(Uncopyable):
             text = f"step: expected actions that can be copied and pickled, got {actions}: {failure}"
             raise ActionError(text) from failure
 
-        return bearing(read, refuse)
+        return try_or(read, refuse)
 
     def _check_actions(self, actions: Any) -> list[int]:
         if not isinstance(actions, Mapping):
