@@ -45,7 +45,7 @@ def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("there was a trial")
 
-    monkeypatch.setattr("stepmill.pool.process.launcher.Launcher.try_out", refuse)
+    monkeypatch.setattr("stepmill.pool.process.caller.launcher.Launcher.try_out", refuse)
 
 
 def play(pool: Any, steps: int) -> list[Any]:

@@ -26,7 +26,8 @@ from stepmill.errors import (
     ResourceError,
     StepmillError,
 )
-from stepmill.pool.process import handles
+from stepmill.pool.process.caller import child_process, server_handle
+from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
 from stepmill.refusals import explained_refusals, refusal
@@ -149,7 +150,7 @@ def test_no_more_processes_for_the_server(monkeypatch: pytest.MonkeyPatch) -> No
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(handles, "_server", None)  # as if no pool were open
+    monkeypatch.setattr(server_handle, "_server", None)  # as if no pool were open
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ResourceError, match=r"Resource temporarily unavailable.*ulimit -u.*pids\.max") as caught:
         stepmill.make(CountingEnv, backend="process")
@@ -158,11 +159,11 @@ def test_no_more_processes_for_the_server(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_more_processes_for_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "_serials", itertools.repeat(7))
+    monkeypatch.setattr(child_process, "_serials", itertools.repeat(7))
     one, other = Wire.pair()
     other.send(("refused", 7, describe(BlockingIOError(errno.EAGAIN, "no"))))
     with pytest.raises(ResourceError, match=r"could not be started.*ulimit -u"):
-        handles._ask(one, "worker", (), (), handles.Deadline(10.0), lambda: None)
+        child_process.ask_for_process(one, "worker", (), (), Deadline(10.0), lambda: None)
     one.close()
     other.close()
 
@@ -287,8 +288,8 @@ def test_a_refusal_can_be_pickled() -> None:
 @pytest.mark.parametrize("who", ["template", "server"])
 @pytest.mark.usefixtures("deadline")
 def test_who_starts_the_workers_goes_on_when_it_was_stopped(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("launcher._FORK_S", "handles._END_S"):  # or it would be killed, and all be well in the end
-        monkeypatch.setattr(f"stepmill.pool.process.{limit}", 1e6)
+    for limit in ("launcher._FORK_S", "child_process.END_S"):  # or it would be killed, and all be well in the end
+        monkeypatch.setattr(f"stepmill.pool.process.caller.{limit}", 1e6)
     with stepmill.make(CountingEnv, num_envs=2, num_workers=2, backend="process", on_error="restart") as pool:
         pool.reset()
         template = parent_of(worker_pids(pool)[0])
