@@ -279,7 +279,9 @@ def test_a_seed_that_was_given_with_a_step_in_flight_is_the_one_of_the_reset(cls
 def test_parameters_that_cannot_be_sent_change_nothing() -> None:
     with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        with pytest.raises(InputError, match="expected what can be sent to a worker process: TypeError"):
+        with pytest.raises(
+            InputError, match="expected a value that can be pickled and sent to a worker process: TypeError"
+        ):
             manager.reset({0: {"lock": threading.Lock()}})
         manager.reset({0: {}})
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
@@ -288,7 +290,7 @@ def test_parameters_that_cannot_be_sent_change_nothing() -> None:
 def test_parameters_that_cannot_be_sent_are_not_those_of_the_next_reset() -> None:
     with SyncSubprocessEnvManager([lambda: Walk({"length": 1})] * 2) as manager:
         manager.launch()
-        with pytest.raises(InputError, match="expected what can be sent to a worker process"):
+        with pytest.raises(InputError, match="expected a value that can be pickled and sent to a worker process"):
             manager.reset({0: {"lock": threading.Lock()}})
         assert [one.done for one in manager.step({0: 0, 1: 0}).values()] == [True, True]
         assert eventually(lambda: len(manager.ready_obs) == 2)

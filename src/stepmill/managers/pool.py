@@ -23,10 +23,10 @@ from stepmill.managers.envs import (
     spaces_of,
 )
 from stepmill.managers.rows import RowReader, RowsAsTheyCome
-from stepmill.pool.foreign import bearing
 from stepmill.pool.host import Preparation, PythonHost, open_engine
 from stepmill.pool.settings import check_settings, default_workers
 from stepmill.pool.source import EnvBlueprint, PythonSource
+from stepmill.pool.user_code import try_or
 
 __all__ = ["ManagerPool", "open_pool"]
 
@@ -126,7 +126,7 @@ class ManagerPool:
             text = f"step: expected actions that can be copied and pickled, got {actions}: {failure}"
             raise ActionError(text) from failure
 
-        return bearing(pack, refuse)
+        return try_or(pack, refuse)
 
     def send_resets(
         self,
