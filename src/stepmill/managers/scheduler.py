@@ -150,9 +150,9 @@ class Scheduler(OneCallAtATime):
         ids = self._check_actions(actions)
         if ids:
             traffic.send_actions(ids, list(actions.values()))
-        self._wait_for_steps()
+        self._wait_for_steps(traffic)
         if self._backend == "inline":  # nothing goes on beside the caller: finish it now
-            self._settle_resets(range(self.env_num))
+            self._settle_resets(traffic, range(self.env_num))
         return self._hand_over()
 
     def _check_actions(self, actions: Any) -> list[int]:
@@ -191,11 +191,11 @@ class Scheduler(OneCallAtATime):
         """The envs that can take an action; waits while all live envs are resetting."""
         traffic = self.require_launched()
         if self._backend != "inline" and not traffic.is_over:
-            self._gather(self.env_num, 0, 0.0)  # what has become ready meanwhile
+            self._gather(traffic, self.env_num, 0, 0.0)  # what has become ready meanwhile
         while not (ready := self.standings.ready()) and not self.standings.result_count():
-            if not self._count_resets(range(self.env_num)):
+            if not self._count_resets(traffic, range(self.env_num)):
                 break
-            self._gather(1, 1, None)
+            self._gather(traffic, 1, 1, None)
         return ready
 
     def last_observations(self, ids: list[int]) -> list[Any]:
@@ -216,27 +216,27 @@ class Scheduler(OneCallAtATime):
         self.standings.drop(params)
         busy = (Standing.STEPPING, Standing.DROPPED, Standing.RESETTING, Standing.RETRYING)
         while not set(self.standings.ids_in(*busy)).isdisjoint(params):
-            self._gather(1, 1, None)
+            self._gather(traffic, 1, 1, None)
         traffic.send_resets(list(params), params)
-        self._settle_resets(params)
+        self._settle_resets(traffic, params)
 
-    def _settle_resets(self, ids: Iterable[int]) -> None:
-        while left := self._count_resets(ids):
-            self._gather(left, 1, None)
+    def _settle_resets(self, traffic: Traffic, ids: Iterable[int]) -> None:
+        while left := self._count_resets(traffic, ids):
+            self._gather(traffic, left, 1, None)
 
-    def _count_resets(self, ids: Iterable[int]) -> int:
+    def _count_resets(self, traffic: Traffic, ids: Iterable[int]) -> int:
         """How many of these envs have a reset in flight, or one that is to be tried again."""
-        if self.require_launched().is_over:
+        if traffic.is_over:
             return 0
         return len(set(self.standings.ids_in(Standing.RESETTING, Standing.RETRYING)).intersection(ids))
 
     # ---- waiting -----------------------------------------------------------------------------
 
-    def _wait_for_steps(self) -> None:
+    def _wait_for_steps(self, traffic: Traffic) -> None:
         timeout = self._settings.wait_timeout
         end = None if timeout is None else time.monotonic() + timeout
         standings = self.standings
-        stepping = self._count_stepping()
+        stepping = self._count_stepping(traffic)
         enough = min(self._settings.wait_num, stepping + standings.result_count())
         while stepping:
             # Ended envs alone give the caller nothing to go on with while others are stepping.
@@ -246,20 +246,21 @@ class Scheduler(OneCallAtATime):
             if missing == 0 and left == 0.0:
                 return
             if left > 0.0:
-                self._gather(stepping, 0, min(left, _LOOK_EVERY_S), steps_only=True)
+                self._gather(traffic, stepping, 0, min(left, _LOOK_EVERY_S), steps_only=True)
             else:
-                self._gather(missing, 0, _LOOK_EVERY_S, steps_only=True)
-            stepping = self._count_stepping()
+                self._gather(traffic, missing, 0, _LOOK_EVERY_S, steps_only=True)
+            stepping = self._count_stepping(traffic)
 
-    def _count_stepping(self) -> int:
+    def _count_stepping(self, traffic: Traffic) -> int:
         """How many envs have an action in flight."""
-        in_flight = self.pool.in_flight_count
+        in_flight = traffic.pool.in_flight_count
         stepping = self.standings.count(Standing.STEPPING) if in_flight else 0
         return stepping if stepping == in_flight else stepping + self.standings.count(Standing.DROPPED)
 
-    def _gather(self, enough: int, at_least: int, timeout: float | None, steps_only: bool = False) -> None:
+    def _gather(
+        self, traffic: Traffic, enough: int, at_least: int, timeout: float | None, steps_only: bool = False
+    ) -> None:
         """``Traffic.gather``; closes the manager if a reset failed for good."""
-        traffic = self.require_launched()
         has_come = traffic.gather(enough, at_least, timeout, steps_only)
         if traffic.fatal is not None:
             self._close_and_raise(traffic.fatal)
