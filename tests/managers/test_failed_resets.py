@@ -18,6 +18,7 @@ from support.process_envs import (
     DEATHS,
     RAISED,
     Gate,
+    GateClock,
     belongings,
     eventually,
     left_since,
@@ -53,10 +54,14 @@ def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, m
 
 
 @pytest.mark.parametrize("mishap", ["exit", "killed", "gate"])
-def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_left(mishap: str, gate: Gate) -> None:
+def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_left(
+    mishap: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mishap == "gate":
+        monkeypatch.setattr("stepmill.pool.process.caller.deadline.time", GateClock(gate))
     before = belongings()
     cfgs = [{}, suffering("constructor", mishap, folder=gate.folder)]
-    manager = make("async", cfgs, connect_timeout=3 if mishap == "gate" else 60)
+    manager = make("async", cfgs, connect_timeout=1 if mishap == "gate" else 60)
     with pytest.raises(errors.EnvTimeoutError if mishap == "gate" else EnvError) as caught:
         manager.launch()
     assert caught.value.env_id == 1

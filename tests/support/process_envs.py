@@ -88,6 +88,11 @@ class Gate:
         assert select.select([self._arrived], [], [], DEADLINE)[0], "no env came to the gate"
         return os.read(self._arrived, 1)[0]
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether an env has come that nobody waited for yet."""
+        return bool(select.select([self._arrived], [], [], 0.0)[0])
+
     def open(self, env_id: int) -> None:
         """Lets one step of that env through."""
         os.write(self._opened[env_id], b"x")
@@ -98,6 +103,19 @@ class Gate:
             path.unlink()
         for fd in (self._arrived, *self._opened):
             os.close(fd)
+
+
+class GateClock:
+    """In place of ``time`` where a deadline is kept: it stands still until an env has come to the gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._looks = 0  # since then
+
+    def monotonic(self) -> float:
+        """Late from the second look on: by then the env waits at the gate, and is not only about to."""
+        self._looks += self._gate.has_arrivals
+        return 1e9 if self._looks > 1 else 0.0
 
 
 def tell_gate(folder: str, env_id: int) -> None:
