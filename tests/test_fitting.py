@@ -25,7 +25,7 @@ EYE, EAR = np.zeros(2, np.float32), (1, [0, 1])
 def told(value: Any, **options: Any) -> str:
     with pytest.raises(Misfit) as caught:
         fit(member_of, TREE, value, **options)
-    return caught.value.told("observation")
+    return caught.value.message("observation")
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,13 @@ LAYERS = [
     "errors",
     "refusals",
     "arguments",
-    "numbers",
+    "casting",
     "uncopyable",
     "optional",
     "trees",
     "fitting",
     "spaces",
-    "numerics",
+    "numpy_parity",
     "factories",
     "registry",
     "wrappers",
@@ -220,6 +220,34 @@ def test_the_public_surface() -> None:
     assert list(stepmill.__all__) == sorted(stepmill.__all__)
     for name in stepmill.__all__:
         assert hasattr(stepmill, name)
+
+
+# ---- public modules -----------------------------------------------------------------------------
+
+REPOSITORY = TESTS.parent
+INTERFACE = (REPOSITORY / "docs" / "interface.md").read_text(encoding="utf-8")
+PUBLIC = re.findall(r"`(stepmill[\w.]*)`(?=.*\|.*\|$)", INTERFACE.partition("\n## Modules\n")[2], re.MULTILINE)
+# Everything that a user reads as an example.
+SHOWN = sorted(
+    [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "examples").rglob("*.py")]
+)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_module_says_what_it_offers(name: str) -> None:
+    if name != "stepmill.interop.ding":  # needs DI-engine: tests_ding imports it
+        assert importlib.import_module(name).__all__
+
+
+def test_dir_shows_the_public_modules_and_no_other() -> None:
+    shown = {name for name in dir(stepmill) if inspect.ismodule(getattr(stepmill, name))}
+    assert shown == {name.split(".")[1] for name in PUBLIC if "." in name}
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.name)
+def test_examples_import_public_modules_only(path: Path) -> None:
+    imports = re.findall(r"^ *(?:from|import) (stepmill[\w.]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(imports) <= set(PUBLIC), "use what is public, or list the module in docs/interface.md"
 
 
 def package_modules() -> list[ModuleType]:

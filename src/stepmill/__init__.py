@@ -6,6 +6,9 @@
 >>> obs.shape
 (4, 4)
 >>> pool.close()
+
+Public are the names in ``__all__`` of this package and of the modules that docs/interface.md lists under "Modules".
+Every other module is internal: it may change or move in any version.
 """
 
 import importlib
@@ -14,7 +17,7 @@ from types import ModuleType
 from stepmill import errors, zoo
 from stepmill.errors import EnvError, StepmillError
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
-from stepmill.numerics import match_numpy
+from stepmill.numpy_parity import match_numpy
 from stepmill.registry import list_all_envs, register
 from stepmill.spec import PoolSpec
 
@@ -36,8 +39,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Imported when they are used: `import stepmill` is for everybody.
-_PARTS = ("envs", "managers", "testing", "wrappers")
+# Public too, but imported only when they are used: `import stepmill` stays cheap.
+_PARTS = ("arguments", "envs", "interop", "managers", "testing", "wrappers")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.casting import as_numbers, cast, description
 from stepmill.errors import StepmillError
-from stepmill.numbers import as_numbers, cast, description
 from stepmill.trees import Tree, step_into
 
 __all__ = ["Fitter", "Misfit", "array_of", "fit", "fits", "form_of", "has_form", "holds_arrays", "member_of"]
 
 
 class Misfit(Exception):
-    """A value that does not fit. Raised and caught in here: callers see an error of theirs, by ``told``."""
+    """A value that does not fit. Stays inside the package: callers raise their own error with its ``message``."""
 
     def __init__(self, expected: Any, got: Any) -> None:
         super().__init__(expected, got)
@@ -31,7 +31,7 @@ class Misfit(Exception):
         self.got = got
         self.keys: list[Any] = []  # from the innermost out
 
-    def told(self, name: str) -> str:
+    def message(self, name: str) -> str:
         """``observation['eye']: expected numbers of shape (2,) and type float32, got None``."""
         for key in reversed(self.keys):
             name = step_into(name, key)
@@ -123,7 +123,7 @@ class Fitter:
         try:
             return self.tree(value) if callable(self.tree) else fit(operator.call, self.tree, value)
         except Misfit as misfit:
-            raise self.error(f"{self.owner}: {misfit.told(self.name)}") from None
+            raise self.error(f"{self.owner}: {misfit.message(self.name)}") from None
 
 
 # ---- leaves --------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.casting import cast
 from stepmill.errors import ActionError
 from stepmill.fitting import Fitter, Misfit
-from stepmill.numbers import cast
 from stepmill.trees import map_tree, tree_of
 
 __all__ = ["action_reader"]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from stepmill import _native
+from stepmill.casting import as_numbers
 from stepmill.errors import ActionError
 from stepmill.fitting import Misfit, fits, form_of, has_form
-from stepmill.numbers import as_numbers
 from stepmill.spaces import FlatSpace
 from stepmill.trees import Tree, map_tree, step_into
 
@@ -118,4 +118,4 @@ def _same_shape(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
 def _check_form(tree: Tree, actions: list[Any], path: str) -> None:
     for one in actions:
         if not has_form(tree, one):
-            raise ActionError(Misfit(form_of(tree), one).told(path))
+            raise ActionError(Misfit(form_of(tree), one).message(path))

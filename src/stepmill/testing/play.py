@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stepmill.envs.conform import as_arrays
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.testing.subject import Stopped, Subject
-from stepmill.testing.trees import arrays_in
+from stepmill.testing.values import arrays_in
 
 __all__ = ["Actions", "Held", "HeldArray", "Moment", "Spaces", "fixed_actions", "new_actions", "play"]
 

@@ -26,7 +26,7 @@ from gymnasium import spaces
 from stepmill.testing.finding import Unchecked
 from stepmill.testing.play import Moment, Spaces, fixed_actions, new_actions, play
 from stepmill.testing.subject import Raised, Stopped, Subject
-from stepmill.testing.trees import digest
+from stepmill.testing.values import digest
 from stepmill.testing.watch import ConstructorWatch, OpenResources
 
 __all__ = ["Episode", "Trial", "run_trial"]

@@ -9,7 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 
 __all__ = ["ActionRepeat"]
 
@@ -31,7 +31,7 @@ class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
         total, abnormal = 0.0, False
         for _ in range(self.action_repeat):
             observation, reward, terminated, truncated, info = super().step(action)
-            total += one_number("ActionRepeat", reward)
+            total += checked_reward("ActionRepeat", reward)
             abnormal = abnormal or bool(info.get("abnormal", False))
             if terminated or truncated:
                 break

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import ShapeTeller
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 
 __all__ = ["ClipRewardEnv"]
 
@@ -23,4 +23,4 @@ class ClipRewardEnv(ShapeTeller, gymnasium.RewardWrapper[Any, Any], RecordConstr
 
     def reward(self, reward: SupportsFloat) -> float:
         """The sign of the reward."""
-        return float(np.sign(one_number("ClipRewardEnv", reward)))
+        return float(np.sign(checked_reward("ClipRewardEnv", reward)))

@@ -9,7 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 
 __all__ = ["DelayReward"]
 
@@ -36,7 +36,7 @@ class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCons
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, with what is due."""
         observation, reward, terminated, truncated, info = super().step(action)
-        self._owed += one_number("DelayReward", reward)
+        self._owed += checked_reward("DelayReward", reward)
         self._steps += 1
         paid = 0.0
         if terminated or truncated or self._steps == self.delay_reward_step:

@@ -8,7 +8,7 @@ import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import ShapeTeller
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 
 __all__ = ["EvalEpisodeReturn"]
 
@@ -43,8 +43,8 @@ class EvalEpisodeReturn(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step; the last one tells the return."""
         observation, reward, terminated, truncated, info = super().step(action)
-        self._return += one_number("EvalEpisodeReturn", reward)
+        self._return += checked_reward("EvalEpisodeReturn", reward)
         if terminated or truncated:
             told = next((info[name] for name in _NAMES if name in info), self._return)
-            info = {**info, **dict.fromkeys(_NAMES, one_number("EvalEpisodeReturn", told))}
+            info = {**info, **dict.fromkeys(_NAMES, checked_reward("EvalEpisodeReturn", told))}
         return observation, reward, terminated, truncated, info

@@ -15,7 +15,7 @@ from stepmill.arguments import whole_number
 from stepmill.fitting import holds_arrays
 from stepmill.trees import step_into
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation
+from stepmill.wrappers.checks import checked_observation
 
 __all__ = ["FlatObs"]
 
@@ -52,7 +52,7 @@ class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordCo
     def observation(self, observation: Any) -> np.ndarray:
         """The observation as a vector."""
         space = self.env.observation_space
-        return _float32(spaces.utils.flatten(space, given_observation("FlatObs", space, observation)))
+        return _float32(spaces.utils.flatten(space, checked_observation("FlatObs", space, observation)))
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, size: int | None = None) -> Shapes:

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from stepmill.arguments import whole_number
 from stepmill.trees import leaves, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation
+from stepmill.wrappers.checks import checked_observation
 
 __all__ = ["FrameStack"]
 
@@ -69,7 +69,7 @@ class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConst
         """The stack with a new frame, in new memory."""
         space = self.env.observation_space
         # A copy: the env may draw its next frame into the same memory.
-        frame = copy.deepcopy(given_observation("FrameStack", space, obs))
+        frame = copy.deepcopy(checked_observation("FrameStack", space, obs))
         self._frames.extend([frame] * (1 if self._frames else self.n_frames))
         out: Any = create_empty_array(space, self.n_frames)
         return concatenate(space, tuple(self._frames), out)

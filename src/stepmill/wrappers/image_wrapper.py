@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation
+from stepmill.wrappers.checks import checked_observation
 
 __all__ = ["ImageWrapper", "shape_under"]
 
@@ -39,7 +39,7 @@ class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Rec
 
     def observation(self, observation: Any) -> Any:
         """The observation with the image changed, in memory of its own."""
-        given = given_observation(type(self).__name__, self._read_space, observation)
+        given = checked_observation(type(self).__name__, self._read_space, observation)
         if self.dict_key is None:
             return self._new_image(given)
         return {**observation, self.dict_key: self._new_image(given[self.dict_key])}

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation, one_number
+from stepmill.wrappers.checks import checked_observation, checked_reward
 
 __all__ = ["MaxAndSkipEnv"]
 
@@ -62,7 +62,7 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
             previous = None if frame is None else np.array(frame)
             seen, reward, terminated, truncated, info = self.env.step(action)
             frame = self._given(seen)
-            total += one_number("MaxAndSkipEnv", reward)
+            total += checked_reward("MaxAndSkipEnv", reward)
             abnormal = abnormal or bool(info.get("abnormal", False))
             if terminated or truncated:
                 break
@@ -72,5 +72,5 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
         return largest, total, terminated, truncated, info
 
     def _given(self, frame: Any) -> np.ndarray:
-        array: np.ndarray = given_observation("MaxAndSkipEnv", self.env.observation_space, frame)
+        array: np.ndarray = checked_observation("MaxAndSkipEnv", self.env.observation_space, frame)
         return array

@@ -15,7 +15,7 @@ from stepmill.errors import ConfigError, InputError, ObservationError
 from stepmill.fitting import Misfit, fit
 from stepmill.trees import map_tree, map_trees
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation
+from stepmill.wrappers.checks import checked_observation
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 
 __all__ = ["ObsNormEnv"]
@@ -74,7 +74,7 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
 
     def observation(self, observation: Any) -> Any:
         """The observation, normalised; while training it counts first."""
-        given = given_observation("ObsNormEnv", self.env.observation_space, observation)
+        given = checked_observation("ObsNormEnv", self.env.observation_space, observation)
         return map_trees(self._normalise, self._statistics, given)
 
     def _normalise(self, statistics: RunningMeanStd, observation: Any) -> np.ndarray:
@@ -120,4 +120,4 @@ def _load(statistics: Statistics, state: Any) -> None:
     try:
         fit(RunningMeanStd.load_state_dict, statistics, state)
     except Misfit as misfit:
-        raise ConfigError(f"ObsNormEnv: {misfit.told('state')}") from None
+        raise ConfigError(f"ObsNormEnv: {misfit.message('state')}") from None

@@ -16,7 +16,7 @@ from stepmill.errors import ActionError
 from stepmill.fitting import holds_arrays
 from stepmill.trees import map_trees, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 
 __all__ = ["ObsPlusPrevActRew"]
 
@@ -60,7 +60,7 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
         """One step, and what was done in it."""
         taken = self._copy(action)  # before the env can change it
         observation, reward, terminated, truncated, info = super().step(action)
-        number = one_number("ObsPlusPrevActRew", reward)
+        number = checked_reward("ObsPlusPrevActRew", reward)
         return _together(observation, taken, number), reward, terminated, truncated, info
 
     def _copy(self, action: Any) -> Any:

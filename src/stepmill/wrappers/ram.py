@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation
+from stepmill.wrappers.checks import checked_observation
 
 __all__ = ["RamWrapper"]
 
@@ -38,7 +38,7 @@ class RamWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
 
     def observation(self, observation: Any) -> Any:
         """The memory as a column, a copy."""
-        return _as_column(given_observation("RamWrapper", self.env.observation_space, observation))
+        return _as_column(checked_observation("RamWrapper", self.env.observation_space, observation))
 
 
 def _as_column(ram: Any) -> Any:

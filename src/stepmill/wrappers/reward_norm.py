@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from stepmill.arguments import real_number, true_or_false
 from stepmill.errors import EnvError
 from stepmill.wrappers.base import Shapes, ShapeTeller
-from stepmill.wrappers.given import one_number
+from stepmill.wrappers.checks import checked_reward
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 
 __all__ = ["RewardNormEnv"]
@@ -78,7 +78,7 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, its reward normalised."""
         observation, raw, terminated, truncated, info = super().step(action)
-        reward = one_number("RewardNormEnv", raw)
+        reward = checked_reward("RewardNormEnv", raw)
         if not math.isfinite(reward):
             raise EnvError(f"RewardNormEnv: expected a finite reward, got {reward}")
         discounted = self.gamma * self._return + reward

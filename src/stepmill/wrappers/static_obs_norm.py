@@ -11,7 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from stepmill.errors import ConfigError
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
-from stepmill.wrappers.given import given_observation
+from stepmill.wrappers.checks import checked_observation
 
 __all__ = ["StaticObsNorm"]
 
@@ -41,7 +41,7 @@ class StaticObsNorm(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Re
 
     def observation(self, observation: Any) -> np.ndarray:
         """The observation, scaled."""
-        return self._scaled(given_observation("StaticObsNorm", self.env.observation_space, observation))
+        return self._scaled(checked_observation("StaticObsNorm", self.env.observation_space, observation))
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         scaled = (values.astype(np.float64) - self._mean) / self._std

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.casting import as_numbers
 from stepmill.errors import ActionError, SpaceError
 from stepmill.fitting import Misfit, fit
-from stepmill.numbers import as_numbers
 from stepmill.trees import map_tree, map_trees, tree_of
 
 __all__ = ["split_rows", "stack_rows", "stack_spaces"]
@@ -97,7 +97,7 @@ def split_rows(owner: str, space: spaces.Space[Any], action: Any, own: Sequence[
     try:
         parts = fit(_rows, tree_of(space), action)
     except Misfit as misfit:
-        raise ActionError(f"{owner}: {misfit.told('action')}") from None
+        raise ActionError(f"{owner}: {misfit.message('action')}") from None
     return [map_trees(functools.partial(_take, row), parts, tree_of(one)) for row, one in enumerate(own)]
 
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.returned import truth
+from stepmill.envs.results import truth
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UnsupportedError
 from stepmill.trees import leaves, map_tree, space_from, tree_of

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.casting import as_numbers
 from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv
 from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
-from stepmill.envs.returned import truth
+from stepmill.envs.results import truth
 from stepmill.fitting import fits
-from stepmill.numbers import as_numbers
 from stepmill.spaces import flatten
 from stepmill.trees import map_tree
 

@@ -14,7 +14,7 @@ from stepmill.envs.actions import action_reader
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.conform import Conformed, conform
-from stepmill.envs.returned import reset_parts, rewards_of, step_parts, truth
+from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
 from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError

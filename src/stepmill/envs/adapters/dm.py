@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.casting import as_numbers, description
 from stepmill.errors import EnvError, SpaceError, UsageError
-from stepmill.numbers import as_numbers, description
 from stepmill.trees import as_tree, map_tree, space_from
 
 __all__ = ["DmAsGymnasium", "space_of_spec"]

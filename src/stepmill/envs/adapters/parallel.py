@@ -9,18 +9,18 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
+from stepmill.casting import description
 from stepmill.envs.actions import action_reader
 from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform
-from stepmill.envs.returned import reset_parts, step_parts
+from stepmill.envs.results import reset_parts, step_parts
 from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, ObservationError, UsageError
 from stepmill.factories import close_quietly
 from stepmill.fitting import Fitter
-from stepmill.numbers import description
 
 __all__ = ["ParallelAsBaseEnv"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
 from stepmill.testing.subject import FAILURES
-from stepmill.testing.trees import kind_of, same, show
 from stepmill.testing.trial import Trial
+from stepmill.testing.values import kind_of, same, show
 
 __all__ = ["cfg_unchanged", "env_cfgs", "lazy_construction"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from stepmill.testing.finding import Problem
 from stepmill.testing.play import HeldArray, Moment
 from stepmill.testing.rules.rule import moment_rule
-from stepmill.testing.trees import arrays_in, show, text_of
+from stepmill.testing.values import arrays_in, show, text_of
 
 __all__ = ["action_unchanged", "episode_return", "episode_return_alias", "no_nan", "own_memory"]
 

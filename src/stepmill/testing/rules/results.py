@@ -11,7 +11,7 @@ from stepmill.fitting import holds_arrays
 from stepmill.testing.finding import Problem
 from stepmill.testing.play import Moment
 from stepmill.testing.rules.rule import moment_rule
-from stepmill.testing.trees import Leaf, kind_of, leaves, misfits, outside, show
+from stepmill.testing.values import Leaf, kind_of, leaves, mismatches, outside, show
 
 __all__ = [
     "done_type",
@@ -50,8 +50,8 @@ def step_result(moment: Moment) -> Iterator[Problem]:
 @moment_rule("Give arrays, nested as the observation space is: np.asarray(obs, np.float32).")
 def obs_type(moment: Moment) -> Iterator[Problem]:
     """Observations are ``np.ndarray``, or dicts and tuples of them, as the observation space says."""
-    for misfit in misfits(moment.spaces.observation, moment.obs, "obs"):
-        yield Problem(*misfit)
+    for mismatch in mismatches(moment.spaces.observation, moment.obs, "obs"):
+        yield Problem(*mismatch)
 
 
 @moment_rule("Cast it, obs.astype(np.float32), and let the observation space say the same.")

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from stepmill.fitting import holds_arrays
 from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
-from stepmill.testing.trees import kind_of, leaves, misfits, same, show
 from stepmill.testing.trial import Trial
+from stepmill.testing.values import kind_of, leaves, mismatches, same, show
 from stepmill.trees import leaves as leaves_of
 from stepmill.trees import paths, tree_of
 
@@ -91,9 +91,9 @@ def random_action(trial: Trial) -> Iterator[Problem]:
         raise Unchecked("the env has no random_action() that returns")
     (action,) = trial.seen(trial.random_action)
     found = False
-    for misfit in misfits(space, action, "random_action()"):
+    for mismatch in mismatches(space, action, "random_action()"):
         found = True
-        yield Problem(*misfit)
+        yield Problem(*mismatch)
     if not found and not space.contains(action):
         bad = [leaf for leaf in leaves(space, action, "random_action()") if not leaf.space.contains(leaf.value)]
         for path, leaf, value in bad:

@@ -6,15 +6,15 @@ from typing import Any
 
 from gymnasium import spaces
 
+from stepmill.casting import as_numbers
 from stepmill.errors import EnvError, ObservationError
 from stepmill.fitting import Misfit, fit, member_of
-from stepmill.numbers import as_numbers
 from stepmill.trees import tree_of
 
-__all__ = ["given_observation", "one_number"]
+__all__ = ["checked_observation", "checked_reward"]
 
 
-def given_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> Any:
+def checked_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> Any:
     """An observation as arrays of the space's shapes and types, not copies where they are that already.
 
     Args:
@@ -25,10 +25,10 @@ def given_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> Any
     try:
         return fit(member_of, tree_of(space), value, spare=True)
     except Misfit as misfit:
-        raise ObservationError(f"{wrapper}: {misfit.told('observation')}") from None
+        raise ObservationError(f"{wrapper}: {misfit.message('observation')}") from None
 
 
-def one_number(wrapper: str, reward: Any) -> float:
+def checked_reward(wrapper: str, reward: Any) -> float:
     """A reward as a float. An array of one element is taken; of many agents there is no one number."""
     if isinstance(reward, float | int):
         return float(reward)

@@ -14,13 +14,13 @@ from stepmill.trees import leaves as leaves_of
 
 __all__ = [
     "Leaf",
-    "Misfit",
+    "Mismatch",
     "arrays_in",
     "bounds",
     "digest",
     "kind_of",
     "leaves",
-    "misfits",
+    "mismatches",
     "outside",
     "same",
     "show",
@@ -36,7 +36,7 @@ class Leaf(NamedTuple):
     value: Any
 
 
-class Misfit(NamedTuple):
+class Mismatch(NamedTuple):
     """A value whose form is not that of its space."""
 
     path: str
@@ -44,17 +44,17 @@ class Misfit(NamedTuple):
     got: str
 
 
-def _walk(tree: Tree, value: Any, path: str) -> Iterator[Leaf | Misfit]:
+def _walk(tree: Tree, value: Any, path: str) -> Iterator[Leaf | Mismatch]:
     if isinstance(tree, dict | tuple):
         if not has_form(tree, value):
-            yield Misfit(path, form_of(tree), _got(value))
+            yield Mismatch(path, form_of(tree), _got(value))
         elif isinstance(value, list):  # pools take them, a space does not
-            yield Misfit(path, "a tuple", "a list")
+            yield Mismatch(path, "a tuple", "a list")
         else:
             for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
                 yield from _walk(child, value[key], step_into(path, key))
     elif holds_arrays(tree) and not isinstance(value, np.ndarray):
-        yield Misfit(path, "an np.ndarray", kind_of(value))
+        yield Mismatch(path, "an np.ndarray", kind_of(value))
     else:
         yield Leaf(path, tree, value)
 
@@ -70,9 +70,9 @@ def leaves(space: spaces.Space[Any], value: Any, path: str) -> list[Leaf]:
     return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Leaf)]
 
 
-def misfits(space: spaces.Space[Any], value: Any, path: str) -> list[Misfit]:
+def mismatches(space: spaces.Space[Any], value: Any, path: str) -> list[Mismatch]:
     """The parts whose form is another."""
-    return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Misfit)]
+    return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Mismatch)]
 
 
 def outside(space: spaces.Space[Any], value: Any) -> str | None:
