@@ -250,6 +250,13 @@ def test_examples_import_public_modules_only(path: Path) -> None:
     assert set(imports) <= set(PUBLIC), "use what is public, or list the module in docs/interface.md"
 
 
+def test_the_layout_in_contributing_names_every_part() -> None:
+    layout = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    parts = {MODULES[name].relative_to(ROOT).parts[0] for name in MODULES}
+    names = {part if part.endswith(".py") else f"{part}/" for part in parts}
+    assert {name for name in names if not re.search(rf"\b{re.escape(name)}", layout)} <= {"__init__.py"}
+
+
 def package_modules() -> list[ModuleType]:
     # Those of packages that may not be there are left out.
     apart = ("stepmill.cli", "stepmill.interop.ding")
