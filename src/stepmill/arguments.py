@@ -1,6 +1,6 @@
-"""Checks of single arguments: the value in its right type, or an error that says what was expected.
+"""Checks of single arguments: each returns the value in the right type, or raises an error that says what was expected.
 
-``name`` is what the user knows it by: ``"num_envs"``, or ``"TimeLimit: max_episode_steps"``.
+``name`` is the user's name for the argument: ``"num_envs"``, or ``"TimeLimit: max_episode_steps"``.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def real_number(name: str, value: Any, low: float = -math.inf, high: float = mat
 
 
 def seconds(name: str, value: Any) -> float:
-    """A time that is longer than nothing."""
+    """A time in seconds, greater than 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ConfigError(f"{name}: expected a finite number of seconds > 0, got {value!r}")
     return float(value)
 
 
 def true_or_false(name: str, value: Any) -> bool:
-    """A bool, and nothing that merely counts as one."""
+    """A bool, not just something truthy."""
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name}: expected True or False, got {value!r}")
     return bool(value)
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> str:
-    """One of the words."""
+    """One of the known words."""
     if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Whatever an env or a policy gives as numbers: as an array of the right type, and as words."""
+"""Whatever an env or a policy gives as numbers: as an array of the right type, or described for an error message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORT = 80
 
 
 def as_numbers(value: Any) -> np.ndarray | None:
-    """``value`` as an array; None where it is not made of numbers."""
+    """``value`` as an array; None if it is not numeric."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # ragged, or a tensor that numpy cannot read
@@ -21,9 +21,9 @@ def as_numbers(value: Any) -> np.ndarray | None:
 
 
 def cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray | None:
-    """A copy of ``value`` as an array of ``dtype``; None where it is not made of numbers, or a whole one would change.
+    """A copy of ``value`` as an array of ``dtype``; None if it is not numeric, or if a whole number would change.
 
-    Floats lose digits where ``dtype`` has fewer.
+    Floats lose digits if ``dtype`` has fewer.
     """
     given = as_numbers(value)
     if given is None or given.dtype == dtype:
@@ -34,7 +34,7 @@ def cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray | None:
 
 
 def description(value: Any) -> str:
-    """What somebody gave, in few words."""
+    """A value in a few words, for an error message."""
     if isinstance(value, np.generic):
         return repr(value.item())
     if isinstance(value, np.ndarray):

@@ -3,16 +3,16 @@
 ::
 
     StepmillError
-    ├── ConfigError             (ValueError)         an argument of make() or a seed that cannot be
-    │   ├── UnknownEnvError     (KeyError)           no env of that id
+    ├── ConfigError             (ValueError)         an invalid argument of make(), or an invalid seed
+    │   ├── UnknownEnvError     (KeyError)           no env has that id
     │   ├── UnknownConfigError  (KeyError)           the env has no such configuration key
     │   ├── MissingConfigError  (KeyError)           a configuration lacks a key that the env needs
-    │   └── SpaceError          (TypeError)          a wrapper or an adapter cannot serve that space
-    ├── InputError              (ValueError)         what was passed to send, step, reset or call
+    │   └── SpaceError          (TypeError)          a wrapper or an adapter cannot handle that space
+    ├── InputError              (ValueError)         invalid input to send, step, reset or call
     │   ├── ActionError                              wrong shape, count or value
     │   │   └── ActionTypeError (TypeError)          not numbers, or numbers of the wrong type
-    │   ├── EnvIdError          (IndexError)         out of range, repeated, none
-    │   ├── ResetOptionError                         an option that the env does not take
+    │   ├── EnvIdError          (IndexError)         out of range, repeated or missing
+    │   ├── ResetOptionError                         the env has no such reset option
     │   └── UnknownAttributeError (AttributeError)   a native env has no such attribute
     ├── UsageError              (RuntimeError)       the right call at the wrong time
     │   ├── InFlightError                            that env has an action under way
@@ -21,21 +21,21 @@
     │   ├── ClosedError                              the pool is closed
     │   ├── ForkedError                              the pool belongs to the parent process
     │   ├── ConcurrentUseError                       another call is inside the pool
-    │   └── UnsupportedError    (NotImplementedError) this backend or view cannot do that
+    │   └── UnsupportedError    (NotImplementedError) the backend, the env or the view cannot do that
     │       └── CopyError       (TypeError)          a pool or a manager cannot be copied or pickled
-    ├── BrokenPoolError         (RuntimeError)       envs wrote over memory of the pool: close it
+    ├── BrokenPoolError         (RuntimeError)       envs overwrote memory of the pool: close it
     ├── MissingPackageError     (ImportError)        an optional package is not installed
     ├── ResourceError           (OSError)            the system refuses descriptors, processes or threads
     │   └── OutOfMemoryError    (MemoryError)        or memory
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
-    ├── RemoteEnvError                               a cause: what an env raised in a worker, and cannot be pickled
+    ├── RemoteEnvError                               stands for an exception of a worker that cannot be pickled
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
-        ├── ObservationError    (ValueError)         an env gave what its space does not hold
+        ├── ObservationError    (ValueError)         an env returned an observation outside its space
         ├── EnvTimeoutError     (TimeoutError)       an env, or its construction, took longer than allowed
         └── WorkerDiedError                          the process that ran the env is gone
 
-The standard type in brackets is a base as well, so ``except ValueError`` works. So is Gymnasium's own error where it
-has one: ``UnregisteredEnv`` of UnknownEnvError, ``InvalidAction`` of ActionError, ``AlreadyPendingCallError`` of
+The standard type in brackets is a base class too, so ``except ValueError`` works. So is Gymnasium's own error if it has
+one: ``UnregisteredEnv`` of UnknownEnvError, ``InvalidAction`` of ActionError, ``AlreadyPendingCallError`` of
 InFlightError, ``NoAsyncCallError`` of NothingInFlightError, ``ResetNeeded`` of NeedsResetError,
 ``ClosedEnvironmentError`` of ClosedError, ``DependencyNotInstalled`` of MissingPackageError.
 """
@@ -84,7 +84,7 @@ __all__ = [
 
 
 def summary(error: BaseException) -> str:
-    """``ValueError: what it says``, whatever its ``__str__`` does. Text for our messages, not part of the interface."""
+    """``ValueError: what it says``, even if its ``__str__`` raises. For our messages, not part of the interface."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -92,7 +92,7 @@ def summary(error: BaseException) -> str:
         raise
     except BaseException as broken:
         text = f"<its __str__ raised {type(broken).__name__}>"
-    if isinstance(error, RemoteEnvError):  # has the name of what it stands for
+    if isinstance(error, RemoteEnvError):  # its text has the name of the original
         return text
     return f"{name}: {text}" if text else name
 
@@ -100,17 +100,17 @@ def summary(error: BaseException) -> str:
 class StepmillError(Exception):
     """The root: every exception of stepmill is one."""
 
-    # KeyError shows the repr of its argument; a message should be shown as it is.
+    # KeyError would show the repr of the message.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class ConfigError(StepmillError, ValueError):
-    """An argument of ``make`` or a seed that cannot be."""
+    """An invalid argument of ``make``, or an invalid seed."""
 
 
 class UnknownEnvError(ConfigError, KeyError, gymnasium_error.UnregisteredEnv):
-    """No env of that id; the message names the nearest ones."""
+    """No env has that id; the message suggests similar ones."""
 
 
 class UnknownConfigError(ConfigError, KeyError):
@@ -118,15 +118,15 @@ class UnknownConfigError(ConfigError, KeyError):
 
 
 class MissingConfigError(ConfigError, KeyError):
-    """A configuration lacks a key; the message names those that are needed and those that are there."""
+    """A configuration lacks a key; the message names the required and the present ones."""
 
 
 class SpaceError(ConfigError, TypeError):
-    """A wrapper or an adapter cannot serve that space."""
+    """A wrapper or an adapter cannot handle that space."""
 
 
 class InputError(StepmillError, ValueError):
-    """What was passed to ``send``, ``step``, ``reset``, ``call`` or their kin is wrong. Nothing was queued."""
+    """Invalid input to ``send``, ``step``, ``reset``, ``call`` or the like. Nothing was queued."""
 
 
 class ActionError(InputError, gymnasium_error.InvalidAction):
@@ -134,7 +134,7 @@ class ActionError(InputError, gymnasium_error.InvalidAction):
 
 
 class ActionTypeError(ActionError, TypeError):
-    """An action that is not made of numbers, or of numbers of the wrong type."""
+    """An action that is not numeric, or has the wrong type of numbers."""
 
 
 class EnvIdError(InputError, IndexError):
@@ -142,11 +142,11 @@ class EnvIdError(InputError, IndexError):
 
 
 class ResetOptionError(InputError):
-    """A reset option that the env does not take."""
+    """The env has no such reset option."""
 
 
 class UnknownAttributeError(InputError, AttributeError):
-    """A native env has no such attribute; the message lists those it has."""
+    """A native env has no such attribute; the message lists the attributes it has."""
 
 
 class UsageError(StepmillError, RuntimeError):
@@ -156,7 +156,7 @@ class UsageError(StepmillError, RuntimeError):
 class InFlightError(UsageError, gymnasium_error.AlreadyPendingCallError):
     """The env has an action under way."""
 
-    name = "send"  # of the call, as Gymnasium's error has it
+    name = "send"  # the name of the call, an attribute of Gymnasium's error
 
     def __init__(self, message: str) -> None:
         RuntimeError.__init__(self, message)
@@ -184,7 +184,7 @@ class ForkedError(UsageError):
 
 
 class ConcurrentUseError(UsageError):
-    """Another call is inside the pool: of another thread, or the one that led to this one."""
+    """Another call is inside the pool: from another thread, or further up in this one."""
 
 
 class UnsupportedError(UsageError, NotImplementedError):
@@ -192,18 +192,18 @@ class UnsupportedError(UsageError, NotImplementedError):
 
 
 class CopyError(UnsupportedError, TypeError):
-    """A pool or a manager cannot be copied or pickled: what it runs on exists once."""
+    """A pool or a manager cannot be copied or pickled: its threads, processes and envs exist once."""
 
 
 class BrokenPoolError(StepmillError, RuntimeError):
-    """Code of an env wrote over the memory that the pool shares with its workers, and it cannot be mended.
+    """An env overwrote memory that the pool shares with its workers, and it cannot be repaired.
 
     Every later call raises this too. ``close()`` the pool and make it again.
     """
 
 
 class MissingPackageError(StepmillError, ImportError, gymnasium_error.DependencyNotInstalled):
-    """An optional package is not installed; the message says how to get it."""
+    """An optional package is not installed; the message says how to install it."""
 
 
 class ResourceError(StepmillError, OSError):
@@ -219,7 +219,7 @@ class ResourceError(StepmillError, OSError):
 
 
 class OutOfMemoryError(ResourceError, MemoryError):
-    """The operating system refuses memory, or addresses for it."""
+    """The operating system refuses memory or address space."""
 
 
 class RecvTimeoutError(StepmillError, TimeoutError):
@@ -229,7 +229,7 @@ class RecvTimeoutError(StepmillError, TimeoutError):
 class RemoteEnvError(StepmillError):
     """Stands for an exception of a worker process that cannot be pickled: its name, its message, its traceback.
 
-    Never raised by itself: it is the ``__cause__`` of an ``EnvError``.
+    Never raised directly: it is the ``__cause__`` of an ``EnvError``.
     """
 
     def __init__(self, type_name: str, message: str) -> None:
@@ -246,8 +246,8 @@ class EnvError(StepmillError, RuntimeError):
 
     Raised by ``recv``, ``step`` and ``reset`` after the batch is complete, so nothing is lost:
     ``batch`` is what the call would have returned, with the failed rows marked in
-    ``info["abnormal"]``, and ``errors`` is one error for every failed row, this one first.
-    The env's own exception is the ``__cause__``, where the env is a Python one.
+    ``info["abnormal"]``, and ``errors`` has one error for every failed row, this one first.
+    For a Python env, its own exception is the ``__cause__``.
     """
 
     batch: Any = None
@@ -270,7 +270,7 @@ class EnvError(StepmillError, RuntimeError):
 
     @property
     def errors(self) -> list[EnvError]:
-        """All that failed. Made on demand: an error that held itself would outlive its use, and its batch too."""
+        """One error per failed row. Made on demand: an error that held itself would keep its batch alive."""
         return [self, *self._others]
 
     @classmethod
@@ -283,13 +283,13 @@ class EnvError(StepmillError, RuntimeError):
 
 
 class ObservationError(EnvError, ValueError):
-    """An env gave an observation that its space does not hold."""
+    """An env returned an observation outside its space."""
 
 
 class EnvTimeoutError(EnvError, TimeoutError):
     """An env ran longer than ``step_timeout`` or ``reset_timeout``, or was not built within ``start_timeout``.
 
-    The message holds the Python stack of the worker process at that time.
+    The message contains the Python stack of the worker process at that time.
     """
 
 

@@ -1,4 +1,4 @@
-"""Functions that make envs, and the end of an env that nobody uses."""
+"""What a function that makes envs accepts, and how to close an env that is not needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["accepted_keys", "close_quietly", "parameters_of"]
 
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
-    """The keyword arguments of a factory; None where it takes any."""
+    """The keyword arguments of a factory; None if it accepts any."""
     parameters = parameters_of(factory)
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return None
@@ -18,7 +18,7 @@ def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
 
 
 def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Its parameters by name. Of a builtin that does not say: any."""
+    """The parameters by name. A builtin without a signature accepts anything."""
     try:
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -26,7 +26,7 @@ def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter
 
 
 def close_quietly(env: Any) -> None:
-    """Closes an env that nobody uses; its error would hide the one that led here. Ctrl-C is no error of it."""
+    """Closes an env that is not needed. Errors are dropped, they would hide the one that led here; Ctrl-C is not."""
     try:
         env.close()
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""Whether a value fits its space: the one place that asks, and the words for where it does not.
+"""Whether a value fits its space: the one place that decides, and that words the error if it does not.
 
-A space is read once, into a tree (``trees.py``) with whatever the caller needs at its leaves; ``fit`` holds values
-against that. Bounds of a Box are nobody's business here: observations beyond them are common, and what becomes of
-actions is the env's to say, as in Gymnasium.
+A space is read once into a tree (``trees.py``) with whatever the caller needs at its leaves; ``fit`` compares values
+with that tree. Bounds of a Box are not checked here: observations outside them are common, and for actions the env
+decides, as in Gymnasium.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Misfit(Exception):
 
 
 def fit(function: Callable[[Any, Any], Any], tree: Tree, value: Any, spare: bool = False) -> Any:
-    """A tree of ``function(leaf, part)`` with the part of the value that stands beside each leaf.
+    """A tree of ``function(leaf, part)``, with the part of the value that belongs to each leaf.
 
-    Mappings are taken for dicts, and lists for tuples. Raises ``Misfit``, as ``function`` may too, where the value has
-    another form than the tree. ``spare``: dicts may have more keys than the tree, as observations in pools may.
+    Mappings count as dicts, and lists as tuples. Raises ``Misfit``, as ``function`` may too, if the value and the tree
+    differ in form. ``spare``: dicts may have more keys than the tree, as observations in pools may.
     """
     if type(tree) not in _NODES:
         return function(tree, value)
     if not has_form(tree, value, spare):
         raise Misfit(form_of(tree), value)
-    key: Any = None  # of the part that is looked at
+    key: Any = None  # of the current part
     try:
         if type(tree) is dict:
             out = {}
-            for key, child in tree.items():  # asks before it goes into a child, as trees.map_tree does
+            for key, child in tree.items():  # checks before it descends into a child, as trees.map_tree does
                 part = value[key]
                 out[key] = fit(function, child, part, spare) if type(child) in _NODES else function(child, part)
             return out
@@ -67,7 +67,7 @@ def fit(function: Callable[[Any, Any], Any], tree: Tree, value: Any, spare: bool
         raise
 
 
-# Not written where they are asked for: to build a union takes longer than to ask.
+# Constants: building a union at each check takes longer than the check.
 _NODES = (dict, tuple)
 _SEQUENCES = (tuple, list)
 _MAPPINGS = (dict, Mapping)
@@ -75,7 +75,7 @@ _OF_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBin
 
 
 def fits(accepts: Callable[[Any, Any], bool], tree: Tree, value: Any) -> bool:
-    """Whether a value has the form of the tree, and ``accepts(leaf, part)`` is true of every part."""
+    """Whether a value has the form of the tree and ``accepts(leaf, part)`` is true for every part."""
     if type(tree) not in _NODES:
         return accepts(tree, value)
     if not has_form(tree, value):
@@ -88,7 +88,7 @@ def fits(accepts: Callable[[Any, Any], bool], tree: Tree, value: Any) -> bool:
 
 
 def has_form(tree: Tree, value: Any, spare: bool = False) -> bool:
-    """Whether a value fits a dict or tuple; its parts are not looked at."""
+    """Whether a value fits a dict or tuple; its parts are not checked."""
     if type(tree) is tuple:
         return isinstance(value, _SEQUENCES) and len(value) == len(tree)
     return isinstance(value, _MAPPINGS) and (value.keys() == tree.keys() or (spare and value.keys() >= tree.keys()))
@@ -103,15 +103,15 @@ def form_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Fitter:
-    """A function from values to what the functions at the leaves of a tree make of their parts.
+    """Applies the functions at the leaves of a tree to the parts of a value.
 
-    A class, not a closure: envs are pickled with theirs.
+    A class, not a closure: envs are pickled together with their fitters.
 
     Args:
-        tree: With functions of one value at its leaves.
-        owner: Whose value it is, for the error.
-        name: What the value is, for the error.
-        error: The error to raise.
+        tree: Has functions of one argument at its leaves.
+        owner: Whose value it is, for the error message.
+        name: What the value is, for the error message.
+        error: The class of the error to raise.
     """
 
     tree: Tree
@@ -135,9 +135,9 @@ def holds_arrays(space: Any) -> bool:
 
 
 def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any, copy: bool = False) -> np.ndarray:
-    """``value`` as an array of that shape and type, itself where it is one already, unless a copy is asked for.
+    """``value`` as an array of that shape and type. If it is one already, it is returned itself, or a ``copy``.
 
-    As pools do it, types are cast where no whole number changes.
+    As in pools, types are cast if no whole number changes.
     """
     if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:  # nearly always
         return value.copy() if copy else value
@@ -153,7 +153,7 @@ def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any, copy: boo
 
 
 def member_of(space: spaces.Space[Any], value: Any) -> np.ndarray:
-    """As ``array_of``, and one of the places that a Discrete, MultiDiscrete or MultiBinary counts."""
+    """As ``array_of``; the values of a Discrete, MultiDiscrete or MultiBinary must also be in range."""
     array = array_of(space.shape or (), np.dtype(space.dtype), value)
     if not isinstance(space, spaces.Box) and not space.contains(array):
         raise Misfit(space, value)

@@ -1,4 +1,4 @@
-"""What ``gymnasium.make_vec("stepmill/<id>")`` calls. ``registry.register`` tells Gymnasium of it."""
+"""What ``gymnasium.make_vec("stepmill/<id>")`` calls. ``registry.register`` registers it with Gymnasium."""
 
 from __future__ import annotations
 

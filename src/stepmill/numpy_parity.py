@@ -1,8 +1,8 @@
-"""Makes native envs compute as the numpy beside them does.
+"""Makes native envs compute exactly as the installed numpy does.
 
 Two things depend on the installation: numpy's float32 sin and cos (it picks code by CPU and version),
 and whether a float32 scalar times a Python number stays float32 (numpy 2) or not (numpy 1). Both are
-asked of numpy itself, once, at import, in about two milliseconds.
+tried with numpy itself, once, at import, in about two milliseconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["float32_trig_mismatches", "match_numpy"]
 
 
 def match_numpy() -> None:
-    """Picks the float32 routine that agrees with numpy in the most probes: all of them, as a rule."""
+    """Picks the float32 routine that agrees with numpy on the most probes: usually all of them."""
     best = min(range(_native.FLOAT32_TRIG_COUNT), key=float32_trig_mismatches)
     _native.match_numpy(best, (np.float32(3) * 0.1).dtype == np.float32)
 
 
 def float32_trig_mismatches(kind: int) -> int:
-    """In how many probes a routine of ours differs from numpy in any bit."""
+    """On how many probes one of our routines differs from numpy in any bit."""
     probes = _probes()
     differ = 0
     for cosine, numpy_function in ((False, np.sin), (True, np.cos)):
@@ -31,6 +31,6 @@ def float32_trig_mismatches(kind: int) -> int:
 
 
 def _probes() -> np.ndarray:
-    """Small angles, a whole turn, and odd multiples of pi/4, where the routines part."""
+    """Small angles, a whole turn, and odd multiples of pi/4, where the routines differ."""
     corners = (np.arange(-20000, 20000, 9) + 0.5) * (np.pi / 2)
     return np.concatenate([np.linspace(-0.1, 0.1, 2049), np.linspace(-4, 4, 2049), corners]).astype(np.float32)

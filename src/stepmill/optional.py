@@ -1,4 +1,4 @@
-"""Packages that only some users need: imported when they are used, missed with a message that helps."""
+"""Packages that only some users need: imported when they are used, with a helpful error if they are missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def require(module: str, package: str, extra: str, user: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is there, and misses another one: a broken install, which nobody should hide
+            raise  # it is installed, but a package that it needs is not: do not hide a broken install
         raise MissingPackageError(
             f"{user} needs {package}, which is not installed: pip install 'stepmill[{extra}]'"
         ) from error

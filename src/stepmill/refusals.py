@@ -10,13 +10,13 @@ from stepmill.errors import OutOfMemoryError, ResourceError, StepmillError
 
 __all__ = ["explained_refusals", "refusal"]
 
-_FEWER = "or use fewer envs or workers, or close pools that are not used"
+_FEWER = "or use fewer envs or workers, or close unused pools"
 _ADVICE = {
     errno.EMFILE: f"This process has no descriptors left: raise the limit (ulimit -n), {_FEWER}",
     errno.ENFILE: f"The machine has no descriptors left: raise fs.file-max, {_FEWER}",
     errno.EAGAIN: f"No more processes or threads are allowed: raise the limit (ulimit -u, or pids.max of the "
     f"container's cgroup), {_FEWER}",
-    errno.ENOMEM: f"There is no memory left, or no addresses for it: raise the limit (ulimit -v, or memory.max of the "
+    errno.ENOMEM: f"There is no memory or no address space left: raise the limit (ulimit -v, or memory.max of the "
     f"container's cgroup), {_FEWER}",
     errno.ENOSPC: f"There is no shared memory left: raise the limit of the container, {_FEWER}",
 }
@@ -30,7 +30,7 @@ def refusal(number: int, what: str) -> ResourceError:
 
 @contextlib.contextmanager
 def explained_refusals(what: str) -> Iterator[None]:
-    """Raises what the system refuses within as a ``ResourceError``. ``what`` could not be done because of it."""
+    """Turns what the system refuses inside into a ``ResourceError``. ``what`` says what could not be done."""
     try:
         yield
     except StepmillError:
@@ -38,6 +38,6 @@ def explained_refusals(what: str) -> Iterator[None]:
     except MemoryError as error:
         raise refusal(errno.ENOMEM, f"{what}: {type(error).__name__}") from error
     except OSError as error:
-        if error.errno is None:  # raised by somebody's Python code: a signal handler's TimeoutError, for example
+        if error.errno is None:  # raised by Python code, such as a TimeoutError of a signal handler
             raise
         raise refusal(error.errno, f"{what}: {error}") from error

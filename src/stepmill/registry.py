@@ -1,4 +1,4 @@
-"""Which ids there are, and what stands behind each."""
+"""The known ids, and the env behind each."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def register(
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
 ) -> None:
-    """Makes ``make(id)`` know an env.
+    """Gives an env an id for ``make``.
 
     Args:
         id: The name, such as ``"MyEnv-v0"``.
         factory: A class or function that returns a ``gymnasium.Env``.
-        native: In place of a factory, the name of an env class compiled into this build.
-        config: Defaults passed to the factory or the native class.
+        native: Instead of a factory, the name of an env class that is compiled into this build.
+        config: Default arguments of the factory or the native class.
         max_episode_steps: The time limit; ``None`` for none.
-        reward_threshold: The mean return at which the env counts as solved, if there is one.
+        reward_threshold: The mean return at which the env counts as solved, if any.
     """
     if (factory is None) == (native is None):
         raise ConfigError(f"register({id!r}): expected either a factory or native=..., got both or neither")
@@ -63,12 +63,12 @@ def register(
 
 
 def _tell_gymnasium(record: EnvRecord) -> None:
-    """Makes ``gymnasium.make_vec("stepmill/<id>")`` know the env too."""
+    """Registers the env for ``gymnasium.make_vec("stepmill/<id>")`` too."""
     import gymnasium
 
     name = f"stepmill/{record.id}"
-    gymnasium.registry.pop(name, None)  # registering anew is not worth a warning
-    # An id that Gymnasium's syntax does not allow, such as one with a namespace of its own, works only here.
+    gymnasium.registry.pop(name, None)  # registering again deserves no warning
+    # An id that Gymnasium's syntax does not allow, such as one with its own namespace, works only here.
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.register(
             name,
@@ -80,7 +80,7 @@ def _tell_gymnasium(record: EnvRecord) -> None:
 
 
 def list_all_envs() -> list[str]:
-    """The ids that stepmill itself knows. ``make`` also takes every id of Gymnasium's registry."""
+    """The ids of stepmill's own envs. ``make`` also accepts every id of Gymnasium's registry."""
     return sorted(_records)
 
 
@@ -93,14 +93,14 @@ def find(id: str) -> EnvRecord:
 
     try:
         spec = gymnasium_spec(id)
-    except StepmillError:  # it says which package is missing
+    except StepmillError:  # says which package is missing
         raise
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         if isinstance(error, ModuleNotFoundError) and not _is_named_in(id, error.name):
-            raise  # the module is there, and misses another one
+            raise  # the module exists, but one that it needs does not
         known = {*_records, *gymnasium.registry}
         near = difflib.get_close_matches(id, known, n=4, cutoff=0.5)
-        hint = f", did you mean {' or '.join(near)}?" if near else ""
+        hint = f", did you mean {' or '.join(near)}?" if near else "."
         raise UnknownEnvError(
             f"unknown env id {id!r}{hint} list_all_envs() lists stepmill's own; ids of Gymnasium work too, those of "
             f"another package as 'package:id'"
@@ -114,14 +114,14 @@ def find(id: str) -> EnvRecord:
 
 
 def _is_named_in(id: str, module: str | None) -> bool:
-    """Whether ``module`` is the one before the colon of an id, or a package that holds it."""
+    """Whether ``module`` is the one before the colon of an id, or a package that contains it."""
     return module is not None and f"{id.rpartition(':')[0]}.".startswith(f"{module}.")
 
 
 def gymnasium_spec(id: str) -> Any:
     """Gymnasium's record of an id; ``module:id`` imports the module first, as ``gymnasium.make`` does.
 
-    ``ALE/...`` does so without being told.
+    An id ``ALE/...`` imports ale_py by itself.
     """
     import gymnasium
 
@@ -129,7 +129,7 @@ def gymnasium_spec(id: str) -> Any:
     if module:
         importlib.import_module(module)
     if name.startswith("ALE/") and name not in gymnasium.registry:
-        require("ale_py", "ale-py", "atari", name)  # its import makes Gymnasium know the games
+        require("ale_py", "ale-py", "atari", name)  # the import registers the games
     return gymnasium.spec(name)
 
 

@@ -1,6 +1,6 @@
-"""How editors, type checkers and ``help()`` see ``make`` and its kin: all with the parameters that ``make`` declares.
+"""Shows the parameters of ``make`` on all its variants, to editors, type checkers and ``help()``.
 
-``P`` stands for these: the settings, ``env_config`` and the env's own configuration.
+``P`` stands for these parameters: the settings, ``env_config`` and the env's own configuration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Make(Protocol[P]):
-    """``make``: which pool it gives follows from ``env_type``."""
+    """``make``: ``env_type`` decides which pool it returns."""
 
     @overload
     def __call__(
@@ -49,7 +49,7 @@ class MakeView(Protocol[P, T_co]):
 
 
 def pool_of_env_type(make: LikeMake[P, Any]) -> Make[P]:
-    """Tells type checkers the pool that follows from ``env_type``."""
+    """Tells type checkers which pool each ``env_type`` returns."""
     return make
 
 
@@ -64,7 +64,7 @@ def same_settings(make: Make[P]) -> Callable[[Callable[..., T]], MakeView[P, T]]
 
 
 def _show(function: Callable[..., T], make: Any) -> Callable[..., T]:
-    """The same function; ``inspect.signature`` shows the keywords of ``make`` in place of its ``**arguments``."""
+    """The same function; ``inspect.signature`` shows the keywords of ``make`` instead of its ``**arguments``."""
     own, model = inspect.signature(function), inspect.signature(make)
     positional = [one for one in own.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
     keywords = [one for one in model.parameters.values() if one.kind is not one.POSITIONAL_OR_KEYWORD]

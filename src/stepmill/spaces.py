@@ -56,7 +56,7 @@ class FlatSpace:
     """A space as the engine sees it."""
 
     space: spaces.Space[Any]
-    tree: Tree  # at its leaves their indices; of object leaf k it is -1 - k
+    tree: Tree  # its leaves are indices into `leaves`; object leaf k is -1 - k
     leaves: list[Leaf]
     object_spaces: list[spaces.Space[Any]]
 
@@ -102,7 +102,7 @@ def _leaf_of(space: spaces.Space[Any], name: str) -> Leaf | None:
 
 
 def _bounds(array: np.ndarray) -> list[float]:
-    """The values as one number where all are equal: images have thousands of them."""
+    """The values, or one number if all are equal: images have thousands of them."""
     flat = np.asarray(array, np.float64).ravel()
     if flat.size and (flat == flat[0]).all():
         flat = flat[:1]
@@ -113,7 +113,7 @@ _TREE_SINGLE, _TREE_TUPLE, _TREE_DICT = range(3)
 
 
 def native_tree(kind: int, leaves: list[dict[str, Any]]) -> Tree:
-    """The tree of a native env's leaves, from ``cpp/core/spec.h``'s ``Tree``."""
+    """The tree of a native env's leaves, from the ``Tree`` of ``cpp/core/spec.h``."""
     if kind == _TREE_SINGLE:
         return 0
     if kind == _TREE_TUPLE:
@@ -140,7 +140,7 @@ def _space_of_leaf(leaf: dict[str, Any]) -> spaces.Space[Any]:
 
 
 def _spread(bounds: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """The inverse of ``_bounds``: one number stands for all elements."""
+    """The inverse of ``_bounds``: one number counts for all elements."""
     bounds = bounds.astype(dtype)
     return np.full(shape, bounds[0]) if bounds.size == 1 else bounds.reshape(shape)
 
@@ -170,7 +170,7 @@ def _spec_of_leaf(name: str, space: spaces.Space[Any]) -> Any:
 
 def object_leaves(tree: Tree, value: Any) -> Iterator[Any]:
     """The values at the object leaves of a nested value, in the order of the leaves."""
-    if isinstance(tree, dict):  # not by map_trees: it is in the way of every step, and builds nothing
+    if isinstance(tree, dict):  # without map_trees: this runs in every step, and builds nothing
         for key, child in tree.items():
             yield from object_leaves(child, value[key])
     elif isinstance(tree, tuple):

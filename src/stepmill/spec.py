@@ -1,4 +1,4 @@
-"""What a pool is made of, without building simulators: spaces and configuration."""
+"""The spaces and the configuration of a pool, without building simulators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PoolSpec"]
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """The answer of ``make_spec``, and the ``spec`` of a pool."""
+    """What ``make_spec`` returns, and the ``spec`` of a pool."""
 
     id: str
     observation_space: spaces.Space[Any]

@@ -1,9 +1,9 @@
 """Nested values: one walk over all of them.
 
-A tree is a leaf, or a dict or tuple of trees; whatever is neither dict nor tuple is a leaf. Spaces become trees of the
-spaces at their leaves, so that a space and a value of it, or the arrays of a batch, are walked side by side.
+A tree is a leaf, or a dict or tuple of trees; whatever is neither dict nor tuple is a leaf. A space becomes a tree with
+the spaces at its leaves, so that a space and a value of it, or the arrays of a batch, are walked side by side.
 
-Whether a value from outside has the form of its space is asked in ``fitting.py``; the trees here are trusted.
+``fitting.py`` checks whether a value from outside has the form of its space; the trees here are trusted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Tree", "as_tree", "leaves", "map_tree", "map_trees", "paths", "space
 Tree = Any
 
 
-# Both maps ask whether a child is a leaf before they go into it: a call more per leaf would double what they cost, and
-# they are in the way of every step.
+# Both maps check whether a child is a leaf before they descend: one more call per leaf would double their cost, and
+# they run in every step.
 _NODES = (dict, tuple)
 
 
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """A tree of ``function(leaf)``. Named tuples stay what they are."""
+    """A tree of ``function(leaf)``. Named tuples keep their type."""
     if isinstance(tree, dict):
         return {
             key: map_tree(function, child) if isinstance(child, _NODES) else function(child)
@@ -37,9 +37,9 @@ def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def map_trees(function: Callable[[Any, Any], Any], tree: Tree, other: Any) -> Tree:
-    """A tree of ``function(leaf, part)``: the other is read by the keys of the first, and may have more.
+    """A tree of ``function(leaf, part)``: the other is read by the keys of the first, and may have more keys.
 
-    Where its form is another: KeyError, TypeError or ValueError.
+    Raises KeyError, TypeError or ValueError if the forms differ.
     """
     if isinstance(tree, dict):
         return {
@@ -71,7 +71,7 @@ def step_into(path: str, key: Any) -> str:
 
 
 def paths(tree: Tree, path: str = "", step: Callable[[str, Any], str] = step_into) -> Tree:
-    """The same tree with the path of each leaf in its place."""
+    """The same tree with the path of each leaf instead of the leaf."""
     if isinstance(tree, dict):
         return {key: paths(child, step(path, key), step) for key, child in tree.items()}
     if isinstance(tree, tuple):
@@ -80,7 +80,7 @@ def paths(tree: Tree, path: str = "", step: Callable[[str, Any], str] = step_int
 
 
 def as_tree(value: Any) -> Tree:
-    """Mappings of any kind as dicts, lists as tuples: what Gymnasium's spaces hold."""
+    """Any mappings as dicts, lists as tuples: as in the values of Gymnasium's spaces."""
     if hasattr(value, "items"):
         return {key: as_tree(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
@@ -92,7 +92,7 @@ def as_tree(value: Any) -> Tree:
 
 
 def tree_of(space: Any, kinds: Any = spaces) -> Tree:
-    """A Dict as a dict, a Tuple as a tuple, any other space as a leaf. ``kinds``: the module that has these classes."""
+    """A Dict as a dict, a Tuple as a tuple, any other space as a leaf. ``kinds`` is the module with these classes."""
     if isinstance(space, kinds.Dict):
         return {key: tree_of(child, kinds) for key, child in space.spaces.items()}
     if isinstance(space, kinds.Tuple):
@@ -101,7 +101,7 @@ def tree_of(space: Any, kinds: Any = spaces) -> Tree:
 
 
 def space_from(tree: Tree) -> spaces.Space[Any]:
-    """The space of a tree of spaces. A Dict sorts its keys, as Gymnasium does with those of a dict."""
+    """The space of a tree of spaces. A Dict sorts its keys, as Gymnasium does."""
     if isinstance(tree, dict):
         return spaces.Dict({key: space_from(child) for key, child in tree.items()})
     if isinstance(tree, tuple):

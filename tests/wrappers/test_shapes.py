@@ -282,7 +282,7 @@ def test_wrappers_are_found_by_name_config_name_and_class() -> None:
 def test_an_unknown_name_is_an_error_with_the_nearest(use: Any) -> None:
     with pytest.raises(ConfigError, match=r"unknown wrapper 'WrapFrame', did you mean .*WarpFrame"):
         use("WrapFrame")
-    with pytest.raises(ConfigError, match=r"unknown wrapper '\?\?', There are NoopResetEnv, "):
+    with pytest.raises(ConfigError, match=r"unknown wrapper '\?\?'\. There are NoopResetEnv, "):
         use("??")
 
 

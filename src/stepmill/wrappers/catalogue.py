@@ -77,8 +77,8 @@ def find_wrapper(wrapper: str | WrapperClass) -> WrapperClass:
     found = WRAPPERS.get(wrapper, _CONFIG_NAMES.get(wrapper))
     if found is None:
         near = difflib.get_close_matches(wrapper, [*WRAPPERS, *_CONFIG_NAMES], n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ConfigError(f"wrappers: unknown wrapper {wrapper!r}, {hint}There are {', '.join(WRAPPERS)}")
+        hint = f", did you mean {' or '.join(near)}?" if near else "."
+        raise ConfigError(f"wrappers: unknown wrapper {wrapper!r}{hint} There are {', '.join(WRAPPERS)}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The envs that come with stepmill: one file per family, each registers its ids when imported."""
+"""The envs that come with stepmill: one file per family. Each registers its ids when it is imported."""
 
 from stepmill.zoo import classic, debug, toy, worlds
 
