@@ -202,10 +202,10 @@ def test_the_report_is_printed_line_by_line(capsys: pytest.CaptureFixture[str]) 
     line = Broken.close.__code__.co_firstlineno + 2
     assert printed == (
         "check_env(Broken): 32 episodes, 160 steps, seed 0\n"
-        "  obs_dtype    obs, reset of episode 0: expected float32 or int64, or uint8 of an image, got float64 "
+        "  obs_dtype    obs, reset of episode 0: expected float32 or int64, or uint8 for an image, got float64 "
         "(seen 192 times). Cast it, obs.astype(np.float32), and let the observation space say the same.\n"
         "  close_twice  close() of a closed env: expected nothing to happen, got RuntimeError: closed already "
-        f"(test_check_env.py:{line}). Let close() do nothing where nothing is open.\n"
+        f"(test_check_env.py:{line}). Let close() do nothing if nothing is open.\n"
         "  not checked: cfg_unchanged: needs a configuration: pass cfg=\n"
         f"{len(RULES) - 1} rules checked, 2 findings, 1 rule not checked\n"
     )
@@ -387,7 +387,7 @@ class Counter(dm_env.Environment):
 def test_a_dm_env() -> None:
     report = check(Counter)
     assert report == []
-    assert "no chance" in report.unchecked["distinct_envs"]
+    assert "nothing random" in report.unchecked["distinct_envs"]
 
 
 def test_a_parallel_env() -> None:
@@ -438,7 +438,7 @@ def test_what_is_no_env_is_an_error(wrong: Any) -> None:
 
 
 def test_an_env_that_exists_takes_no_cfg() -> None:
-    with pytest.raises(ConfigError, match="built already"):
+    with pytest.raises(ConfigError, match="exists already"):
         check_env(GoodEnv(), cfg={})
 
 

@@ -241,7 +241,7 @@ def test_a_missing_package_is_told_at_once(tmp_path: Path, monkeypatch: pytest.M
 # ---- what cannot be written ----------------------------------------------------------------------
 
 BAD_FRAMES: dict[str, tuple[Any, str]] = {
-    "none": (None, "got None. Let the first reset come after enable_save_replay.*render_mode='rgb_array'"),
+    "none": (None, "got None. Call enable_save_replay before the first reset.*render_mode='rgb_array'"),
     "grey": (np.zeros((8, 8), np.uint8), r"expected an RGB image .* got uint8 of shape \(8, 8\)"),
     "float": (np.zeros((8, 8, 3), np.float32), r"got float32 of shape \(8, 8, 3\)"),
     "alpha": (np.zeros((8, 8, 4), np.uint8), r"got uint8 of shape \(8, 8, 4\)"),
@@ -281,7 +281,7 @@ def test_a_size_that_changes_in_an_episode_is_an_error_and_between_episodes_is_n
     env = recording(tmp_path)
     play(env, 1)
     env.size = (48, 96)
-    with pytest.raises(EnvError, match=r"expected images of \(32, 96\) in all of an episode.* got \(48, 96\)"):
+    with pytest.raises(EnvError, match=r"expected all images of an episode to be \(32, 96\).* got \(48, 96\)"):
         env.step(np.array(0))
     play(env)
     assert [len(frames(path)) for path in sorted(tmp_path.iterdir())] == [2, 4]

@@ -22,7 +22,7 @@ from support.adapter_envs import PAIR, ZEROS, Told
     ("returned", "says"),
     [
         (np.array([0.25, 0.75]), r"reset: expected \(observation, info\), got an array of shape \(2,\)"),
-        ((ZEROS, None), r"reset: expected \(observation, info\), the info a dict, got None as info"),
+        ((ZEROS, None), r"reset: expected \(observation, info\) with a dict as info, got None as info"),
         ((np.zeros(5), {}), r"observation: expected numbers of shape \(2,\) and type float32, got an array of shape"),
         ((None, {}), r"observation: expected numbers of shape \(2,\) and type float32, got None"),
         (
@@ -40,11 +40,11 @@ def test_what_reset_returns_is_looked_at(returned: Any, says: str) -> None:
     ("returned", "says"),
     [
         ((np.zeros(5), 1.0, True, False, {}), r"observation: expected numbers of shape \(2,\)"),
-        ((ZEROS, None, False, False, {}), r"step: expected a number, or several, as reward, got None"),
-        ((ZEROS, [], False, False, {}), r"step: expected a number, or several, as reward, got \[\]"),
+        ((ZEROS, None, False, False, {}), r"step: expected one or more numbers as reward, got None"),
+        ((ZEROS, [], False, False, {}), r"step: expected one or more numbers as reward, got \[\]"),
         ((ZEROS, 1.0, "no", False, {}), r"step: expected True or False as terminated, got 'no'"),
         ((ZEROS, 1.0, False, [True, False], {}), r"step: expected True or False as truncated, got \[True, False\]"),
-        ((ZEROS, 1.0, True, False, None), r"step: expected .*, the info a dict, got None as info"),
+        ((ZEROS, 1.0, True, False, None), r"step: expected .* with a dict as info, got None as info"),
         (np.zeros(5), r"step: expected \(observation, reward, terminated, truncated, info\), got an array"),
     ],
 )

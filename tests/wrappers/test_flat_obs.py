@@ -57,7 +57,7 @@ def test_a_multi_discrete_needs_the_size_that_its_shape_does_not_tell() -> None:
     space = spaces.Dict({"dice": spaces.MultiDiscrete([2, 3], start=[0, 1])})
     script = ScriptedEnv([{"dice": np.array([1, 1])}], observation_space=space)
     with pytest.raises(
-        SpaceError, match="FlatObs: expected size=5, which shapes do not tell of a MultiDiscrete, got no"
+        SpaceError, match="FlatObs: expected size=5, which does not follow from the shape of a MultiDiscrete, got no"
     ):
         FlatObs(script)
     env = FlatObs(script, size=5)

@@ -328,12 +328,12 @@ def test_wrap_takes_wrappers_of_others_and_functions() -> None:
     )
     assert str(env).startswith("<TimeLimit<FrameStack<FlattenObservation<ChanceEnv")
     assert env.observation_space.shape == (2, 360)
-    with pytest.raises(ConfigError, match="FlattenObservation, which does not tell its shapes"):
+    with pytest.raises(ConfigError, match="FlattenObservation, which has none"):
         update_shape((3,), (2,), (1,), [gymnasium.wrappers.FlattenObservation])
 
 
 def test_a_function_that_makes_no_env_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"expected a gymnasium\.Env to come out, got None"):
+    with pytest.raises(ConfigError, match=r"expected it to return a gymnasium\.Env, got None"):
         wrap(ChanceEnv(RGB), [lambda inner: None])
 
 

@@ -1,4 +1,4 @@
-"""The environment layer: ``BaseEnv``, elements, and adapters between all kinds of envs."""
+"""``BaseEnv``, the contract of an env; elements to build larger envs from; adapters between all kinds of envs."""
 
 from stepmill.envs.adapters import as_base_env, as_gymnasium
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium

@@ -1,4 +1,4 @@
-"""Actions as arrays, lists or numbers, and as an env of some space takes them in ``step``."""
+"""From actions as arrays, lists or numbers to what ``step`` of an env with a certain action space takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["action_reader"]
 
 
 def action_reader(space: spaces.Space[Any], owner: str, name: str = "action") -> Fitter:
-    """A function from actions as arrays, lists or numbers to what an env of that space takes in ``step``."""
+    """A function from actions as arrays, lists or numbers to what an env with that action space takes in ``step``."""
     return Fitter(map_tree(_leaf_reader, tree_of(space)), owner, name, ActionError)
 
 
@@ -34,8 +34,8 @@ def _as_it_is(action: Any) -> Any:
     return action
 
 
-# Classes, not closures: an env is pickled with its reader. An action may have axes of length one too many, as policies
-# give them.
+# Classes, not closures: an env is pickled together with its reader. An action may have extra axes of length one, since
+# policies often add them.
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _Array:
             array = array.reshape(self.space.shape)
         if array is None or array.shape != self.space.shape:
             raise Misfit(self.space, action)
-        # Box bounds are the env's to treat, as in Gymnasium; an index outside of its range is nobody's.
+        # Values outside the bounds of a Box are left to the env, as in Gymnasium; an index out of range is an error.
         outside = not isinstance(self.space, spaces.Box) and not self.space.contains(array)
         if outside or np.isnan(array).any():
             raise Misfit(self.space, action)

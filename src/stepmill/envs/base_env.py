@@ -1,13 +1,13 @@
-"""``BaseEnv``: the contract between an env and those who step it.
+"""``BaseEnv``: the contract between an env and its callers.
 
 ::
 
     env = MyEnv(cfg)                     stores the configuration, builds nothing
     env.seed(0, dynamic_seed=True)       notes the seed
-    env.enable_save_replay("./video")    asks for videos; may be left out
+    env.enable_save_replay("./video")    asks for videos; optional
     obs = env.reset()                    the first one builds the simulator
     obs, reward, done, info = env.step(action)
-    env.close()                          a reset after it builds again
+    env.close()                          a later reset builds it again
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ __all__ = ["BaseEnv"]
 
 
 class BaseEnv(ABC):
-    """An env as a training framework sees it. Subclasses have ``reset``, ``step``, ``close`` and their spaces.
+    """An env as a training framework sees it. A subclass has ``reset``, ``step``, ``close`` and its spaces.
 
-    - ``__init__`` only stores configuration. The first ``reset`` builds the simulator; the spaces are known before.
+    - ``__init__`` only stores configuration. The first ``reset`` builds the simulator; spaces are known before that.
     - Observations and actions are arrays of float32 or int64 (images may be uint8), or dicts and tuples of these.
-      The reward is a float32 array of shape ``(1,)``, ``done`` a bool.
+      The reward is a float32 array of shape ``(1,)``, and ``done`` is a bool.
     - The ``info`` of a step that ends an episode has ``eval_episode_return``, a float: how well the episode went.
-    - ``info["abnormal"]`` on any step: something went wrong in it, do not learn from it.
+    - ``info["abnormal"]`` in any step: something went wrong, do not train on this step.
     - ``info["TimeLimit.truncated"]`` at an end: the episode was cut off, it did not end by itself.
-    - All chance comes from ``_next_seed()``, never from a global generator.
-    - With many agents, observation and action have a row per agent, and so has the reward, unless the agents share one.
-    - What ``reset`` has to say beside the observation, such as which actions are possible, it leaves in ``reset_info``;
-      in a pool that is the info of the reset.
+    - Everything random comes from ``_next_seed()``, never from a global generator.
+    - With many agents, observation and action have one row per agent, and so has the reward unless they share one.
+    - If ``reset`` has more to report than the observation, such as the possible actions, it sets ``reset_info``; in a
+      pool that is the info of the reset.
     """
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     reward_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     num_agents: int = 1
-    # Which env of a pool this is: set by who builds it, and part of the names of its videos.
+    # The number of this env in its pool, which sets it. Part of the names of its videos.
     env_id: int = 0
-    # Frames in a second of video.
+    # Frames per second of video.
     metadata: Mapping[str, Any] = {"render_fps": 30}
-    # What the last reset said beside its observation.
+    # What the last reset reported besides its observation.
     reset_info: Mapping[str, Any] = {}
 
-    # Seeds of episodes are below 2**_seed_bits: 32 for a simulator that takes no larger ones.
+    # Seeds of episodes are below 2**_seed_bits: use 32 for a simulator that accepts no larger ones.
     _seed_bits: int = SEED_BITS
     _seeds: EpisodeSeeds | None = None
     _sampler: spaces.Space[Any] | None = None
@@ -69,7 +69,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def reset(self, **kwargs: Any) -> Any:
-        """Begins an episode and returns its first observation. Builds the simulator where there is none."""
+        """Starts an episode and returns its first observation. Builds the simulator if there is none."""
 
     @abstractmethod
     def step(self, action: Any) -> BaseEnvTimestep:
@@ -77,31 +77,31 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Frees what ``reset`` built. Calling it again does nothing."""
+        """Frees what ``reset`` built. A second call does nothing."""
 
     def __repr__(self) -> str:
-        """The class and the id; an env of one's own may say more."""
+        """The class and the id; a subclass may say more."""
         return f"{type(self).__name__}(env_id={self.env_id})"
 
-    # ---- chance ------------------------------------------------------------------------------
+    # ---- randomness --------------------------------------------------------------------------
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """Seeds the episodes to come.
 
         Args:
             seed: From 0 to ``2**63 - 1``.
-            dynamic_seed: True (to collect data): every episode has a new seed, drawn from a generator that this one
-                seeds. False (to evaluate): every episode begins from the seed itself.
+            dynamic_seed: True (to collect data): every episode has a new seed, drawn from a generator that ``seed``
+                seeds. False (to evaluate): every episode starts from ``seed`` itself.
         """
         self._seeds = EpisodeSeeds(seed, dynamic_seed, self._seed_bits)
         self._sampler = None
 
     def _next_seed(self) -> int | None:
-        """For ``reset``: the seed of the episode that begins; None where nobody called ``seed``."""
+        """For ``reset``: the seed of the new episode; None if ``seed`` was never called."""
         return None if self._seeds is None else self._seeds.next()
 
     def random_action(self) -> Any:
-        """An action of the action space, from a generator of this env's own."""
+        """An action of the action space, from this env's own generator."""
         if self._sampler is None:
             self._sampler = copy.deepcopy(self.action_space)
             self._sampler.seed(None if self._seeds is None else self._seeds.seed)
@@ -119,7 +119,7 @@ class BaseEnv(ABC):
         self.num_agents = value
 
     def info(self) -> BaseEnvInfo:
-        """The spaces in the old form, derived from the new one."""
+        """The spaces in the old form, derived from the spaces themselves."""
         return BaseEnvInfo(
             agent_num=self.num_agents,
             obs_space=element_info_of(self.observation_space),
@@ -131,15 +131,15 @@ class BaseEnv(ABC):
     # ---- pictures ----------------------------------------------------------------------------
 
     def render(self) -> Any:
-        """The picture of this moment: an RGB array of uint8, (height, width, 3). An env without a renderer has none."""
+        """A picture of the current state: an RGB array of uint8, (height, width, 3). Optional."""
         raise UnsupportedError(
             f"{type(self).__name__} has no renderer: give it a method render() that returns an image"
         )
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """Every episode from the next ``reset`` on becomes a video file in ``replay_path`` (``./video``).
+        """Records every episode from the next ``reset`` on as a video file in ``replay_path`` (``./video``).
 
-        Call it after ``seed`` and before ``reset``: an env that has to be told to draw is then built so.
+        Call it after ``seed`` and before ``reset``: some simulators must be built with drawing switched on.
         """
         from stepmill.envs.replay import record_episodes
 

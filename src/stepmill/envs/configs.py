@@ -1,4 +1,4 @@
-"""The configuration of an env: what it needs, and a copy of its own for each env of a run."""
+"""The configuration of an env: checked, with defaults, and copied for each env of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["env_cfgs", "read_cfg"]
 
 
 def env_cfgs(cfg: Any, count_key: str, is_train: bool) -> list[Any]:
-    """``cfg[count_key]`` independent copies (1 where that is absent) without that key, ``is_train`` set."""
+    """``cfg[count_key]`` independent copies (1 if that key is absent) without that key and with ``is_train`` set."""
     check_mapping("cfg", cfg)
     count = whole_number(count_key, cfg.get(count_key, 1), 1)
     return [_copy_without(cfg, count_key, is_train) for _ in range(count)]
@@ -31,7 +31,7 @@ def read_cfg(
 ) -> dict[str, Any]:
     """The configuration of an env with its defaults, or an error that names what is missing.
 
-    Keys that the env does not know stay: a cfg often carries what others read.
+    Keys that the env does not know are kept: a cfg often contains keys for other readers.
     """
     check_mapping(f"{owner}: cfg", cfg)
     missing = [key for key in required if key not in cfg]

@@ -1,6 +1,6 @@
-"""Values of any Gymnasium space as the environment contract wants them: arrays of float32, int64 or uint8.
+"""Values of any Gymnasium space in the types of ``BaseEnv``: arrays of float32, int64 or uint8.
 
-A space is read once; what comes out is a space of its own, and a function from values of the one to the other.
+A space is read once; the result is the new space, and a function that converts values of the old one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["Conformed", "as_arrays", "conform"]
 
 @dataclass(frozen=True)
 class Conformed:
-    """The space that values have after ``convert``, which gives copies: nobody writes into them later."""
+    """The space of the values that ``convert`` returns. They are copies: nothing writes into them later."""
 
     space: spaces.Space[Any]
     convert: Callable[[Any], Any]
 
 
 def conform(space: spaces.Space[Any], owner: str, name: str = "observation") -> Conformed:
-    """Floats become float32, whole numbers int64; uint8 and what no array can hold stay as they are.
+    """Floats become float32, whole numbers int64; uint8 and values that are not arrays stay unchanged.
 
-    ``convert`` raises an error that names ``owner`` and ``name`` where a value is not of the form of ``space``. Whether
-    it is within the bounds is not looked at.
+    ``convert`` raises an error that names ``owner`` and ``name`` if a value does not have the form of ``space``. It
+    does not check bounds.
     """
     whole = map_tree(_with_contract_dtype, tree_of(space))
     return Conformed(space_from(whole), Fitter(map_tree(_converter, whole), owner, name, ObservationError))
@@ -66,7 +66,7 @@ def _box(space: spaces.Box, dtype: np.dtype[Any]) -> spaces.Box:
 
 
 def as_arrays(space: spaces.Space[Any], value: Any) -> Any:
-    """A value of a space with its numbers as arrays, as they are."""
+    """A value of a space with its numbers as arrays, in their own types."""
     return map_trees(lambda leaf, part: np.asarray(part) if holds_arrays(leaf) else part, tree_of(space), value)
 
 

@@ -1,8 +1,8 @@
-"""Env elements: what an observation, an action or a reward is, apart from any one env.
+"""Env elements: descriptions of an observation, an action or a reward, independent of any single env.
 
 ::
 
-    EnvElement          stateless, one instance a class: shape, bounds, and the functions that encode and decode
+    EnvElement          stateless, one instance per class: shape, bounds, and the functions that encode and decode
     EnvElementRunner    stateful, one per env: what changes during an episode (``element_runner.py``)
 """
 
@@ -42,13 +42,13 @@ class _Made(NamedTuple):
     kwargs: dict[str, Any]
 
 
-# Not an attribute of the classes: a class that travels by value (cloudpickle) would take its instance along.
+# Not an attribute of the classes: a class that cloudpickle sends by value would take its instance along.
 _made: dict[type, _Made] = {}
-_making = threading.RLock()  # an element may make others in its _init
+_making = threading.RLock()  # reentrant: an element may make others in its _init
 
 
 class _OneInstance(ABCMeta):
-    """Calling the class again gives the object of the first call. A subclass has its own."""
+    """Calling the class again returns the object of the first call. Each subclass has its own."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         with _making:
@@ -58,30 +58,30 @@ class _OneInstance(ABCMeta):
                 _made[cls] = made
             elif not _same(_bound(cls, args, kwargs), _bound(cls, made.args, made.kwargs)):
                 raise ConfigError(
-                    f"{cls.__name__}: there is one instance of an element, made with {_text(made.args, made.kwargs)}, "
-                    f"got {_text(args, kwargs)}; make a subclass for other arguments"
+                    f"{cls.__name__}: an element has one instance, which was made with "
+                    f"{_text(made.args, made.kwargs)}, got {_text(args, kwargs)}; make a subclass for other arguments"
                 )
             return made.instance
 
 
 class EnvElement(IEnvElement, metaclass=_OneInstance):
-    """An observation, an action or a reward: what it looks like, and how it is translated. Keeps no state.
+    """An observation, an action or a reward: its form, and how it is translated. Keeps no state.
 
-    Every class has one instance in a process, so that whoever asks gets the same answer; a call with arguments that
-    differ from the first ones is an error. Pickling and copying give that instance too.
+    Every class has one instance in a process, so that all callers get the same answer; a call with other arguments than
+    the first is an error. Pickling and copying return that instance too.
 
-    A subclass writes ``_init``, which sets the four attributes below (``None`` where there is nothing to say), and
-    ``_details``; it may extend ``_check`` (call the inherited one first). Once made, an element takes no more
-    attributes: what changes belongs in a runner.
+    A subclass writes ``_init``, which sets the four attributes below (``None`` if not needed), and ``_details``; it may
+    extend ``_check`` (call the inherited one first). Once made, an element cannot be changed: what changes belongs in a
+    runner.
     """
 
-    # What ``info`` returns. A class of one's own takes these four as keywords.
+    # The class of ``info``. Your own class must accept these four as keywords.
     info_template: ClassVar[Callable[..., Any]] = EnvElementInfo
     _name: str = "EnvElement"
 
     _shape: Any  # a tuple, or a dict or tuple of these
     _value: Any  # ``min``, ``max`` and ``dtype``
-    _to_agent_processor: Callable[..., Any] | None  # of the simulator's words makes the agent's
+    _to_agent_processor: Callable[..., Any] | None  # from the simulator's form to the agent's
     _from_agent_processor: Callable[..., Any] | None  # and back
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,18 +97,18 @@ class EnvElement(IEnvElement, metaclass=_OneInstance):
         """What ``repr`` says after the name."""
 
     def _check(self) -> None:
-        """Raises a ``ConfigError`` where the element is not complete."""
+        """Raises a ``ConfigError`` if the element is incomplete."""
         needed = ("_shape", "_value", "_to_agent_processor", "_from_agent_processor")
         missing = [name for name in needed if not hasattr(self, name)]
         if missing:
             raise ConfigError(
-                f"{type(self).__name__}: expected _init to set {', '.join(needed)} (None where there is nothing to "
-                f"say), got no {', '.join(missing)}"
+                f"{type(self).__name__}: expected _init to set {', '.join(needed)} (None if not needed), "
+                f"got no {', '.join(missing)}"
             )
 
     @property
     def info(self) -> Any:
-        """The caller's own: changing it changes no element."""
+        """A copy for the caller: changing it does not change the element."""
         return type(self).info_template(
             shape=copy.deepcopy(self._shape),
             value=copy.deepcopy(self._value),
@@ -130,8 +130,8 @@ class EnvElement(IEnvElement, metaclass=_OneInstance):
     def _refuse_change(self, change: str) -> None:
         if type(self) in _made:
             raise UsageError(
-                f"{type(self).__name__}: an element is shared by all envs of a process and keeps no state, "
-                f"got {change} after it was made; keep it in a runner"
+                f"{type(self).__name__}: an element is shared by all envs of a process and cannot be changed, "
+                f"got {change}; keep state in a runner"
             )
 
     def __reduce__(self) -> Any:
@@ -152,7 +152,7 @@ def _made_again(cls: type[EnvElement], args: tuple[Any, ...], kwargs: dict[str, 
 def _bound(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """The arguments by name, with the defaults: ``E()`` and ``E(size=3)`` are the same where 3 is the default.
 
-    None for arguments that the class does not take.
+    None for arguments that the class does not accept.
     """
     takes_them = cls._init if cls.__init__ is EnvElement.__init__ else cls.__init__
     try:

@@ -1,4 +1,4 @@
-"""Runners of env elements: what changes during an episode."""
+"""Runners of env elements: they keep what changes during an episode."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class IEnvElementRunner(IEnvElement):
 
     @abstractmethod
     def get(self, engine: Any) -> Any:
-        """The element's value now. ``engine`` is the env: read it here, and keep no hold of it."""
+        """The element's current value. ``engine`` is the env: read it here, and keep no reference to it."""
 
     @abstractmethod
     def reset(self, *args: Any, **kwargs: Any) -> None:
-        """Forgets the episode. The env calls it when one begins, with what the runner needs to know of that one."""
+        """Forgets the last episode. The env calls it when one starts, with what the runner needs to know about it."""
 
 
 class EnvElementRunner(IEnvElementRunner):
@@ -41,7 +41,7 @@ class EnvElementRunner(IEnvElementRunner):
         """Sets ``_core`` and the state."""
 
     def _check(self) -> None:
-        """Raises a ``ConfigError`` where the runner has no element."""
+        """Raises a ``ConfigError`` if the runner has no element."""
         expected = f"{type(self).__name__}: expected _init to set _core to an EnvElement, got "
         if not hasattr(self, "_core"):
             raise ConfigError(f"{expected}no _core")
@@ -51,7 +51,7 @@ class EnvElementRunner(IEnvElementRunner):
 
     @property
     def info(self) -> Any:
-        """The element's."""
+        """That of the element."""
         return self._core.info
 
     def __repr__(self) -> str:

@@ -2,14 +2,14 @@
 
 ::
 
-    reset -> render -> a video begins      env_3_episode_0000.mp4.part
-    step  -> render -> one frame more
-    done            -> the video is whole  env_3_episode_0000.mp4
+    reset -> render -> starts a video       env_3_episode_0000.mp4.part
+    step  -> render -> adds a frame
+    done            -> completes the video  env_3_episode_0000.mp4
 
-- An episode that ``reset`` or ``close`` cuts short is kept as far as it came, and so is one whose env failed. One
-  without a single step leaves nothing.
-- No video is written over: where a file of that name is, its number is left out.
-- Only a process that is killed leaves a ``.part``.
+- If ``reset``, ``close`` or a failure cuts an episode short, its video is kept as far as it got. An episode without a
+  single step leaves no file.
+- No video is overwritten: if a file of that name exists, the next free number is used.
+- Only a killed process leaves a ``.part`` behind.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _DEFAULT_FPS = 30
 
 
 class Recordable(Protocol):
-    """What a recorder needs of an env. ``BaseEnv`` has it all, and imports this module, so not the other way."""
+    """What a recorder needs from an env. ``BaseEnv`` has all of it; this module cannot import it."""
 
     env_id: int
     metadata: Mapping[str, Any]
 
     def reset(self, **kwargs: Any) -> Any:
-        """Begins an episode."""
+        """Starts an episode."""
 
     def step(self, action: Any) -> Any:
-        """Takes one action; the third part of what it returns says whether the episode is over."""
+        """Takes one action; the third value that it returns says whether the episode is over."""
 
     def render(self) -> Any:
         """An RGB image."""
@@ -53,26 +53,26 @@ class Recordable(Protocol):
 
 
 def record_episodes(env: Recordable, folder: str) -> None:
-    """Has every episode of ``env``, from its next ``reset`` on, written to a video in ``folder``.
+    """Records every episode of ``env`` from its next ``reset`` on, as videos in ``folder``.
 
-    Nothing is built or drawn before that. A second call changes the folder of the episodes to come.
+    Nothing is built or drawn before that. A second call changes the folder for the following episodes.
     """
     require("imageio_ffmpeg", "imageio-ffmpeg", "video", "enable_save_replay")
-    where = Path(folder).absolute()  # of now, whatever the working directory will be
+    where = Path(folder).absolute()  # the working directory may change later
     present = getattr(vars(env).get("step"), "__self__", None)
     if isinstance(present, EpisodeRecorder):
         present.move_to(where)
     else:
         recorder = EpisodeRecorder(env, where)
-        # On this one env, so that others pay nothing and authors write nothing.
+        # Only on this env: others have no extra cost, and authors of envs write nothing.
         vars(env).update(reset=recorder.reset, step=recorder.step, close=recorder.close)
 
 
 class EpisodeRecorder:
-    """Stands in for ``reset``, ``step`` and ``close`` of one env: does what they do, and draws after each.
+    """Replaces ``reset``, ``step`` and ``close`` of one env: does what they do, and draws after each.
 
-    A copy of the env, or one that was pickled, leaves the video of this episode to the original and records from its
-    own next ``reset`` on.
+    A copy of the env, or a pickled one, leaves the video of this episode to the original and records from its own next
+    ``reset`` on.
     """
 
     def __init__(self, env: Recordable, folder: Path) -> None:
@@ -80,17 +80,17 @@ class EpisodeRecorder:
         self._own_reset, self._own_step, self._own_close = env.reset, env.step, env.close
         self._is_inside = False
         self._video: VideoFile | None = None
-        # For an env that nobody closes: finishes its video when it is collected, or when Python ends.
+        # For an env that is never closed: finishes its video when it is garbage-collected, or when Python exits.
         self._last_resort: weakref.finalize[Any, Any] | None = None
         self.move_to(folder)
 
     def move_to(self, folder: Path) -> None:
-        """Writes the episodes to come to ``folder``."""
+        """Writes the following episodes to ``folder``."""
         self._folder = folder
         self._next_episode = 0
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
-        """The env's own, and the first frame of a video."""
+        """The env's own ``reset``, and the first frame of a video."""
         if self._is_inside:
             return self._own_reset(*args, **kwargs)
         self._end_video()
@@ -101,7 +101,7 @@ class EpisodeRecorder:
         return observation
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        """The env's own, and one frame more; the last one completes the video."""
+        """The env's own ``step``, and one more frame; the last step completes the video."""
         if self._is_inside:
             return self._own_step(*args, **kwargs)
         timestep = self._call(self._own_step, *args, **kwargs)
@@ -112,7 +112,7 @@ class EpisodeRecorder:
         return timestep
 
     def close(self) -> None:
-        """The env's own. A video that is not complete ends here."""
+        """The env's own ``close``. An incomplete video ends here."""
         try:
             if not self._is_inside:
                 self._end_video()
@@ -123,7 +123,7 @@ class EpisodeRecorder:
         return {**vars(self), "_video": None, "_last_resort": None}
 
     def _call(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a method of the env. If it calls others of its own, a ``reset`` that takes steps, they are not drawn."""
+        """Runs a method of the env. If it calls others, such as a ``reset`` that takes steps, these are not drawn."""
         was_inside, self._is_inside = self._is_inside, True
         try:
             return own(*args, **kwargs)
@@ -139,7 +139,7 @@ class EpisodeRecorder:
 
     def _append(self, frame: np.ndarray[Any, Any]) -> None:
         assert self._video is not None
-        if self._video.is_open:  # else it was the parent's, and this is a fork
+        if self._video.is_open:  # else this is a forked child, and the video is the parent's
             self._video.append(frame)
 
     def _end_video(self) -> None:
@@ -155,19 +155,19 @@ class EpisodeRecorder:
         try:
             frame = self._env.render()
         except StepmillError:
-            raise  # says what to do, for one that there is no renderer
+            raise  # its message says what to do, for example that there is no renderer
         except Exception as error:
             raise self._failure(f"render() raised {summary(error)}") from error
         if frame is None:
             raise self._failure(
-                "expected an image from render(), got None. Let the first reset come after enable_save_replay, and "
-                "build a simulator that draws: Gymnasium's envs do with render_mode='rgb_array'"
+                "expected an image from render(), got None. Call enable_save_replay before the first reset, and build "
+                "a simulator that draws: Gymnasium's envs do so with render_mode='rgb_array'"
             )
         if not _is_rgb(frame):
             got = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
             raise self._failure(f"expected an RGB image from render(), uint8 of shape (height, width, 3), got {got}")
         if size is not None and frame.shape[:2] != size:
-            raise self._failure(f"expected images of {size} in all of an episode, as its first, got {frame.shape[:2]}")
+            raise self._failure(f"expected all images of an episode to be {size}, as the first, got {frame.shape[:2]}")
         image: np.ndarray[Any, Any] = frame
         return image
 
@@ -194,5 +194,5 @@ def _is_rgb(frame: Any) -> bool:
 
 
 def _finish_quietly(video: VideoFile) -> None:
-    with contextlib.suppress(Exception):  # nobody is there to hear of it
+    with contextlib.suppress(Exception):  # there is no caller to tell
         video.finish()

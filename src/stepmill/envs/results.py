@@ -1,4 +1,4 @@
-"""What an env returned, looked at before it is taken apart: an error names the env, what was expected and what came."""
+"""Checks what an env returned before it is used. An error names the env, what was expected, and what came."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOOL, _FLOAT = np.dtype(np.bool_), np.dtype(np.float64)
 
 
 def reset_parts(owner: Any, result: Any) -> tuple[Any, Any]:
-    """The observation and the info. An observation of two numbers is not taken for both."""
+    """The observation and the info. An observation of two numbers is not mistaken for the pair."""
     _check(owner, "reset", _RESET, result)
     return result[0], result[1]
 
@@ -34,19 +34,19 @@ def _check(owner: Any, call: str, names: tuple[str, ...], result: Any) -> None:
     if not isinstance(result, tuple | list) or len(result) != len(names):
         raise EnvError(f"{expected}, got {description(result)}")
     if not isinstance(result[-1], Mapping):
-        raise EnvError(f"{expected}, the info a dict, got {description(result[-1])} as info")
+        raise EnvError(f"{expected} with a dict as info, got {description(result[-1])} as info")
 
 
 def rewards_of(owner: Any, reward: Any) -> np.ndarray:
-    """One reward or several, float64, as a vector."""
+    """One reward or several, as a float64 vector."""
     rewards = cast(reward, _FLOAT)
     if rewards is None or rewards.size == 0:
-        raise EnvError(f"{owner}: step: expected a number, or several, as reward, got {description(reward)}")
+        raise EnvError(f"{owner}: step: expected one or more numbers as reward, got {description(reward)}")
     return rewards.reshape(-1)
 
 
 def truth(owner: Any, name: str, value: Any) -> bool:
-    """A flag of ``step``. Numbers and arrays that are 0 or 1 are taken."""
+    """A flag of ``step``. Numbers and arrays of 0 or 1 are accepted."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     flag = cast(value, _BOOL)

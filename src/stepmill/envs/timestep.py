@@ -17,19 +17,19 @@ __all__ = ["BaseEnvInfo", "BaseEnvTimestep", "EnvElementInfo", "element_info_of"
 class BaseEnvTimestep(NamedTuple):
     """One step of a ``BaseEnv``.
 
-    A tuple with more parts has these four and its own: ``namedtuple("MyTimestep", [*BaseEnvTimestep._fields, "act"])``.
-    In a pool these are keys of the info; a manager hands out timesteps that have them.
+    Your own may have more fields after these four: ``namedtuple("MyTimestep", [*BaseEnvTimestep._fields, "act"])``. In
+    a pool these are keys of the info; the timesteps of a manager have them as fields.
     """
 
     obs: Any
-    reward: Any  # float32, of shape (1,); of many agents (num_agents,) or (1,)
+    reward: Any  # float32, of shape (1,); with many agents (num_agents,) or (1,)
     done: bool
     info: dict[str, Any]
 
 
 @dataclass
 class EnvElementInfo:
-    """The shape of an observation, an action or a reward, its ``min``, ``max`` and ``dtype`` in ``value``."""
+    """The shape of an observation, an action or a reward; ``value`` has its ``min``, ``max`` and ``dtype``."""
 
     shape: Any
     value: Any
@@ -39,7 +39,7 @@ class EnvElementInfo:
 
 @dataclass
 class BaseEnvInfo:
-    """What ``BaseEnv.info()`` says. A subclass may add fields, with defaults."""
+    """What ``BaseEnv.info()`` returns. A subclass may add fields with defaults."""
 
     agent_num: int
     obs_space: Any
@@ -49,7 +49,7 @@ class BaseEnvInfo:
 
 
 def element_info_of(space: spaces.Space[Any]) -> EnvElementInfo:
-    """A space in the old form: ``Discrete(n)`` has shape ``(n,)``; Dict and Tuple have a shape and a value a part."""
+    """A space in the old form: ``Discrete(n)`` has shape ``(n,)``; Dict and Tuple have one shape and value per part."""
     parts = tree_of(space)
     return EnvElementInfo(map_tree(_shape, parts), map_tree(_value, parts))
 
@@ -68,4 +68,4 @@ def _value(space: Any) -> dict[str, Any] | None:
         return {"min": space.start, "max": space.start + space.nvec, "dtype": space.dtype.type}
     if isinstance(space, spaces.MultiBinary):
         return {"min": 0, "max": 1, "dtype": np.dtype(space.dtype).type}
-    return None  # text, graphs, sequences, no space at all: no bounds to speak of
+    return None  # text, graphs, sequences, no space at all: they have no bounds

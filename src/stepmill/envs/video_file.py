@@ -21,12 +21,12 @@ __all__ = ["VideoFile"]
 
 
 class VideoFile:
-    """A video that has its name only when it is whole: until then it is a ``.part``.
+    """A video that gets its name when it is complete: until then it is a ``.part``.
 
-    It takes the number ``episode`` or, where a file of that name is, the next free one.
-    ``size`` is the height and the width of its frames; an odd one is made even with a black line, as H.264 needs it.
+    It takes the number ``episode``, or the next free one if a file of that name exists. ``size`` is the height and the
+    width of its frames; an odd one is made even with a black line, as H.264 requires.
 
-    ffmpeg reads a pipe and ends with it, so it does not outlive this process, however that ends.
+    ffmpeg ends when its input pipe closes, so it does not outlive this process, however that ends.
     """
 
     def __init__(self, folder: Path, env_id: int, episode: int, size: tuple[int, ...], fps: Fraction) -> None:
@@ -38,7 +38,7 @@ class VideoFile:
             folder.mkdir(parents=True, exist_ok=True)
             self.episode = _claim(folder, env_id, episode)
         except OSError as error:
-            raise ConfigError(f"enable_save_replay: expected a folder that can be written to: {error}") from error
+            raise ConfigError(f"enable_save_replay: expected a writable folder, got {error}") from error
         self.path = _path(folder, env_id, self.episode)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe could fill up, and block ffmpeg)
         try:
@@ -64,14 +64,14 @@ class VideoFile:
                 rest = rest[self._process.stdin.write(rest) :]
         except BrokenPipeError:
             raise self._failure(self._end()) from None
-        except BaseException:  # Ctrl-C within a frame, and no other can follow a piece of one
+        except BaseException:  # Ctrl-C within a frame: no frame can follow a partial one
             with contextlib.suppress(EnvError):
                 self.finish()
             raise
         self._num_frames += 1
 
     def finish(self) -> None:
-        """Completes the video. One of a single frame, in which nobody took a step, is dropped."""
+        """Completes the video. One with a single frame, so without a step, is dropped."""
         if self._process is None:
             return
         complaint = self._end()
@@ -82,25 +82,25 @@ class VideoFile:
                 _part(self.path).rename(self.path)
             else:
                 _part(self.path).unlink()
-        except OSError as error:  # somebody took the folder away
+        except OSError as error:  # somebody removed the folder
             raise self._failure(str(error)) from error
 
     def abandon(self) -> None:
-        """In a forked child: lets go of what is the parent's. The pipe would keep ffmpeg waiting for this process."""
+        """In a forked child: releases what belongs to the parent. An open pipe would keep ffmpeg waiting."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            self._process.returncode = 0  # not a child of ours, so not one to wait for
+            self._process.returncode = 0  # it is not a child of this process, so do not wait for it
             self._process = None
             self._log.close()
 
     def _end(self) -> str:
-        """Waits until ffmpeg has written everything. How it failed; nothing where it did not."""
+        """Waits until ffmpeg has written everything. Returns how it failed, or nothing if it did not."""
         assert self._process is not None
         process, self._process = self._process, None
         _open_videos.discard(self)
         with self._log:
             try:
-                with process:  # which closes the pipe, and waits
+                with process:  # closes the pipe and waits
                     pass
             except BaseException:  # Ctrl-C, while we waited
                 process.kill()
@@ -111,14 +111,14 @@ class VideoFile:
                 return ""
             self._log.seek(0)
             said = self._log.read().decode(errors="replace").strip()
-            return f"ffmpeg ended with code {process.returncode}: {said or 'it does not say why'}"
+            return f"ffmpeg ended with code {process.returncode}: {said or 'it gave no reason'}"
 
     def _failure(self, what: str) -> EnvError:
         _part(self.path).unlink(missing_ok=True)
         return EnvError(f"{self.path}: {what or 'ffmpeg ended early'}", env_id=self._env_id, phase="render")
 
 
-# Those of this process that are being written.
+# The videos that this process is writing.
 _open_videos: weakref.WeakSet[VideoFile] = weakref.WeakSet()
 
 
@@ -140,9 +140,9 @@ def _part(path: Path) -> Path:
 
 
 def _claim(folder: Path, env_id: int, episode: int) -> int:
-    """The first number from ``episode`` on that no video has and nobody else claims; an empty ``.part`` claims it.
+    """The first number from ``episode`` on that is free; an empty ``.part`` claims it.
 
-    The video is looked for after the claim: only who has the ``.part`` can give a video that name.
+    Whether the video exists is checked after the claim: only the owner of the ``.part`` can give a video that name.
     """
     while True:
         path = _path(folder, env_id, episode)
@@ -152,7 +152,7 @@ def _claim(folder: Path, env_id: int, episode: int) -> int:
                 return episode
             _part(path).unlink()
         except FileExistsError:
-            pass  # another env of this id, or what a killed one left
+            pass  # of another env with this id, or left behind by a killed one
         episode += 1
 
 
@@ -161,10 +161,11 @@ def _start_ffmpeg(path: Path, size: tuple[int, ...], fps: Fraction, log: IO[byte
     height, width = size
     frames_in = f"-f rawvideo -pix_fmt rgb24 -video_size {width}x{height} -framerate {fps} -i pipe:0"
     even = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
-    # One thread each: a pool has many envs. The pixel format is the one that every player knows.
+    # One thread each: a pool has many envs. Every player knows this pixel format.
     mp4_out = "-c:v libx264 -preset veryfast -crf 18 -pix_fmt yuv420p -threads 1 -f mp4 -y"
     command = [ffmpeg, *f"-loglevel error {frames_in} {even} {mp4_out}".split(), f"file:{path}"]
-    # Ctrl-C reaches everybody at the terminal, and a video should survive it: a blocked signal stays blocked in ffmpeg.
+    # Ctrl-C reaches every process of the terminal, and a video should survive it: a signal that is blocked here stays
+    # blocked in ffmpeg.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log)

@@ -1,10 +1,10 @@
-"""The conformance suite: tells whether an env of your own keeps the contract.
+"""The checker: reports whether your own env keeps the contract.
 
 ::
 
     from stepmill.testing import check_env
 
-    check_env(MyEnv, cfg={"level": 3})   # prints its findings, and returns them
+    check_env(MyEnv, cfg={"level": 3})   # prints and returns its findings
 
 and as tests::
 
@@ -12,9 +12,9 @@ and as tests::
         def make_env(self):
             return MyEnv({"level": 3})
 
-To read it: ``check.py`` asks the rules; ``trial.py`` says what is done with the envs and what was seen of them, with
-``subject.py`` (envs are made, called and closed there), ``play.py`` (episodes) and ``watch.py`` (what an env opens);
-``rules/`` holds one function per rule; ``finding.py`` is what comes out.
+To read it: ``check.py`` applies the rules; ``trial.py`` runs the envs and records what they do, with ``subject.py``
+(makes, calls and closes envs), ``play.py`` (plays episodes) and ``watch.py`` (what an env opens); ``rules/`` has one
+function per rule; ``values.py`` compares and describes values; ``finding.py`` is the result.
 """
 
 from stepmill.testing.check import check_env

@@ -1,4 +1,4 @@
-"""``check_env``: tells an author, line by line, where an env breaks the contract."""
+"""``check_env``: reports, line by line, where an env breaks the contract."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = ["check_env"]
 def check_env(
     env: Any, cfg: Any = None, *, seed: int = 0, episodes: int = 3, steps: int = 1000, print_report: bool = True
 ) -> Report:
-    """Plays with an env and says where it breaks the contract of ``BaseEnv``.
+    """Plays episodes with an env and reports where it breaks the contract of ``BaseEnv``.
 
-    The findings are returned, and printed, one line each; an env that keeps all rules gives an empty list. No exception
-    of the env comes out of here: it is a finding. ``stepmill.testing.RULES`` has the rules and what they mean.
+    The findings are returned and printed, one line each; an env that keeps all rules has an empty list. If the env
+    raises an exception, that becomes a finding. ``stepmill.testing.RULES`` has the rules and what they mean.
 
     Args:
-        env: The class of the env, or a function that makes one. An env that exists already is checked too, as far as
-            one env can be: it is used and closed, and the report says which rules need more than one. An env that is
-            not a ``BaseEnv`` (of Gymnasium, dm_env or PettingZoo) is checked through ``as_base_env``.
-        cfg: What the class or the function is called with, a copy for each env; a class of Gymnasium gets the entries
-            as keyword arguments. Left out, they are called with nothing.
-        seed: For the seeds of the envs and the actions; these are samples of the action space.
-        episodes: How many whole episodes are played. Some short ones come on top, to compare seeds.
-        steps: After how many steps an episode is broken off. Where none ends before, its end is not checked.
+        env: The class of the env, or a function that makes one. An existing env is checked as far as that is possible
+            with one env: it is used and closed, and the report says which rules need several. An env that is not a
+            ``BaseEnv`` (of Gymnasium, dm_env or PettingZoo) is checked through ``as_base_env``.
+        cfg: The argument of the class or the function, a copy for each env; a class of Gymnasium gets the entries as
+            keyword arguments. If it is left out, they are called without arguments.
+        seed: For the seeds of the envs, and of the actions, which are samples of the action space.
+        episodes: How many whole episodes are played. Some short ones to compare seeds come on top.
+        steps: After how many steps an episode is cut off. If no episode ends before that, ends are not checked.
         print_report: False prints nothing.
     """
     seed = whole_number("check_env: seed", seed, 0)
@@ -54,7 +54,7 @@ def check_env(
 
 
 class _Findings:
-    """Asks the rules, and puts what they say again and again into one finding."""
+    """Applies the rules, and merges repeated problems into one finding."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Finding] = {}
@@ -67,7 +67,7 @@ class _Findings:
                 self._applied.add(rule.name)
                 said = set()
                 for problem in rule.check(moment):
-                    if problem.subject not in said:  # a moment counts once
+                    if problem.subject not in said:  # each moment counts once
                         said.add(problem.subject)
                         self._add(rule, problem, f"{problem.subject}, {moment.where}")
 
@@ -106,7 +106,7 @@ def _title(trial: Trial) -> str:
 
 @contextmanager
 def _generators_restored() -> Iterator[None]:
-    """An env that uses the global generators does not do so at the cost of its caller."""
+    """An env that uses the global generators does not affect its caller."""
     of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()
     try:
         yield

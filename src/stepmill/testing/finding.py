@@ -1,4 +1,4 @@
-"""What rules and checks say: problems, findings, and what could not be checked."""
+"""The results of rules and checks: problems, findings, and what could not be checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Finding", "Problem", "Report", "Unchecked"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule has against an env. The same subject again is the same finding, seen once more."""
+    """What a rule found wrong. Problems with the same subject are one finding, counted."""
 
     subject: str
     expected: str
@@ -18,7 +18,7 @@ class Problem:
 
 
 class Unchecked(Exception):
-    """A rule raises it where it cannot tell, with the reason."""
+    """A rule raises it if it could not be checked, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Finding:
     """One place where an env breaks a rule. Its ``str`` is one line."""
 
     rule: str
-    where: str  # which value or call, of which step and episode: the first of ``count``
+    where: str  # the value or call, the step and the episode: the first of ``count``
     expected: str
     got: str
     advice: str
@@ -42,17 +42,17 @@ class Finding:
         return f"{self.rule}: {self.text}"
 
 
-# A trial that broke off leaves nearly all rules unchecked: their names would say nothing.
+# If a trial stops early, nearly all rules are unchecked: listing their names would not help.
 _NAMED = 6
 
 
 class Report(list[Finding]):
-    """The findings of a check, an empty list for an env that keeps every rule.
+    """The findings of a check; an empty list for an env that keeps every rule.
 
     Attributes:
-        title: What was checked, and with how much play.
+        title: What was checked, and how much was played.
         checked: The names of the rules that were checked.
-        unchecked: The names of those that could not be, each with the reason.
+        unchecked: The names of the rules that could not be checked, each with the reason.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Report(list[Finding]):
         self.unchecked = dict(unchecked or {})
 
     def lines(self) -> list[str]:
-        """As it is printed: a title, one line per finding, one per reason why rules were not checked, and a sum."""
+        """As printed: a title, one line per finding, one per reason why rules were not checked, and a summary."""
         width = max((len(finding.rule) for finding in self), default=0)
         lines = [self.title]
         lines += [f"  {finding.rule:<{width}}  {finding.text}" for finding in self]
@@ -86,7 +86,7 @@ class Report(list[Finding]):
 
 
 def one_line(text: str) -> str:
-    """Any text without its line breaks."""
+    """A text without line breaks."""
     return " ".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""``EnvTestMixin``: the rules as tests of one's own env."""
+"""``EnvTestMixin``: the rules as tests of your own env."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EnvTestMixin"]
 
 
 class EnvTestMixin:
-    """A test for each rule, under pytest and unittest. A test of one's own env is one method.
+    """One test per rule, for pytest and unittest. To test your own env, write one method.
 
     ::
 
@@ -23,11 +23,11 @@ class EnvTestMixin:
             def make_env(self):
                 return MyEnv({"level": 3})
 
-    ``test_obs_dtype`` and all others then fail with the findings of their rule, and are skipped where it could not be
-    checked. A rule that an env breaks on purpose is left out by ``test_obs_dtype = None``.
+    ``test_obs_dtype`` and all others then fail with the findings of their rule, and are skipped if the rule could not
+    be checked. If an env breaks a rule on purpose, write ``test_obs_dtype = None``.
 
-    ``check_options`` go to ``check_env``: ``{"steps": 5000}``. With a ``cfg`` in them, ``make_env`` takes one, and it
-    is checked that the env leaves that as it was.
+    ``check_options`` are passed to ``check_env``: ``{"steps": 5000}``. If they contain a ``cfg``, it is passed to
+    ``make_env``, and the check includes that the env does not change it.
     """
 
     check_options: ClassVar[Mapping[str, Any]] = {}
@@ -38,7 +38,7 @@ class EnvTestMixin:
         raise NotImplementedError(f"{type(self).__name__}: write make_env(self), which returns a new env")
 
     def _report_of_class(self) -> Report:
-        """The report of this class, made when the first test asks for it."""
+        """The report of this class, made when the first test needs it."""
         kind = type(self)
         if "_report" not in vars(kind):
             kind._report = check_env(self.make_env, print_report=False, **self.check_options)

@@ -1,4 +1,4 @@
-"""Plays episodes with an env. Every ``reset`` and ``step`` becomes a ``Moment``, read as far as it can be read."""
+"""Plays episodes with an env. Every ``reset`` and ``step`` becomes a ``Moment``, with as many parts as can be read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Actions", "Held", "HeldArray", "Moment", "Spaces", "fixed_actions", 
 
 _NAMES = BaseEnvTimestep._fields
 
-# What is wrong with the form of what a call returned: expected, got.
+# What is wrong with the form of a result: expected, got.
 Form = tuple[str, str] | None
 
 
 class Spaces(NamedTuple):
-    """What an env says of itself."""
+    """How an env describes itself."""
 
     observation: Any
     action: Any
@@ -34,7 +34,7 @@ class Spaces(NamedTuple):
 
 
 class HeldArray(NamedTuple):
-    """An array that an env handed out, and what was in it."""
+    """An array that an env returned, and its content at that time."""
 
     where: str
     path: str
@@ -44,7 +44,7 @@ class HeldArray(NamedTuple):
 
 @dataclass
 class Held:
-    """What an env handed out and a caller may still hold: the last few results, and the first of the episode."""
+    """What an env returned and a caller may still hold: the last few results, and the first of the episode."""
 
     first: list[HeldArray] = field(default_factory=list)
     last: deque[list[HeldArray]] = field(default_factory=lambda: deque(maxlen=4))
@@ -56,7 +56,7 @@ class Held:
             yield from arrays
 
     def add(self, moment: Moment) -> None:
-        """Takes the arrays of a result, once the rules have seen it."""
+        """Adds the arrays of a result, after the rules have seen it."""
         arrays = [HeldArray(moment.where, path, array, array.tobytes()) for path, array in moment.arrays()]
         if moment.call == "reset":
             self.first = arrays
@@ -67,7 +67,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Moment:
-    """What came back from a call, and what is needed to judge it. Parts that cannot be found are None."""
+    """The result of a call, and what is needed to judge it. Parts that cannot be found are None."""
 
     run: str
     call: str  # "reset" or "step"
@@ -77,7 +77,7 @@ class Moment:
     form: Form
     obs: Any
     step: int = 0
-    is_readable: bool = True  # whether the parts of what was returned could be told apart
+    is_readable: bool = True  # whether the parts of the result could be told apart
     reward: Any = None
     done: Any = None
     info: Any = None
@@ -101,7 +101,7 @@ class Moment:
 
 
 def _truth(value: Any) -> bool:
-    """Of anything that an env may call ``done``; of one flag per agent, whether all are."""
+    """The truth of whatever an env returns as ``done``; with one flag per agent, whether all are true."""
     try:
         return bool(value)
     except Exception:
@@ -113,7 +113,7 @@ def _truth(value: Any) -> bool:
 
 
 def place(run: str, call: str, episode: int, step: int = 0) -> str:
-    """A call in words."""
+    """Which call it was, in words."""
     what = f"step {step}" if call == "step" else call
     return f"{what} of episode {episode}{f' ({run})' if run else ''}"
 
@@ -123,11 +123,11 @@ def read_reset(returned: Any, space: spaces.Space[Any]) -> tuple[Any, Form]:
     is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
     if not is_pair or isinstance(space, spaces.Tuple):
         return returned, None
-    return returned[0], ("the observation alone", "a tuple (observation, info), as Gymnasium has it")
+    return returned[0], ("only the observation", "a tuple (observation, info), as in Gymnasium")
 
 
 def read_step(returned: Any) -> tuple[tuple[Any, Any, Any, Any] | None, Form]:
-    """The four parts of what ``step`` returned, None where they cannot be told apart."""
+    """The four parts of what ``step`` returned, or None if they cannot be told apart."""
     expected = f"a BaseEnvTimestep({', '.join(_NAMES)})"
     if not isinstance(returned, tuple):
         return None, (expected, f"a {type(returned).__name__}")
@@ -136,31 +136,31 @@ def read_step(returned: Any) -> tuple[tuple[Any, Any, Any, Any] | None, Form]:
         return (returned[0], returned[1], returned[2], returned[3]), None
     if set(_NAMES) <= set(names):
         obs, reward, done, info = (getattr(returned, name) for name in _NAMES)
-        return (obs, reward, done, info), (expected, f"a tuple with the names {', '.join(names)}")
+        return (obs, reward, done, info), (expected, f"a tuple with the fields {', '.join(names)}")
     if len(returned) == 4:
-        return (returned[0], returned[1], returned[2], returned[3]), (expected, "a tuple of 4 without these names")
+        return (returned[0], returned[1], returned[2], returned[3]), (expected, "a tuple of 4 without these fields")
     if len(returned) == 5:
         obs, reward, terminated, truncated, info = returned
         ended = _truth(terminated) or _truth(truncated)
-        return (obs, reward, ended, info), (expected, "a tuple of 5 with terminated and truncated, as Gymnasium has it")
+        return (obs, reward, ended, info), (expected, "a tuple of 5 with terminated and truncated, as in Gymnasium")
     return None, (expected, f"a tuple of {len(returned)}")
 
 
 # ---- playing -------------------------------------------------------------------------------------
 
-# The action of a step, by its number in the episode.
+# From the number of a step in its episode to its action.
 Actions = Callable[[int], Any]
 
 
 def new_actions(space: spaces.Space[Any], seed: int) -> Actions:
-    """Samples of the action space, a new one each time, from a generator of our own."""
+    """Samples of the action space, a new one each time, from our own generator."""
     sampler = copy.deepcopy(space)
     sampler.seed(seed)
     return lambda step: as_arrays(space, sampler.sample())
 
 
 def fixed_actions(space: spaces.Space[Any], seed: int) -> Actions:
-    """Samples of the action space, in every episode the same: what differs then is the env's doing."""
+    """Samples of the action space, the same in every episode: any difference then comes from the env."""
     sample = new_actions(space, seed)
     drawn: list[Any] = []
 
@@ -175,7 +175,7 @@ def fixed_actions(space: spaces.Space[Any], seed: int) -> Actions:
 def play(
     envs: Subject, env: Any, seen: Spaces, actions: Actions, episodes: int, steps: int, run: str = ""
 ) -> Iterator[Moment]:
-    """Episodes of at most so many steps each. Raises ``Stopped`` where the env cannot be played on."""
+    """Plays episodes of at most ``steps`` steps each. Raises ``Stopped`` if the env cannot go on."""
     held = Held()
     for episode in range(episodes):
         returned = envs.call("reset", place(run, "reset", episode), env.reset)
@@ -207,7 +207,7 @@ def play(
             )
             yield moment
             if parts is None:
-                raise Stopped(f"{moment.where} returned something that cannot be read")
+                raise Stopped(f"{moment.where} returned something unreadable")
             held.add(moment)
             if moment.over:
                 break

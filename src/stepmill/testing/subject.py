@@ -1,4 +1,4 @@
-"""What is checked: envs of one kind. They are made, called and closed here, and nowhere else."""
+"""What is checked: envs of one kind. They are made, called and closed only here."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from stepmill.errors import ConfigError, summary
 
 __all__ = ["FAILURES", "Raised", "Stopped", "Subject", "Touched"]
 
-# What an env may raise and is its failure, as in pools: sys.exit() in a step ends no check.
+# What counts as a failure of the env, as in pools: sys.exit() in a step does not end the check.
 FAILURES = (Exception, SystemExit)
 
 
 class Stopped(Exception):
-    """The trial cannot go on; says why."""
+    """The trial cannot go on, with the reason."""
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception that came out of an env."""
+    """An exception that an env raised."""
 
     call: str
     where: str
@@ -52,11 +52,11 @@ class Subject:
     """Envs of one kind, each as a ``BaseEnv``. Every call to them goes through here and is watched.
 
     Attributes:
-        makes_many: Whether there can be several at once; else all checks are made on one env, seeded anew.
-        is_adapted: Whether the envs are not ``BaseEnv`` by themselves.
-        given_cfg: The configuration as it was given.
+        makes_many: Whether there can be several at once; else all checks use one env, which is seeded again.
+        is_adapted: Whether the envs are a ``BaseEnv`` only through an adapter.
+        given_cfg: The configuration that was passed.
         first_cfg: The copy of it that the first env was built with.
-        raised: The exceptions that came out of calls.
+        raised: The exceptions that calls raised.
         touched: The calls that used global generators.
     """
 
@@ -68,7 +68,7 @@ class Subject:
         self.raised: list[Raised] = []
         self.touched: list[Touched] = []
         self._env = env
-        self._last = env  # the env itself, under an adapter
+        self._last = env  # the env itself, without an adapter
         self._open: list[Any] = []
         self._generators = _generators()
         if self.makes_many:
@@ -76,11 +76,11 @@ class Subject:
         if not all(hasattr(env, name) for name in ("reset", "step")):
             raise ConfigError(f"check_env: expected an env, an env class or a function that makes one, got {env!r}")
         if cfg is not None:
-            raise ConfigError("check_env: cfg is for a class or a function, and this env is built already")
+            raise ConfigError("check_env: cfg is for a class or a function, but this env exists already")
 
     @property
     def name(self) -> str:
-        """Of the class or function; of one env, or where a function has no name, of the class of the env."""
+        """The name of the class or function; for one env, or a function without a name, that of the env's class."""
         if not self.makes_many:
             return type(self._last).__name__
         name = getattr(self._env, "__name__", type(self._last).__name__)
@@ -89,32 +89,33 @@ class Subject:
     # ---- calls -------------------------------------------------------------------------------
 
     def call(self, call: str, where: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls the function; where it raises, notes that and raises ``Stopped``."""
+        """Calls the function; if it raises, notes that and raises ``Stopped``."""
         try:
             return function(*args, **kwargs)
         except FAILURES as error:
             self.raised.append(Raised(call, where, type(error), _last_line(error)))
             raise Stopped(f"{where} raised") from error
         finally:
-            # Nothing draws from them between two calls; reading them is the expensive part of a call.
+            # Between two calls nothing draws from them, so the state after one call is the state before the next:
+            # reading it is the expensive part of a call.
             before, self._generators = self._generators, _generators()
             changed = [name for name in before if before[name] != self._generators[name]]
             self.touched += [Touched(call, where, name) for name in changed]
 
     def attempt(self, call: str, where: str, function: Callable[..., Any], *args: Any) -> Any:
-        """A call that the rest does not depend on; None where it raises."""
+        """A call that the rest does not depend on; None if it raises."""
         with contextlib.suppress(Stopped):
             return self.call(call, where, function, *args)
         return None
 
     def has(self, env: Any, name: str) -> bool:
-        """Whether an env has that attribute. A ``__getattr__`` that raises anything else to say no is noted."""
+        """Whether an env has that attribute. If ``__getattr__`` raises another error, that is noted."""
         return bool(self.attempt("hasattr", f"hasattr(env, {name!r})", hasattr, env, name))
 
     # ---- the life of an env ------------------------------------------------------------------
 
     def new(self, who: str) -> Any:
-        """An env that was not used before; the one there is, where there is only one."""
+        """An unused env; if there is only one, that one."""
         made = self.call("__init__", f"the constructor{f' of {who}' if who else ''}", self._build)
         if not self.has(made, "step"):
             raise ConfigError(f"check_env: expected {self.name} to make an env, got {made!r}")
@@ -136,8 +137,8 @@ class Subject:
         return self._env(cfg)
 
     def seed(self, env: Any, seed: int, dynamic: bool) -> None:
-        """Seeds the episodes to come."""
-        if self.has(env, "seed"):  # it may be left out where nothing is random
+        """Seeds the following episodes."""
+        if self.has(env, "seed"):  # optional if nothing is random
             self.call("seed", f"seed({seed}, dynamic_seed={dynamic})", env.seed, seed, dynamic_seed=dynamic)
 
     def leave(self, env: Any) -> None:
@@ -151,7 +152,7 @@ class Subject:
         self.call("close", "close()", env.close)
 
     def close_all(self) -> None:
-        """Closes what is open after a trial that broke off; its reason is known, other errors would hide it."""
+        """Closes what is open after a trial that stopped early; further errors would hide the reason."""
         for env in self._open:
             with contextlib.suppress(*FAILURES):
                 env.close()
@@ -165,5 +166,5 @@ def _last_line(error: BaseException) -> str:
     """``KeyError: 'speed' (my_env.py:31)``: what was raised, and where."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     file = Path(frame.filename)
-    is_ours = file.parent == Path(__file__).parent  # a call that could not even be made
+    is_ours = file.parent == Path(__file__).parent  # raised before the call reached the env
     return summary(error) if is_ours else f"{summary(error)} ({file.name}:{frame.lineno})"

@@ -1,15 +1,15 @@
-"""All that is done with envs of one kind to check them.
+"""Everything that is done with envs of one kind to check them.
 
 ::
 
-    first env    described; whole episodes, dynamic seed s
-    second       its constructor watched; short episodes, dynamic seed s; what it leaves open
-    third        the same again: a run repeats
-    fourth       the same, in turns with a fifth of seed s + 1: envs leave each other alone, and differ
-    sixth        static seed s: every episode the same
+    first env    asked for its spaces; whole episodes, dynamic seed s
+    second       its constructor is watched; short episodes, dynamic seed s; what it leaves open
+    third        the same again: does a run repeat?
+    fourth       the same, in turns with a fifth of seed s + 1: are envs independent and different?
+    sixth        static seed s: is every episode the same?
     seventh      static seed s + 1; closed, closed again, reset
 
-Where there is only one env, it is seeded anew instead, and what needs several is left out.
+If there is only one env, it is seeded again instead, and what needs several is left out.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from stepmill.testing.watch import ConstructorWatch, OpenResources
 
 __all__ = ["Episode", "Trial", "run_trial"]
 
-# Seeds are compared on many short episodes rather than on a few long ones.
+# Many short episodes show more about seeds than a few long ones.
 _DYNAMIC_EPISODES = 6
 _STATIC_EPISODES = 3
 _SHORT_EPISODE = 25
 
 T = TypeVar("T")
 
-# What came back in one episode, call by call, in a form that can be compared.
+# The results of one episode, call by call, in a form that can be compared.
 Episode = list[tuple[Any, ...]]
 
 
 @dataclass
 class Trial:
-    """What was seen of an env: rules read it. Parts that the trial did not get to are None."""
+    """What was seen of an env, for the rules. Parts that the trial did not reach are None."""
 
     subject: Subject
     seed: int
-    # Why the trial broke off.
+    # Why the trial stopped early.
     stopped: str | None = None
-    # How much was played, in all.
+    # How much was played in total.
     episodes: int = 0
     steps: int = 0
 
-    # Of the first env.
+    # About the first env.
     env: Any = None
-    early: Spaces | None = None  # what it said before reset: None in it for what it could not say
-    late: list[tuple[str, Spaces]] = field(default_factory=list)  # and afterwards, with the time
+    early: Spaces | None = None  # what it said before reset; a part is None if it could not say
+    late: list[tuple[str, Spaces]] = field(default_factory=list)  # and later, with the time
     text: Any = None
     action_space: Any = None  # what its actions were drawn from
     random_action: tuple[Any] | None = None
 
-    # Of others.
+    # About the others.
     constructor: ConstructorWatch | None = None
     left_open: list[str] | None = None
     run: list[Episode] | None = None  # dynamic seed
@@ -77,7 +77,7 @@ class Trial:
     def seen(self, part: T | None) -> T:
         """A part of this, or why there is none."""
         if part is None or part is False:
-            raise Unchecked(self.stopped or "there was nothing to see of it")
+            raise Unchecked(self.stopped or "the trial did not get that far")
         return part
 
     def raised_in(self, *calls: str) -> list[Raised]:
@@ -91,7 +91,7 @@ class Trial:
 
 
 def run_trial(subject: Subject, seed: int, episodes: int, steps: int, see: Callable[[Moment], None]) -> Trial:
-    """Plays through the list above. ``see`` is given every reset and step."""
+    """Goes through the list above. ``see`` is called with every reset and step."""
     trial = Trial(subject, seed)
     player = _Player(trial, steps, see)
     try:
@@ -144,22 +144,22 @@ class _Player:
         if self._envs.has(env, "random_action"):
             with contextlib.suppress(Stopped):
                 self._trial.random_action = (self._envs.call("random_action", "random_action()", env.random_action),)
-        if self._envs.has(env, "info") and all(one is not None for one in self._spaces):  # it tells of these
+        if self._envs.has(env, "info") and all(one is not None for one in self._spaces):  # it describes these
             self._envs.attempt("info", "info()", env.info)
 
     def _ask(self, env: Any, when: str) -> Spaces:
-        """What the env says of itself now; None for what it cannot say."""
+        """How the env describes itself now; None for what it cannot say."""
         names = ("observation_space", "action_space", "reward_space", "num_agents")
         return Spaces(*(self._envs.attempt(name, f"{name} {when}", _copy_of, env, name) for name in names))
 
     def _spaces_of(self, env: Any, early: Spaces) -> Spaces:
-        """The spaces to judge by; where they are not there before reset, those after it."""
+        """The spaces to judge by: those before reset, or if there are none, those after it."""
         if _has_spaces(early):
             return early
         self._envs.call("reset", "the first reset", env.reset)
         late = self._ask(env, "after reset")
         if not _has_spaces(late):
-            raise Stopped("there is no observation_space or no action_space, before reset and after it")
+            raise Stopped("there is no observation_space or no action_space, neither before nor after reset")
         return late
 
     # ---- seeds -------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class _Player:
         self._close_and_reset(env)
 
     def _play_short(self, runs: dict[str, tuple[Any, int]], dynamic: bool) -> list[list[Episode]]:
-        """Short episodes of each env, all with the same actions. Several envs take turns, a call each."""
+        """Short episodes of each env, all with the same actions. Several envs take turns after each call."""
         episodes, steps = _DYNAMIC_EPISODES if dynamic else _STATIC_EPISODES, min(self._steps, _SHORT_EPISODE)
         plays = []
         for run, (env, seed) in runs.items():
@@ -222,7 +222,7 @@ class _Player:
         self._envs.attempt("second close", "close() of a closed env", env.close)
         self._trial.was_closed_twice = True
         if self._envs.is_adapted:
-            return  # nobody told the adapter how to build it again
+            return  # the adapter does not know how to build it again
         self._envs.attempt("reset after close", "reset() of a closed env", self._begin_again, env)
         self._trial.was_reset_after_close = True
         self._envs.attempt("close", "close() after that reset", env.close)
@@ -233,7 +233,7 @@ class _Player:
 
 
 def _copy_of(env: Any, name: str) -> Any:
-    """As it is now: the env may change it."""
+    """The attribute as it is now: the env may change it later."""
     return copy.deepcopy(getattr(env, name))
 
 

@@ -1,4 +1,4 @@
-"""Nested values beside their spaces, and the arrays in them."""
+"""Compares nested values with their spaces and with each other, and describes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Leaf(NamedTuple):
-    """A value and the space that it should be of."""
+    """A value and its space."""
 
     path: str
     space: spaces.Space[Any]
@@ -37,7 +37,7 @@ class Leaf(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """A value whose form is not that of its space."""
+    """A value that does not have the form of its space."""
 
     path: str
     expected: str
@@ -48,7 +48,7 @@ def _walk(tree: Tree, value: Any, path: str) -> Iterator[Leaf | Mismatch]:
     if isinstance(tree, dict | tuple):
         if not has_form(tree, value):
             yield Mismatch(path, form_of(tree), _got(value))
-        elif isinstance(value, list):  # pools take them, a space does not
+        elif isinstance(value, list):  # pools accept lists, a Tuple space does not contain them
             yield Mismatch(path, "a tuple", "a list")
         else:
             for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -66,17 +66,17 @@ def _got(value: Any) -> str:
 
 
 def leaves(space: spaces.Space[Any], value: Any, path: str) -> list[Leaf]:
-    """The parts of a value whose form is that of the space."""
+    """The parts of a value that have the form of the space."""
     return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Leaf)]
 
 
 def mismatches(space: spaces.Space[Any], value: Any, path: str) -> list[Mismatch]:
-    """The parts whose form is another."""
+    """The parts of a value that do not."""
     return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Mismatch)]
 
 
 def outside(space: spaces.Space[Any], value: Any) -> str | None:
-    """The first element beyond the bounds of its space, in words. NaN is beyond none."""
+    """The first element outside the bounds of its space, in words. NaN does not count."""
     if not holds_arrays(space):
         return None if space.contains(value) else show(value)
     low, high = bounds(space)
@@ -106,7 +106,7 @@ def arrays_in(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def digest(value: Any) -> tuple[Any, ...]:
-    """What can be compared later, by ``==``: equal where two values are equal to the bit."""
+    """Something to compare later with ``==``: equal if two values are equal bit for bit."""
     if isinstance(value, np.ndarray):
         data = value.tolist() if value.dtype.hasobject else hash(value.tobytes())
         return (value.dtype.str, value.shape, repr(data))
@@ -114,19 +114,19 @@ def digest(value: Any) -> tuple[Any, ...]:
         return tuple((str(key), digest(child)) for key, child in value.items())
     if isinstance(value, tuple | list):
         return tuple(digest(child) for child in value)
-    # The plain repr shows an address.
+    # The default repr shows an address.
     return (type(value).__name__, "" if _is_plain(value, "__repr__") else text_of(value))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two nested values are equal; arrays in them too."""
+    """Whether two nested values are equal, including their arrays."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return type(one) is type(other) and digest(one) == digest(other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return set(one) == set(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    if _is_plain(one, "__eq__"):  # a copy of it is never equal: not ours to judge
+    if _is_plain(one, "__eq__"):  # no copy would be equal, so only the type counts
         return type(one) is type(other)
     try:
         return one is other or bool(one == other)
@@ -144,7 +144,7 @@ def kind_of(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Its repr, whatever that does."""
+    """The repr of a value, even if it raises."""
     try:
         return repr(value)
     except Exception as error:
@@ -152,7 +152,7 @@ def text_of(value: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """A value in few words."""
+    """A value in a few words."""
     text = text_of(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

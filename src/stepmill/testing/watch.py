@@ -18,15 +18,15 @@ from stepmill.envs.base_env import BaseEnv
 
 __all__ = ["ConstructorWatch", "OpenResources"]
 
-# Threads and processes that close() told to end may take that long.
-_PATIENCE_SECONDS = 2.0
+# How long threads and processes may take to end after close().
+_GRACE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class OpenResources:
     """The threads, child processes and file descriptors of this process at one moment.
 
-    Child processes and descriptors are seen where there is a ``/proc``.
+    Child processes and descriptors are only seen if there is a ``/proc``.
     """
 
     threads: frozenset[threading.Thread]
@@ -43,25 +43,25 @@ class OpenResources:
         """What was opened since then and is not about to close, in words."""
         if not cls.now().since(earlier):
             return []
-        gc.collect()  # what only waits for that is not left open
-        return cls.now().since(earlier, _PATIENCE_SECONDS)
+        gc.collect()  # garbage does not count
+        return cls.now().since(earlier, _GRACE_SECONDS)
 
-    def since(self, earlier: OpenResources, patience: float = 0.0) -> list[str]:
-        """What is open now and was not then, in words. Threads and processes get ``patience`` seconds each to end."""
-        threads = [thread.name for thread in self.threads - earlier.threads if _runs_on(thread, patience)]
-        processes = [pid for pid in self.processes - earlier.processes if _lives_on(pid, patience)]
+    def since(self, earlier: OpenResources, grace: float = 0.0) -> list[str]:
+        """What is open now and was not then, in words. Threads and processes get ``grace`` seconds each to end."""
+        threads = [thread.name for thread in self.threads - earlier.threads if _still_runs(thread, grace)]
+        processes = [pid for pid in self.processes - earlier.processes if _still_lives(pid, grace)]
         files = [target for number, target in self.files - earlier.files if _target(number) == target]
         words = [f"the thread {name!r}" for name in sorted(threads)]
         words += [f"the process {pid}" for pid in sorted(processes)]
         return words + [f"the descriptor of {target}" for target in sorted(files)]
 
 
-def _runs_on(thread: threading.Thread, patience: float) -> bool:
-    thread.join(patience)
+def _still_runs(thread: threading.Thread, grace: float) -> bool:
+    thread.join(grace)
     return thread.is_alive()
 
 
-def _lives_on(pid: int, patience: float) -> bool:
+def _still_lives(pid: int, grace: float) -> bool:
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -69,7 +69,7 @@ def _lives_on(pid: int, patience: float) -> bool:
     try:
         exits = select.poll()
         exits.register(pidfd, select.POLLIN)
-        return not exits.poll(patience * 1000)
+        return not exits.poll(grace * 1000)
     finally:
         os.close(pidfd)
 
@@ -97,7 +97,7 @@ def _files() -> list[tuple[int, str]]:
 
 
 def _target(number: int) -> str | None:
-    """What a descriptor stands for; None for one that is closed, as the one that ``listdir`` just read with."""
+    """What a descriptor refers to; None if it is closed, like the one that ``listdir`` used."""
     try:
         return os.readlink(f"/proc/self/fd/{number}")
     except OSError:
@@ -108,16 +108,16 @@ def _target(number: int) -> str | None:
 
 
 class ConstructorWatch:
-    """Watches the calls of this thread while a ``BaseEnv`` is built. ``signs`` are those of a simulator.
+    """Watches the calls of this thread while a ``BaseEnv`` is built. ``signs`` shows that it built a simulator.
 
-    Such signs are, while ``__init__`` of a ``BaseEnv`` runs: the ``__init__`` of an env of Gymnasium, dm_env or
-    PettingZoo, and the env's own ``reset``; and after it: a thread, a child process or a file descriptor that was not
-    there before. A simulator of another kind that opens nothing leaves none of these, and is not seen.
+    Signs during ``__init__`` of a ``BaseEnv`` are the ``__init__`` of an env of Gymnasium, dm_env or PettingZoo, and
+    the env's own ``reset``; a sign after it is a new thread, child process or file descriptor. A simulator of another
+    kind that opens nothing leaves no sign and is not seen.
     """
 
     def __init__(self) -> None:
         self.signs: list[str] = []
-        # Profilers do not share: where one runs, calls are not seen.
+        # There can be only one profiler: if another one runs, calls are not seen.
         self.saw_calls = sys.getprofile() is None
         self._constructor: FrameType | None = None
 
@@ -148,7 +148,7 @@ class ConstructorWatch:
                 self._constructor = frame
         elif name == "reset" and owner is _owner(self._constructor):
             self.signs.append("reset() called")
-        # Wrappers come after what they wrap: the first one says it.
+        # Wrappers are built after what they wrap: the first one is enough.
         elif name == "__init__" and _is_simulator(owner) and not self.signs:
             self.signs.append(f"{type(owner).__name__} built")
 
@@ -159,13 +159,13 @@ def _owner(frame: FrameType) -> Any:
 
 
 def _is_base_env(thing: Any) -> bool:
-    """Ours, or DI-engine's. The class is asked: the instance is half built, and a wrapper has nothing inside yet."""
+    """Ours or DI-engine's. Asks the class: the instance is half built, and a wrapper has nothing inside yet."""
     return isinstance(thing, BaseEnv) or hasattr(type(thing), "create_collector_env_cfg")
 
 
 def _is_simulator(thing: Any) -> bool:
     if _is_base_env(thing):
-        return False  # it has its own __init__ to answer for
+        return False  # its own __init__ is watched
     if isinstance(thing, gymnasium.Env | gymnasium.vector.VectorEnv):
         return True
     for module, name in (("dm_env", "Environment"), ("pettingzoo", "ParallelEnv"), ("pettingzoo", "AECEnv")):

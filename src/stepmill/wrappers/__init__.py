@@ -1,7 +1,7 @@
-"""Gymnasium wrappers that also say how they change shapes.
+"""Gymnasium wrappers that also tell how they change shapes.
 
-``wrap(env, ["NoopResetEnv", ("FrameStack", {"n_frames": 2})])`` puts a list of them on an env, the innermost first;
-``update_shape`` says which shapes come out; ``wrap_atari`` is the usual list for Atari games.
+``wrap(env, ["NoopResetEnv", ("FrameStack", {"n_frames": 2})])`` puts a list of them on an env, innermost first;
+``update_shape`` tells the resulting shapes; ``wrap_atari`` is the usual list for Atari games.
 """
 
 from stepmill.wrappers.action_repeat import ActionRepeat

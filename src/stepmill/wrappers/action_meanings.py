@@ -1,4 +1,4 @@
-"""What the actions of an env mean, where it tells: ``get_action_meanings()``, as Atari games have it."""
+"""What the actions of an env mean, if it has ``get_action_meanings()``, as Atari games do."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FIRE = 1
 
 
 def action_meanings(env: gymnasium.Env[Any, Any]) -> list[str] | None:
-    """The name of each action; None where the env does not say."""
+    """The name of each action; None if the env does not say."""
     if not env.has_wrapper_attr("get_action_meanings"):
         return None
     return list(env.get_wrapper_attr("get_action_meanings")())
 
 
 def require_noop(wrapper: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Refuses an env whose action 0 cannot be taken, or is known to do something."""
+    """Raises an error if the env has no action 0, or if action 0 is known to do something."""
     if not isinstance(env.action_space, spaces.Discrete) or not env.action_space.contains(NOOP):
         refuse(wrapper, "a Discrete action space that holds action 0, the no-op", env.action_space)
     meanings = action_meanings(env)

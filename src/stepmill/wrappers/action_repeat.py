@@ -1,4 +1,4 @@
-"""An action taken several times."""
+"""``ActionRepeat``: takes each action several times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["ActionRepeat"]
 class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Takes every action ``action_repeat`` times, or until the episode ends, and sums the rewards.
 
-    Observation, ends and info are those of the last repetition; ``info["abnormal"]`` of any of them stays. The reward
-    is one number; observations may be anything, Dicts too.
+    Observation, flags and info are those of the last repetition; ``info["abnormal"]`` is true if it was in any of them.
+    The reward must be one number; observations may be anything, also Dicts.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], action_repeat: int) -> None:
@@ -41,7 +41,7 @@ class ActionRepeat(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, action_repeat: int | None = None) -> Shapes:
-        """All as they were."""
+        """All shapes stay the same."""
         if action_repeat is not None:
             whole_number("ActionRepeat: action_repeat", action_repeat, 1)
         return obs_shape, act_shape, rew_shape

@@ -29,27 +29,27 @@ def wrap_atari(
     eval_return: bool = True,
     config: Mapping[str, Any] | None = None,
 ) -> gymnasium.Env[Any, Any]:
-    """An Atari game as agents are usually shown it: by default ``(4, 84, 84)``, float32 from 0 to 1.
+    """An Atari game with the usual preprocessing: by default ``(4, 84, 84)``, float32 from 0 to 1.
 
-    From the inside to the outside, each of them where its argument is not None, 0 or False:
+    From the innermost to the outermost, each unless its argument is None, 0 or False:
 
     ================ ================= =====================================================
-    ``eval_return``  EvalEpisodeReturn the true score, told when the game is really over
-    ``noop_max``     NoopResetEnv      1 to so many no-ops after each reset
-    ``frame_skip``   MaxAndSkipEnv     each action so often
+    ``eval_return``  EvalEpisodeReturn the true score, when the game is really over
+    ``noop_max``     NoopResetEnv      between 1 and this many no-ops after each reset
+    ``frame_skip``   MaxAndSkipEnv     takes each action this many times
     ``episode_life`` EpisodicLifeEnv   a lost life ends the episode (for training)
-    ``fire_reset``   FireResetEnv      FIRE after each reset, in games whose action 1 that is
+    ``fire_reset``   FireResetEnv      FIRE after each reset, in games whose action 1 is FIRE
     ``size``         WarpFrame         grey, and of this size
     ``scale``        ScaledFloatFrame  float32 from 0 to 1; else uint8
     ``clip_rewards`` ClipRewardEnv     the sign of the reward (for training)
-    ``frame_stack``  FrameStack        the last so many frames
+    ``frame_stack``  FrameStack        the last frames, this many
     ================ ================= =====================================================
 
     Args:
         env: An id, such as ``"ALE/Pong-v5"`` or ``"PongNoFrameskip-v4"``, or an env.
         noop_max: See the table.
-        frame_skip: See the table. The game itself must not skip frames then: of an id it is told so, an env has to be
-            made with ``frameskip=1``. Without it the game skips as it does by itself.
+        frame_skip: See the table. The game itself must not skip frames then: a game made from an id does not, an env
+            must be made with ``frameskip=1``. With None the game skips frames as it does by default.
         episode_life: See the table.
         fire_reset: See the table.
         size: See the table.
@@ -57,14 +57,14 @@ def wrap_atari(
         clip_rewards: See the table.
         frame_stack: See the table.
         eval_return: See the table.
-        config: Passed on to ``gymnasium.make``, of an id.
+        config: Arguments for ``gymnasium.make``, if ``env`` is an id.
     """
     if isinstance(env, str):
         env = _make(env, skips=not frame_skip, config=config or {})
     elif not isinstance(env, gymnasium.Env):
         raise ConfigError(f"wrap_atari: expected the id of a game or a gymnasium.Env, got {env!r}")
     elif config:
-        raise ConfigError(f"wrap_atari: config: expected none beside an env that is made already, got {dict(config)!r}")
+        raise ConfigError(f"wrap_atari: config: expected none for an env that exists already, got {dict(config)!r}")
     own_skip = getattr(env.unwrapped, "_frameskip", 1)
     if frame_skip not in (None, 0, 1) and own_skip != 1:
         raise ConfigError(
@@ -101,7 +101,7 @@ def atari_wrappers(
 ) -> list[tuple[str, dict[str, Any]]]:
     """The wrappers of ``wrap_atari``, for ``update_shape``, ``wrap`` and ``wrapper_names``: names and arguments.
 
-    There is no env to ask here: ``fire_reset`` is taken as it is said. It changes no shape.
+    There is no env to ask for its actions here, so ``fire_reset`` is not checked. It changes no shape.
     """
     return [
         *([("EvalEpisodeReturn", {})] if eval_return else []),
@@ -120,7 +120,7 @@ def _make(id: str, skips: bool, config: Mapping[str, Any]) -> gymnasium.Env[Any,
     try:
         spec = gymnasium.spec(id)
     except gymnasium.error.Error:
-        require("ale_py", "ale-py", "atari", "wrap_atari")  # its import makes Gymnasium know the games
+        require("ale_py", "ale-py", "atari", "wrap_atari")  # the import registers the games
         try:
             spec = gymnasium.spec(id)
         except gymnasium.error.Error as error:

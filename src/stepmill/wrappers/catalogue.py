@@ -1,4 +1,4 @@
-"""Wrappers by name: what there is, how a list of them is put on an env, and which shapes come out."""
+"""Wrappers by name: the list of all, how to put several on an env, and which shapes come out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _CLASSES: tuple[type[gymnasium.Wrapper[Any, Any, Any, Any]], ...] = (
 
 WRAPPERS = {cls.__name__: cls for cls in _CLASSES}
 
-# How DI-engine's configs write them: "noop_reset", which is also what our files are called.
+# As in DI-engine's configs: "noop_reset", which is also the name of our file.
 _CONFIG_NAMES = {
     **{cls.__module__.rpartition(".")[2]: cls for cls in _CLASSES},
     "obs_plus_prev_action_reward": ObsPlusPrevActRew,
@@ -69,7 +69,7 @@ WrapperClass = type[gymnasium.Wrapper[Any, Any, Any, Any]]
 
 
 def find_wrapper(wrapper: str | WrapperClass) -> WrapperClass:
-    """The class of a name, ``"NoopResetEnv"`` or ``"noop_reset"``. A class of wrappers, ours or not, is its own."""
+    """The class of a name, ``"NoopResetEnv"`` or ``"noop_reset"``. A wrapper class, ours or not, is returned itself."""
     if isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper):
         return wrapper
     if not isinstance(wrapper, str):
@@ -86,18 +86,18 @@ def update_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, wrappers: Any) 
     """The shapes that come out of wrappers, from those that go in.
 
     Args:
-        obs_shape: The shape of an observation, as ``BaseEnv.info()`` tells it; of a Dict space a dict of shapes.
-        act_shape: That of an action.
-        rew_shape: That of a reward.
-        wrappers: The innermost first: names, classes, ``(name or class, kwargs)`` or ``{"type": ..., "kwargs": ...}``;
-            or names joined by newlines. Empty names are skipped, unknown ones are an error.
+        obs_shape: The shape of an observation, as in ``BaseEnv.info()``; for a Dict space a dict of shapes.
+        act_shape: The shape of an action.
+        rew_shape: The shape of a reward.
+        wrappers: Innermost first: names, classes, ``(name or class, kwargs)`` or ``{"type": ..., "kwargs": ...}``; or
+            names joined by newlines. Empty names are skipped, unknown ones are an error.
     """
     for wrapper, kwargs in _entries(wrappers):
         cls = find_wrapper(wrapper)
         new_shape = getattr(cls, "new_shape", None)
         if new_shape is None:
             raise ConfigError(
-                f"wrappers: expected wrappers with a new_shape, got {cls.__name__}, which does not tell its shapes"
+                f"wrappers: expected wrappers with a new_shape method, got {cls.__name__}, which has none"
             )
         _check_arguments(cls, new_shape, (obs_shape, act_shape, rew_shape), kwargs)
         obs_shape, act_shape, rew_shape = new_shape(obs_shape, act_shape, rew_shape, **kwargs)
@@ -105,11 +105,11 @@ def update_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, wrappers: Any) 
 
 
 def wrap(env: gymnasium.Env[Any, Any], wrappers: Any) -> gymnasium.Env[Any, Any]:
-    """The env inside of wrappers.
+    """Puts wrappers on an env.
 
     Args:
         env: The env.
-        wrappers: As ``update_shape`` takes them, the innermost first; functions from env to env too.
+        wrappers: As for ``update_shape``, innermost first; functions from env to env too.
     """
     for wrapper, kwargs in _entries(wrappers):
         if isinstance(wrapper, str | type):
@@ -121,17 +121,17 @@ def wrap(env: gymnasium.Env[Any, Any], wrappers: Any) -> gymnasium.Env[Any, Any]
             )
         inner, env = env, wrapper(env, **kwargs)
         if not isinstance(env, gymnasium.Env):
-            raise ConfigError(f"{wrapper!r}: expected a gymnasium.Env to come out, got {env!r} from {inner}")
+            raise ConfigError(f"{wrapper!r}: expected it to return a gymnasium.Env, got {env!r} from {inner}")
     return env
 
 
 def wrapper_names(wrappers: Any) -> str:
-    """The names joined by newlines, as ``BaseEnvInfo.use_wrappers`` has them."""
+    """The names joined by newlines, as in ``BaseEnvInfo.use_wrappers``."""
     return "\n".join(find_wrapper(wrapper).__name__ for wrapper, _ in _entries(wrappers))
 
 
 def _entries(wrappers: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Each wrapper and its arguments, in whichever way it was written."""
+    """Each wrapper and its arguments, whatever form they are written in."""
     if wrappers is None:
         return
     if isinstance(wrappers, str):
@@ -165,7 +165,7 @@ def _parts(entry: Any) -> tuple[Any, Mapping[str, Any]]:
 def _check_arguments(
     cls: WrapperClass, function: Callable[..., Any], given: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
-    """Says which arguments a wrapper takes, where a config has others."""
+    """Raises an error that lists the arguments of a wrapper if these do not match."""
     signature = inspect.signature(function)
     try:
         signature.bind(*given, **kwargs)

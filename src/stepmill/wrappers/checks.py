@@ -1,4 +1,4 @@
-"""What an env gives to a wrapper, held against its space: of anything else a wrapper would make nonsense."""
+"""Checks of what an env gives to a wrapper: from anything outside its space a wrapper would make nonsense."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["checked_observation", "checked_reward"]
 
 
 def checked_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> Any:
-    """An observation as arrays of the space's shapes and types, not copies where they are that already.
+    """An observation as arrays of the space's shapes and types. Arrays that have these already are not copied.
 
     Args:
-        wrapper: Who asks, for the error.
+        wrapper: The name of the wrapper, for the error.
         space: A Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these.
-        value: What the env gave. Dicts may have more keys than the space: as in pools, nobody sees them.
+        value: What the env gave. Dicts may have more keys than the space; they are dropped, as in pools.
     """
     try:
         return fit(member_of, tree_of(space), value, spare=True)
@@ -29,7 +29,7 @@ def checked_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> A
 
 
 def checked_reward(wrapper: str, reward: Any) -> float:
-    """A reward as a float. An array of one element is taken; of many agents there is no one number."""
+    """A reward as a float. An array of one element is accepted; the rewards of several agents are not one number."""
     if isinstance(reward, float | int):
         return float(reward)
     array = as_numbers(reward)

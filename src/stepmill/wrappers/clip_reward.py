@@ -15,7 +15,7 @@ __all__ = ["ClipRewardEnv"]
 
 
 class ClipRewardEnv(ShapeTeller, gymnasium.RewardWrapper[Any, Any], RecordConstructorArgs):
-    """The reward is its sign: -1.0, 0.0 or 1.0. Takes any observation, Dict ones too, and any action."""
+    """Replaces the reward with its sign: -1.0, 0.0 or 1.0. Takes any observation, also a Dict, and any action."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)

@@ -1,4 +1,4 @@
-"""The lists of wrappers that have a name, as DI-engine's configurations use them: ``env_wrapper="atari_default"``."""
+"""Lists of wrappers with a name, as in DI-engine's configurations: ``env_wrapper="atari_default"``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from stepmill.wrappers.atari import atari_wrappers
 
 __all__ = ["DEFAULT_WRAPPERS", "default_wrappers"]
 
-# Games that wait for FIRE, by a part of their name: DI-engine's list.
+# Parts of the names of games that wait for FIRE: DI-engine's list.
 _FIRE_FIRST = ("Pong", "Qbert", "SpaceInvader", "Montezuma")
 _RETURN: list[Any] = [("EvalEpisodeReturn", {})]
 
 
 def default_wrappers(name: str, env_id: str | None, is_train: bool) -> list[Any]:
-    """The wrappers of a name of ``DEFAULT_WRAPPERS``, the innermost first.
+    """The wrappers behind a name of ``DEFAULT_WRAPPERS``, innermost first.
 
     Args:
-        name: Which.
-        env_id: The id of the env, where it is known: some games begin with FIRE.
-        is_train: Whether the env collects data, rather than be evaluated: then the sign of a reward stands for it.
+        name: The name of the list.
+        env_id: The id of the env, if it is known: some games start with FIRE.
+        is_train: Whether the env is for training: then rewards are replaced with their signs.
     """
     return DEFAULT_WRAPPERS[name](env_id or "", is_train)
 

@@ -1,4 +1,4 @@
-"""Rewards that come late."""
+"""``DelayReward``: pays rewards late."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["DelayReward"]
 
 
 class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Keeps the rewards back and pays their sum at every ``delay_reward_step``-th step of an episode and at its end.
+    """Holds the rewards back and pays their sum at every ``delay_reward_step``-th step of an episode and at its end.
 
-    The steps between have reward 0, so an episode's return stays what it was. The reward is one number; observations
-    may be anything, Dicts too.
+    The other steps have reward 0, so the return of an episode stays the same. The reward must be one number;
+    observations may be anything, also Dicts.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], delay_reward_step: int) -> None:
@@ -29,12 +29,12 @@ class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCons
         self._steps = 0  # since the last payment
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode, with nothing owed."""
+        """Starts an episode, with nothing owed."""
         self._owed, self._steps = 0.0, 0
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step, with what is due."""
+        """One step, with the reward that is due."""
         observation, reward, terminated, truncated, info = super().step(action)
         self._owed += checked_reward("DelayReward", reward)
         self._steps += 1
@@ -45,7 +45,7 @@ class DelayReward(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCons
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, delay_reward_step: int | None = None) -> Shapes:
-        """All as they were."""
+        """All shapes stay the same."""
         if delay_reward_step is not None:
             whole_number("DelayReward: delay_reward_step", delay_reward_step, 1)
         return obs_shape, act_shape, rew_shape

@@ -1,4 +1,4 @@
-"""``EpisodicLifeEnv``: one episode a life."""
+"""``EpisodicLifeEnv``: one episode per life."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["EpisodicLifeEnv"]
 
 
 class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """A lost life ends the episode (``terminated``), and the game goes on in the next one.
+    """A lost life ends the episode (``terminated``), and the next one continues the game.
 
-    Takes any observation, Dict ones too, and Discrete actions; where the env tells what they mean, 0 has to be NOOP.
-    The env says how many lives are left in ``info["lives"]``, or by ``ale.lives()``.
+    Takes any observation, also a Dict, and Discrete actions; if the env says what they mean, 0 must be NOOP. The env
+    says how many lives are left in ``info["lives"]`` or through ``ale.lives()``.
 
-    - The game itself is reset only after its real end. Before that ``reset()`` takes one no-op; should the game end on
+    - The game itself is reset only after its real end. Before that, ``reset()`` takes one no-op; if the game ends on
       it, it is reset after all.
-    - ``reset`` with a seed or options always resets the game: what they ask for cannot be done in the middle of one.
-    - Every lost life counts, the one that leaves none too: some games are played on with 0 lives to spare.
-    - ``lives`` and ``was_real_done`` (the game is over, or was never begun) tell where the game stands.
-    - A time limit belongs inside of this wrapper: outside, it cuts episodes, and the game is never reset.
+    - ``reset`` with a seed or options always resets the game: they cannot take effect in the middle of a game.
+    - Every lost life counts, also the last one: some games go on with 0 lives left.
+    - ``lives`` and ``was_real_done`` (the game is over, or has not started) show the state of the game.
+    - Put a time limit inside this wrapper: outside, it would cut episodes, and the game would never be reset.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -35,7 +35,7 @@ class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Record
         self.was_real_done = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode: with the next life, or, after the real end, with a new game."""
+        """Starts an episode: with the next life, or after the real end with a new game."""
         if self.was_real_done or seed is not None or options:
             obs, info = self.env.reset(seed=seed, options=options)
         else:
@@ -47,7 +47,7 @@ class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Record
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes a step; terminated too when a life was lost in it."""
+        """Takes a step; also terminated if a life was lost."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self.was_real_done = bool(terminated or truncated)
         lives_before, self.lives = self.lives, self._lives_left(info)
@@ -58,5 +58,5 @@ class EpisodicLifeEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Record
             return int(info["lives"])
         console = getattr(self.unwrapped, "ale", None)
         if console is None:
-            refuse("EpisodicLifeEnv", 'an env that says its lives in info["lives"] or by ale.lives()', self.unwrapped)
+            refuse("EpisodicLifeEnv", 'an env with its lives in info["lives"] or ale.lives()', self.unwrapped)
         return int(console.lives())

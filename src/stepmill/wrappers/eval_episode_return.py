@@ -1,4 +1,4 @@
-"""How well an episode went, told at its end."""
+"""``EvalEpisodeReturn``: reports at the end of an episode how well it went."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NAMES = ("eval_episode_return", "final_eval_reward")
 class EvalEpisodeReturn(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds the sum of an episode's rewards to the info of its last step, as ``eval_episode_return``, a Python float.
 
-    Older callers find the same float as ``final_eval_reward``. Put it inside of wrappers that change rewards: it sums
-    what it is given. An info that has one of the two already keeps it, under both names: an env that knows better how
-    well its episode went (a win rate), or another of these wrappers further inside, has the last word.
+    Older callers find the same float as ``final_eval_reward``. Put it inside wrappers that change rewards: it sums what
+    it gets. If the info already has one of the two, that value stays, under both names: an env that measures its
+    episodes differently (a win rate), or an inner wrapper of this kind, takes precedence.
 
-    The reward is one number; the observation may be anything, Dicts too.
+    The reward must be one number; the observation may be anything, also Dicts.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -32,16 +32,16 @@ class EvalEpisodeReturn(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
 
     @property
     def episode_return(self) -> float:
-        """The sum so far, of the episode that is under way or has just ended."""
+        """The sum so far, of the current episode or the one that has just ended."""
         return self._return
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode, and its return at 0."""
+        """Starts an episode, with its return at 0."""
         self._return = 0.0
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step; the last one tells the return."""
+        """One step; the info of the last one has the return."""
         observation, reward, terminated, truncated, info = super().step(action)
         self._return += checked_reward("EvalEpisodeReturn", reward)
         if terminated or truncated:

@@ -1,4 +1,4 @@
-"""``FireResetEnv``: games that wait for the button."""
+"""``FireResetEnv``: for games that wait for the fire button."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["FireResetEnv"]
 
 
 class FireResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """After each reset takes action 1, which has to mean FIRE: some games do not begin before it.
+    """After each reset takes action 1, which must mean FIRE: some games do not start without it.
 
-    Takes any observation, Dict ones too. An episode that ends on the FIRE is followed by a new one, which begins as its
-    reset left it. The info is that of the reset, with what the FIRE said on top.
+    Takes any observation, also a Dict. If the episode ends on the FIRE, a new one starts, without a FIRE. The info is
+    that of the reset, updated with that of the FIRE.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -32,7 +32,7 @@ class FireResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
             refuse("FireResetEnv", "an env whose action 1 means FIRE", told)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode and fires once."""
+        """Starts an episode and fires once."""
         _, at_reset = self.env.reset(seed=seed, options=options)
         info = dict(at_reset)  # the env may write its next info into the same dict
         obs, _, terminated, truncated, said = self.env.step(FIRE)

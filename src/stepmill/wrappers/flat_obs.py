@@ -1,4 +1,4 @@
-"""Nested observations as one vector."""
+"""``FlatObs``: nested observations as one vector."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _TAKEN = "a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of t
 class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """One flat vector of float32, laid out as ``gymnasium.spaces.utils.flatten`` does.
 
-    Takes Box, Discrete, MultiDiscrete and MultiBinary observations, and Dicts and Tuples of these, nested too. The
+    Takes Box, Discrete, MultiDiscrete and MultiBinary observations, and Dicts and Tuples of these, also nested. The
     parts of a Dict come in the order of the space's keys (Gymnasium sorts the keys of a plain dict), those of a Tuple
-    in theirs, arrays row by row. Discrete becomes a one-hot of its ``n``, MultiDiscrete one after another for its
-    numbers. Whole numbers beyond 2**24 are rounded to a float32.
+    in their order, arrays row by row. Discrete becomes a one-hot of its ``n`` values, MultiDiscrete one one-hot for
+    each of its numbers. Whole numbers beyond 2**24 are rounded to a float32.
 
     Args:
         env: The env to wrap.
-        size: The length of the vector. The shapes tell it for every space but a MultiDiscrete, whose shape does not
-            say how many values its numbers have: where there is one, ``size`` has to be given, so that ``new_shape``
-            knows it too. The error says which it is.
+        size: The length of the vector. It follows from the shapes, except for a MultiDiscrete, whose shape does not say
+            how many values its numbers have: then ``size`` is required, so that ``new_shape`` knows it too. The error
+            says what it must be.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], size: int | None = None) -> None:
@@ -46,7 +46,7 @@ class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordCo
         if size is not None and whole_number("FlatObs: size", size, 1) != flat.shape[0]:
             refuse("FlatObs", f"size {flat.shape[0]} for {space}", size)
         if size is None and any(isinstance(leaf, spaces.MultiDiscrete) for leaf in leaves):
-            refuse("FlatObs", f"size={flat.shape[0]}, which shapes do not tell of a MultiDiscrete", "none")
+            refuse("FlatObs", f"size={flat.shape[0]}, which does not follow from the shape of a MultiDiscrete", "none")
         self.observation_space = spaces.Box(_float32(flat.low), _float32(flat.high), dtype=np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
@@ -56,12 +56,12 @@ class FlatObs(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordCo
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, size: int | None = None) -> Shapes:
-        """The observation a vector: of ``size`` where that is given, else of all numbers in the shapes."""
+        """The observation becomes a vector of length ``size``, or with all numbers of the shapes."""
         return (_count(obs_shape) if size is None else size,), act_shape, rew_shape
 
 
 def _leaves(space: spaces.Space[Any], where: str = "") -> Iterator[spaces.Space[Any]]:
-    """The arrays of a space, or an error that says where there is something else."""
+    """The arrays of a space, or an error that says where it has something else."""
     if isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces):
         children = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, child in children:

@@ -22,14 +22,15 @@ __all__ = ["FrameStack"]
 
 
 class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Shows the last ``n_frames`` observations, oldest first, along a new axis in front; at reset the first, repeated.
+    """Stacks the last ``n_frames`` observations, oldest first, along a new first axis; at reset the first is repeated.
 
-    Takes Box, MultiBinary and MultiDiscrete observations, and Dict and Tuple ones made of these, each part for itself.
+    Takes Box, MultiBinary and MultiDiscrete observations, and Dict and Tuple ones of these, which it stacks part by
+    part.
 
-    The axis is always a new one: ``(84, 84)`` becomes ``(4, 84, 84)``, a vector ``(3,)`` becomes ``(4, 3)``, an image
-    with channels ``(3, 84, 84)`` becomes ``(4, 3, 84, 84)``. So one rule serves every shape, frames stay apart, and a
-    network that wants ``(12, 84, 84)`` gets it from a reshape. Gymnasium's ``FrameStackObservation`` does the same, but
-    keeps frames that are not its own: over an env that draws into the same memory again it goes wrong.
+    The axis is always new: ``(84, 84)`` becomes ``(4, 84, 84)``, a vector ``(3,)`` becomes ``(4, 3)``, an image with
+    channels ``(3, 84, 84)`` becomes ``(4, 3, 84, 84)``. So one rule covers every shape, frames stay separate, and a
+    network that needs ``(12, 84, 84)`` gets it with a reshape. Gymnasium's ``FrameStackObservation`` does the same but
+    does not copy frames: it is wrong for an env that draws into the same memory again.
 
     Args:
         env: The env to wrap.
@@ -55,13 +56,13 @@ class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConst
         return _stacked_shape(obs_shape, whole_number("FrameStack: n_frames", n_frames, 1)), act_shape, rew_shape
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode: all frames are the first."""
+        """Starts an episode: all frames are the first one."""
         obs, info = self.env.reset(seed=seed, options=options)
         self._frames.clear()
         return self._with(obs), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes a step: the oldest frame leaves, the new one is the last."""
+        """Takes a step: drops the oldest frame and appends the new one."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._with(obs), reward, terminated, truncated, info
 
@@ -76,7 +77,7 @@ class FrameStack(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConst
 
 
 def _can_be_stacked(space: spaces.Space[Any]) -> bool:
-    # Not Discrete: its shape is told as (n,), so that new_shape could not know it from a vector of n numbers.
+    # Not Discrete: its shape is given as (n,), so new_shape could not tell it from a vector of n numbers.
     taken = spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete
     return all(isinstance(leaf, taken) for leaf in leaves(tree_of(space)))
 

@@ -1,4 +1,4 @@
-"""Hybrid actions, a choice and its parameters, as a Dict."""
+"""``GymHybridDictAction``: hybrid actions, a choice and its parameters, as a Dict."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class GymHybridDictAction(ShapeTeller, gymnasium.ActionWrapper[Any, Any, Any], R
 
     ``action_args`` is one vector: the parameters of all Boxes, one after another, each row by row. So gym-hybrid's
     ``Tuple(Discrete(3), Box(0, 1, (1,)), Box(-1, 1, (1,)))`` takes ``{"action_type": 1, "action_args": [0.0, 0.5]}``,
-    and the env is given ``(1, [0.0], [0.5])``. Parameters outside of their bounds are passed on, as Gymnasium does.
+    and the env gets ``(1, [0.0], [0.5])``. Parameters outside their bounds are passed on, as in Gymnasium.
 
-    Observations may be anything, Dicts too.
+    Observations may be anything, also Dicts.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -37,7 +37,7 @@ class GymHybridDictAction(ShapeTeller, gymnasium.ActionWrapper[Any, Any, Any], R
         low = np.concatenate([box.low.ravel() for box in self._boxes])
         high = np.concatenate([box.high.ravel() for box in self._boxes])
         self._args = spaces.Box(low, high, dtype=low.dtype.type)
-        # Copies: to sample or seed what is shown leaves the env's own space alone.
+        # Copies: sampling from or seeding these does not affect the env's own space.
         self.action_space = spaces.Dict({"action_type": copy.deepcopy(self._type), "action_args": self._args})
 
     def action(self, action: Any) -> tuple[Any, ...]:
@@ -71,7 +71,7 @@ class GymHybridDictAction(ShapeTeller, gymnasium.ActionWrapper[Any, Any, Any], R
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
-        """The action a dict of two: from ``((3,), (1,), (1,))`` to ``{"action_type": (3,), "action_args": (2,)}``."""
+        """The action becomes a dict: ``((3,), (1,), (1,))`` is ``{"action_type": (3,), "action_args": (2,)}`` then."""
         if (
             not isinstance(act_shape, tuple)
             or len(act_shape) < 2

@@ -1,4 +1,4 @@
-"""What the wrappers that change an image share: where in the observation the image is."""
+"""The base of wrappers that change an image: it knows where in the observation the image is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ImageWrapper", "shape_under"]
 
 
 class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Changes one array: the whole observation, or, with a ``dict_key``, that part of a Dict observation."""
+    """Changes one array: the whole observation, or with a ``dict_key`` that part of a Dict observation."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], dict_key: str | None, **arguments: Any) -> None:
         RecordConstructorArgs.__init__(self, dict_key=dict_key, **arguments)
@@ -38,7 +38,7 @@ class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Rec
         self.observation_space = around
 
     def observation(self, observation: Any) -> Any:
-        """The observation with the image changed, in memory of its own."""
+        """The observation with the image changed, in its own memory."""
         given = checked_observation(type(self).__name__, self._read_space, observation)
         if self.dict_key is None:
             return self._new_image(given)
@@ -52,7 +52,7 @@ class ImageWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Rec
 
     @abstractmethod
     def _new_space(self, space: spaces.Box) -> spaces.Box:
-        """The space of the changed images; refuses one that cannot be served."""
+        """The space of the changed images; raises an error for a space that it cannot handle."""
 
     @abstractmethod
     def _new_image(self, image: np.ndarray) -> Any:

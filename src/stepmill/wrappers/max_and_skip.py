@@ -18,19 +18,19 @@ __all__ = ["MaxAndSkipEnv"]
 
 
 class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Repeats each action ``skip`` times; the observation is the maximum of the last two frames, pixel by pixel.
+    """Takes each action ``skip`` times; the observation is the maximum of the last two frames, pixel by pixel.
 
     Takes Box observations, images and vectors. Rewards are added up.
 
-    - An episode that ends on the way ends the step. The maximum is over the last two frames that this step really saw;
-      where the first one ends it there is only that one, and so it is with ``skip=1``.
-    - The info is that of the last frame; ``abnormal`` is true if it was so on any of them.
+    - If the episode ends early, so does the step. The maximum is over the last two frames of this step; if it has only
+      one, as with ``skip=1``, it is that one.
+    - The info is that of the last frame; ``abnormal`` is true if it was in any of them.
 
-    Gymnasium's ``MaxAndSkipObservation`` gives the same while no episode ends early; then it shows older frames.
+    Gymnasium's ``MaxAndSkipObservation`` does the same unless an episode ends early; then it shows older frames.
 
     Args:
         env: The env to wrap.
-        skip: How often each action is taken, at least 1.
+        skip: How many times each action is taken, at least 1.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], skip: int = 4) -> None:
@@ -42,14 +42,14 @@ class MaxAndSkipEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, skip: int = 4) -> Shapes:
-        """All shapes stay."""
+        """All shapes stay the same."""
         whole_number("MaxAndSkipEnv: skip", skip, 1)
         if isinstance(obs_shape, Mapping):
             refuse("MaxAndSkipEnv", "the shape of an array", obs_shape)
         return obs_shape, act_shape, rew_shape
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode: its first frame alone."""
+        """Starts an episode: only its first frame."""
         frame, info = self.env.reset(seed=seed, options=options)
         return np.array(self._given(frame)), info
 

@@ -1,4 +1,4 @@
-"""``NoopResetEnv``: episodes that begin at different moments."""
+"""``NoopResetEnv``: episodes that start at different moments."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["NoopResetEnv"]
 
 
 class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """After each reset, takes action 0 from 1 to ``noop_max`` times.
+    """After each reset, takes action 0 between 1 and ``noop_max`` times.
 
-    Takes any observation, Dict ones too, and Discrete actions; where the env tells what they mean, 0 has to be NOOP.
+    Takes any observation, also a Dict, and Discrete actions; if the env says what they mean, 0 must be NOOP.
 
-    - How often is drawn from the generator that ``reset(seed=...)`` seeded, ``np_random`` of the unwrapped env: same
-      seed, same episodes. For an env that leaves that generator alone the wrapper has one of its own.
-    - An episode that ends during the no-ops is followed by a new one, in which those that are left are taken.
-    - The info is that of the reset, with what the no-ops said on top.
+    - The number is drawn from the generator that ``reset(seed=...)`` seeded, ``np_random`` of the unwrapped env: same
+      seed, same episodes. If an env does not use that generator, the wrapper has its own.
+    - If an episode ends during the no-ops, a new one starts, and the remaining no-ops are taken in it.
+    - The info is that of the reset, updated with those of the no-ops.
 
     Args:
         env: The env to wrap.
@@ -39,12 +39,12 @@ class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, noop_max: int = 30) -> Shapes:
-        """All shapes stay."""
+        """All shapes stay the same."""
         whole_number("NoopResetEnv: noop_max", noop_max, 1)
         return obs_shape, act_shape, rew_shape
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode and lets a random number of steps pass."""
+        """Starts an episode and lets a random number of steps pass."""
         obs, said = self._seeded_reset(seed, options)
         info = dict(said)  # the env may write its next info into the same dict
         generator = self.unwrapped.np_random if self._own_generator is None else self._own_generator
@@ -52,7 +52,7 @@ class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
             obs, _, terminated, truncated, said = self.env.step(NOOP)
             info = {**info, **said}
             if terminated or truncated:
-                # Without the seed: with it the new episode would be the one that just ended.
+                # Without the seed: with it the new episode would equal the one that just ended.
                 obs, said = self.env.reset(options=options)
                 info = dict(said)
         return obs, info
@@ -62,7 +62,7 @@ class NoopResetEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCon
             return self.env.reset(options=options)
         before = self.unwrapped.np_random
         obs, info = self.env.reset(seed=seed, options=options)
-        # Seeding makes a new generator. Where it is still the old one, the env has its chance from elsewhere.
+        # Seeding makes a new generator. If it is still the old one, the env uses another source of randomness.
         untouched = self.unwrapped.np_random is before
         self._own_generator = np.random.default_rng(seed) if untouched else None
         return obs, info

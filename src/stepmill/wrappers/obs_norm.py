@@ -1,4 +1,4 @@
-"""Observations of mean 0 and variance 1, by what was seen so far."""
+"""``ObsNormEnv``: observations with mean 0 and variance 1, estimated from all observations so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stepmill.wrappers.running_mean_std import RunningMeanStd
 
 __all__ = ["ObsNormEnv"]
 
-# One for an array; for a Dict observation a dict of these.
+# A RunningMeanStd; for a Dict observation a dict of these.
 Statistics = Any
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -29,17 +29,17 @@ _LARGEST = float(np.finfo(np.float32).max)
 class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """``(x - mean) / sqrt(variance + epsilon)`` for each feature, clipped to ``[-clip, clip]``, as float32.
 
-    Mean and variance are those of every observation since the wrapper was made, the one that is being normalised
-    included, over all episodes: a reset keeps them. Before the first one they are 0 and 1.
+    Mean and variance are those of all observations since the wrapper was made, including the current one, over all
+    episodes: a reset keeps them. Before the first observation they are 0 and 1.
 
-    Takes Box observations of any float or integer type, and Dict observations of these, nested too: each leaf has
-    statistics of its own. Tuples are refused, and so are Discrete and bool, whose values are no quantities.
+    Takes Box observations of any float or integer type, and Dict observations of these, also nested: each leaf has its
+    own statistics. Tuples are an error, and so are Discrete and bool, whose values are not quantities.
 
     Args:
         env: The env to wrap.
-        clip: The largest absolute value that comes out; None for no bound.
-        epsilon: Added to the variance, so that a feature that never changes does not divide by 0.
-        training: False: the statistics are used and not updated, as an evaluation wants it. May be set at any time.
+        clip: The largest absolute value of the result; None for no bound.
+        epsilon: Added to the variance, so that a constant feature causes no division by 0.
+        training: False: the statistics are used but not updated, as for evaluation. Can be set at any time.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
 
     @property
     def statistics(self) -> Statistics:
-        """The ``RunningMeanStd`` of the observations, of a Dict a dict of them: those that the wrapper goes on with."""
+        """The wrapper's own ``RunningMeanStd`` of the observations, for a Dict a dict of them. Not a copy."""
         return self._statistics
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics, to be saved: the state of each ``RunningMeanStd``, nested as the observation is."""
+        """The statistics, to be saved: the state of each ``RunningMeanStd``, nested like the observation."""
         states: dict[str, Any] = map_tree(RunningMeanStd.state_dict, self._statistics)
         return states
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from statistics that were saved; a state that cannot be leaves it as it was."""
+        """Continues from saved statistics; an invalid state is an error and changes nothing."""
         _load(_new_statistics(self.env.observation_space), state)  # fails, if at all, before anything is changed
         _load(self._statistics, state)
 
     def observation(self, observation: Any) -> Any:
-        """The observation, normalised; while training it counts first."""
+        """The observation, normalised; during training it updates the statistics first."""
         given = checked_observation("ObsNormEnv", self.env.observation_space, observation)
         return map_trees(self._normalise, self._statistics, given)
 
@@ -98,7 +98,7 @@ class ObsNormEnv(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
         epsilon: float = 1e-8,
         training: bool = True,
     ) -> Shapes:
-        """All as they were."""
+        """All shapes stay the same."""
         return obs_shape, act_shape, rew_shape
 
 

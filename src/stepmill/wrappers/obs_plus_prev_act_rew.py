@@ -1,4 +1,4 @@
-"""What the agent did last, and what it got for it, as part of what it sees."""
+"""``ObsPlusPrevActRew``: the last action and its reward as part of the observation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
     """The observation becomes a Dict of ``obs``, ``prev_action`` and ``prev_reward_extrinsic``.
 
     ``prev_action`` is a copy of the action of this step, in the type of the action space; it is not clipped, so an
-    action outside of its space is shown as it was. ``prev_reward_extrinsic`` is the reward of this step as the env
-    gave it, a float32 array of shape ``(1,)``.
+    action outside its space is shown unchanged. ``prev_reward_extrinsic`` is the env's reward of this step, a float32
+    array of shape ``(1,)``.
 
-    At a reset the reward is 0 and the action is the one nearest to zero that the action space holds: 0 for a Box
-    around it, the first action (``start``) for Discrete and MultiDiscrete. So ``prev_action`` is always an action of
-    the env, and "none yet" looks like that one; a -1 for it would lie outside of the space.
+    At a reset the reward is 0 and the action is the one in the action space that is nearest to zero: 0 for a Box that
+    contains it, the first action (``start``) for Discrete and MultiDiscrete. So ``prev_action`` is always a valid
+    action, and "none yet" looks like that one; a -1 would be outside the space.
 
-    The reward is one number; observations and actions may be anything, Dicts too.
+    The reward must be one number; observations and actions may be anything, also Dicts.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -42,7 +42,7 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
             create_zero_array(env.action_space)
         except CustomSpaceError:
             refuse("ObsPlusPrevActRew", "an action space of Gymnasium's", env.action_space)
-        # Copies: to sample or seed what is shown leaves the env's own spaces alone.
+        # Copies: sampling from or seeding these does not affect the env's own spaces.
         self.observation_space = spaces.Dict(
             {
                 "obs": copy.deepcopy(env.observation_space),
@@ -52,12 +52,12 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode: nothing done, nothing got."""
+        """Starts an episode: no action and no reward yet."""
         observation, info = super().reset(seed=seed, options=options)
         return _together(observation, create_zero_array(self.env.action_space), 0.0), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step, and what was done in it."""
+        """One step, with its action and reward in the observation."""
         taken = self._copy(action)  # before the env can change it
         observation, reward, terminated, truncated, info = super().step(action)
         number = checked_reward("ObsPlusPrevActRew", reward)
@@ -72,7 +72,7 @@ class ObsPlusPrevActRew(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], Reco
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any) -> Shapes:
-        """The observation a dict of three."""
+        """The observation becomes a dict of three."""
         return {"obs": obs_shape, "prev_action": act_shape, "prev_reward_extrinsic": (1,)}, act_shape, rew_shape
 
 

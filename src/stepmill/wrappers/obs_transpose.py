@@ -17,12 +17,12 @@ __all__ = ["ObsTransposeWrapper"]
 class ObsTransposeWrapper(ImageWrapper):
     """Puts the channels first: ``(H, W, C)`` becomes ``(C, H, W)``.
 
-    Takes Box observations of three axes and any number type, and Dict ones with such a Box under ``dict_key``: that
-    part is turned, the others stay.
+    Takes Box observations with three axes and any number type, and Dict ones with such a Box under ``dict_key``: that
+    part is transposed, the others stay unchanged.
 
     Args:
         env: The env to wrap.
-        dict_key: Where a Dict observation has the image.
+        dict_key: The key of the image in a Dict observation.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], dict_key: str | None = None) -> None:
@@ -44,7 +44,7 @@ class ObsTransposeWrapper(ImageWrapper):
 
 
 def _turned(image: Any) -> Any:
-    return np.array(np.moveaxis(image, -1, 0), order="C")  # a copy, and laid out as its shape says
+    return np.array(np.moveaxis(image, -1, 0), order="C")  # a contiguous copy
 
 
 def _channel_first(shape: Any) -> Any:

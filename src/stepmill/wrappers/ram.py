@@ -1,4 +1,4 @@
-"""``RamWrapper``: a memory as an image."""
+"""``RamWrapper``: the memory of a console as an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RamWrapper"]
 class RamWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """Shows the 128 bytes of a console's memory as an image of one column: ``(128,)`` becomes ``(128, 1, 1)``, float32.
 
-    Takes Box observations with one axis, of any length. The values stay as they are, ``ScaledFloatFrame`` scales them.
+    Takes Box observations with one axis, of any length. The values stay unchanged; ``ScaledFloatFrame`` scales them.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -37,7 +37,7 @@ class RamWrapper(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Recor
         return (*obs_shape, 1, 1), act_shape, rew_shape
 
     def observation(self, observation: Any) -> Any:
-        """The memory as a column, a copy."""
+        """A copy of the memory as a column."""
         return _as_column(checked_observation("RamWrapper", self.env.observation_space, observation))
 
 

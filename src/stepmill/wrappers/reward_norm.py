@@ -1,4 +1,4 @@
-"""Rewards of a steady size, by the returns seen so far."""
+"""``RewardNormEnv``: rewards of a steady size, scaled by the returns so far."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["RewardNormEnv"]
 class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """``reward / sqrt(variance of the discounted returns + epsilon)``, clipped to ``[-clip, clip]``.
 
-    The discounted return of a step is ``return = gamma * return + reward``, from 0 at every reset, whichever way the
-    episode before it ended. The variance is that of these numbers, one per step, the present one included, over all
-    episodes: a reset keeps it. The mean is not subtracted: that would change what the agent is asked for. Fewer than
-    two returns have no variance, so the first reward passes as it is, clipped.
+    The discounted return of a step is ``return = gamma * return + reward``, starting from 0 at every reset, however the
+    last episode ended. The variance is that of these numbers, one per step, including the current one, over all
+    episodes: a reset keeps it. The mean is not subtracted: that would change the task. Fewer than two returns have no
+    variance, so the first reward is only clipped.
 
-    (Gymnasium's ``NormalizeReward`` carries the return on through truncations and into the episode after a termination,
-    and begins its variance with 1e-4 of a made-up observation.)
+    (Gymnasium's ``NormalizeReward`` carries the return over truncations and into the episode after a termination, and
+    starts its variance with 1e-4 of a made-up observation.)
 
-    The reward is one number; the observation may be anything, Dicts too.
+    The reward must be one number; the observation may be anything, also Dicts.
 
     Args:
         env: The env to wrap.
         gamma: The discount, from 0 to 1.
-        epsilon: Added to the variance, so that rewards that never change do not divide by 0.
-        clip: The largest absolute value that comes out; None for no bound.
-        training: False: the variance is used and not updated, as an evaluation wants it. May be set at any time.
+        epsilon: Added to the variance, so that constant rewards cause no division by 0.
+        clip: The largest absolute value of the result; None for no bound.
+        training: False: the variance is used but not updated, as for evaluation. Can be set at any time.
     """
 
     def __init__(
@@ -59,24 +59,24 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
 
     @property
     def statistics(self) -> RunningMeanStd:
-        """Of the discounted returns: those that the wrapper goes on with."""
+        """The wrapper's own statistics of the discounted returns. Not a copy."""
         return self._statistics
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics, to be saved. The return of the present episode is not among them."""
+        """The statistics, to be saved, without the return of the current episode."""
         return self._statistics.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from statistics that were saved; a state that cannot be leaves it as it was."""
+        """Continues from saved statistics; an invalid state is an error and changes nothing."""
         self._statistics.load_state_dict(state)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode, and the return at 0."""
+        """Starts an episode, with the return at 0."""
         self._return = 0.0
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step, its reward normalised."""
+        """One step, with its reward normalised."""
         observation, raw, terminated, truncated, info = super().step(action)
         reward = checked_reward("RewardNormEnv", raw)
         if not math.isfinite(reward):
@@ -102,5 +102,5 @@ class RewardNormEnv(ShapeTeller, gymnasium.Wrapper[Any, Any, Any, Any], RecordCo
         clip: float | None = 10.0,
         training: bool = True,
     ) -> Shapes:
-        """All as they were."""
+        """All shapes stay the same."""
         return obs_shape, act_shape, rew_shape

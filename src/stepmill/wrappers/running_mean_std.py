@@ -16,16 +16,16 @@ _STATE = ("count", "mean", "squared_deviations")
 
 
 class RunningMeanStd:
-    """The exact mean and variance of everything it was shown, one of each for every feature.
+    """The exact mean and variance of all observations, one of each for every feature.
 
-    A feature is an element of an observation: of observations of shape ``(2,)`` there are two means, of images one a
-    pixel and channel. The variance is that of the values seen (divided by their count, as ``numpy.var`` does).
-    Nothing is mixed in at the start: before the first observation the mean is 0 and the variance 1, after it the mean
-    is that observation and the variance 0.
+    A feature is an element of an observation: for observations of shape ``(2,)`` there are two means, for images one
+    per pixel and channel. The variance is that of the values (divided by their count, as in ``numpy.var``). There is no
+    made-up first value: before the first observation the mean is 0 and the variance 1, after it the mean is that
+    observation and the variance 0.
 
-    Sums are kept in float64 as deviations from the mean (Welford, Chan), so a large offset costs no digits. Values
-    that are not finite are refused, because no later value could mend the mean. What ``mean``, ``var``, ``std`` and
-    ``state_dict`` return is the caller's own.
+    Sums are kept in float64 as deviations from the mean (Welford, Chan), so a large offset costs no digits. Values that
+    are not finite are an error, because no later value could repair the mean. ``mean``, ``var``, ``std`` and
+    ``state_dict`` return copies.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -35,16 +35,16 @@ class RunningMeanStd:
             raise ConfigError(f"RunningMeanStd: expected the shape of an array, got {shape!r}") from None
         self.shape = self._mean.shape
         self._count = 0
-        self._squared_deviations = np.zeros(self.shape)  # their sum, from the mean
+        self._squared_deviations = np.zeros(self.shape)  # the sum of the squared deviations from the mean
 
     def __repr__(self) -> str:
         return f"RunningMeanStd(shape={self.shape}, count={self._count})"
 
-    # ---- what it knows -----------------------------------------------------------------------
+    # ---- results -----------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
-        """How many observations it was shown."""
+        """The number of observations."""
         return self._count
 
     @property
@@ -54,7 +54,7 @@ class RunningMeanStd:
 
     @property
     def var(self) -> np.ndarray:
-        """The variance of every feature, float64; 1 where nothing was seen."""
+        """The variance of every feature, float64; 1 before the first observation."""
         return np.asarray(self._squared_deviations / self._count) if self._count else np.ones(self.shape)
 
     @property
@@ -62,7 +62,7 @@ class RunningMeanStd:
         """The standard deviation of every feature, float64."""
         return np.asarray(np.sqrt(self.var))
 
-    # ---- what it is shown --------------------------------------------------------------------
+    # ---- observations ------------------------------------------------------------------------
 
     def update(self, x: Any) -> None:
         """Adds one observation."""
@@ -84,16 +84,16 @@ class RunningMeanStd:
         if count == 0:
             return
         mean = values.mean(axis=0)
-        mean = mean + (values - mean).mean(axis=0)  # the digits that rounding cost
+        mean = mean + (values - mean).mean(axis=0)  # recovers the digits lost to rounding
         self._add(count, mean, np.square(values - mean).sum(axis=0))
 
     def merge(self, other: RunningMeanStd) -> None:
-        """Adds all that another one was shown, as if this one had been shown it too; the other stays as it is.
+        """Adds all observations of another one, which stays unchanged.
 
-        For collectors that run side by side and began empty: what both of two have seen counts twice.
+        For collectors that run in parallel and started empty: observations that both have count twice.
         """
         if not isinstance(other, RunningMeanStd) or other.shape != self.shape:
-            raise InputError(f"RunningMeanStd: expected to merge one of shape {self.shape}, got {other!r}")
+            raise InputError(f"RunningMeanStd: merge: expected a RunningMeanStd of shape {self.shape}, got {other!r}")
         if other._count:
             self._add(other._count, other._mean, other._squared_deviations)
 
@@ -105,10 +105,10 @@ class RunningMeanStd:
         self._squared_deviations += squared_deviations + between
         self._count = both
 
-    # ---- what is saved -----------------------------------------------------------------------
+    # ---- saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything it knows, to be saved."""
+        """The whole state, to be saved."""
         return {
             "count": self._count,
             "mean": self._mean.copy(),
@@ -116,7 +116,7 @@ class RunningMeanStd:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Knows what ``state`` tells, and no more; a state that cannot be leaves it as it was."""
+        """Replaces the state with a saved one; an invalid state is an error and changes nothing."""
         if not isinstance(state, Mapping):
             raise ConfigError(f"RunningMeanStd: expected a state with {', '.join(_STATE)}, got {state!r}")
         missing = [key for key in _STATE if key not in state]

@@ -17,12 +17,12 @@ __all__ = ["ScaledFloatFrame"]
 class ScaledFloatFrame(ImageWrapper):
     """Scales observations to [0, 1], as float32, by the bounds of their space: ``(x - low) / (high - low)``.
 
-    Takes Box observations of any shape and number type whose bounds are finite, and Dict ones with such a Box under
-    ``dict_key``: that part is scaled, the others stay. Where low equals high there is nothing to scale: that is 0.
+    Takes Box observations of any shape and number type with finite bounds, and Dict ones with such a Box under
+    ``dict_key``: that part is scaled, the others stay unchanged. If low equals high, the result is 0.
 
     Args:
         env: The env to wrap.
-        dict_key: Where a Dict observation has the image.
+        dict_key: The key of the image in a Dict observation.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], dict_key: str | None = None) -> None:
@@ -30,7 +30,7 @@ class ScaledFloatFrame(ImageWrapper):
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, dict_key: str | None = None) -> Shapes:
-        """All shapes stay."""
+        """All shapes stay the same."""
         return shape_under("ScaledFloatFrame", obs_shape, dict_key, lambda image: image), act_shape, rew_shape
 
     def _new_space(self, space: spaces.Box) -> spaces.Box:
@@ -52,5 +52,5 @@ class ScaledFloatFrame(ImageWrapper):
 
 
 def _one_if_all_equal(bounds: Any) -> Any:
-    """Most images have the same bounds everywhere: one number then, which is faster."""
+    """One number if all bounds are equal, as for most images: that is faster."""
     return bounds.flat[0] if bounds.size and (bounds == bounds.flat[0]).all() else bounds

@@ -1,4 +1,4 @@
-"""Observations scaled by a mean and a standard deviation that are known beforehand."""
+"""``StaticObsNorm``: observations scaled by a known mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["StaticObsNorm"]
 
 
 class StaticObsNorm(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """``(x - mean) / std``, as float32; the bounds of the space are scaled with it.
+    """``(x - mean) / std``, as float32; the bounds of the space are scaled too.
 
-    Takes Box observations of any float or integer type. Not Dicts: scale their parts before they are put together.
+    Takes Box observations of any float or integer type, but no Dicts.
 
     Args:
         env: The env to wrap.
-        mean: Of the observation's shape, or one number for all features.
-        std: The same, and greater than 0 everywhere.
+        mean: An array of the observation's shape, or one number for all features.
+        std: Like ``mean``, and greater than 0 everywhere.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], mean: Any, std: Any) -> None:
@@ -50,7 +50,7 @@ class StaticObsNorm(ShapeTeller, gymnasium.ObservationWrapper[Any, Any, Any], Re
 
     @staticmethod
     def new_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, mean: Any = None, std: Any = None) -> Shapes:
-        """All as they were."""
+        """All shapes stay the same."""
         return obs_shape, act_shape, rew_shape
 
 
@@ -62,5 +62,5 @@ def _scale(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ConfigError(f"StaticObsNorm: expected finite numbers as {name}, got {value!r}")
     if array.shape not in ((), shape):
-        refuse("StaticObsNorm", f"{name} to be one number or of the observation's shape {shape}", array.shape)
+        refuse("StaticObsNorm", f"one number or an array of shape {shape} as {name}", f"shape {array.shape}")
     return array

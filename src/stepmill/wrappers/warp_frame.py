@@ -21,26 +21,26 @@ __all__ = ["WarpFrame"]
 class WarpFrame(ImageWrapper):
     """Makes images grey and resizes them: ``(H, W, 3)``, ``(H, W, 1)`` or ``(H, W)`` becomes ``(height, width)``.
 
-    Takes Box observations, and Dict ones whose image is under ``dict_key``: that part is warped, the others stay.
+    Takes Box observations, and Dict ones with an image under ``dict_key``: that part is changed, the others stay.
 
-    - There is no channel axis after it: ``FrameStack`` puts its own in front, which gives the usual ``(4, 84, 84)``.
-    - Three channels are taken as red, green, blue, and weighted 0.299, 0.587, 0.114. One channel is grey already.
+    - The result has no channel axis: ``FrameStack`` adds one in front, which gives the usual ``(4, 84, 84)``.
+    - Three channels count as red, green, blue, with the weights 0.299, 0.587, 0.114. One channel counts as grey.
     - Every pixel is the average of the area it covers.
-    - uint8 stays uint8, floats become float32. The bounds are the widest of the image's, and hold.
+    - uint8 stays uint8, floats become float32. The bounds are the widest of the image's, and results are within them.
 
     Needs OpenCV.
 
     Args:
         env: The env to wrap.
         size: The height and width: one number for both, or ``(height, width)``.
-        dict_key: Where a Dict observation has the image.
+        dict_key: The key of the image in a Dict observation.
     """
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], size: int | tuple[int, int] = 84, dict_key: str | None = None
     ) -> None:
         self.height, self.width = _height_and_width(size)
-        _cv2()  # missed here rather than at the first reset
+        _cv2()  # if it is missing, say so here rather than at the first reset
         super().__init__(env, dict_key, size=size)
 
     @staticmethod

@@ -194,7 +194,7 @@ def test_small_seeds_of_other_kinds_of_envs() -> None:
 
     team = ParallelAsBaseEnv(ShortsightedTwo())
     team.seed(0)
-    with pytest.raises(EnvError, match=r"ParallelAsBaseEnv\(env, cfg={'seed_bits': 32}\) gives it smaller ones"):
+    with pytest.raises(EnvError, match=r"ParallelAsBaseEnv\(env, cfg={'seed_bits': 32}\) gives it smaller seeds"):
         team.reset()
     team = ParallelAsBaseEnv(ShortsightedTwo(), SMALL_SEEDS)
     team.seed(0)

@@ -274,7 +274,7 @@ def test_the_render_mode_is_that_of_the_env_inside() -> None:
 @pytest.mark.parametrize(
     ("reset_info", "returned", "says"),
     [
-        ({}, (np.zeros(3, np.float32), {}), r"reset: expected the observation alone, got \(observation, info\)"),
+        ({}, (np.zeros(3, np.float32), {}), r"reset: expected only the observation, got \(observation, info\)"),
         (None, np.zeros(3, np.float32), "reset_info: expected a dict, got None"),
     ],
 )
@@ -301,7 +301,7 @@ def test_a_tuple_of_two_parts_may_be_an_observation(second: Any, is_right: bool)
     if is_right:
         assert env.reset()[0][1]["b"] is ZEROS
     else:
-        with pytest.raises(EnvError, match="expected the observation alone"):
+        with pytest.raises(EnvError, match="expected only the observation"):
             env.reset()
 
 

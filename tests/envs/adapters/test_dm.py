@@ -97,7 +97,7 @@ def test_the_discount_of_an_end_is_the_envs_own_under_same_step(backend: str) ->
 
 
 def test_reset_options_are_not_for_dm_envs() -> None:
-    with pytest.raises(UsageError, match="takes no options"):
+    with pytest.raises(UsageError, match="has no reset options"):
         as_gymnasium(DmWalk()).reset(options={"a": 1})
 
 

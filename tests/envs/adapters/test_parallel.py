@@ -99,7 +99,7 @@ def test_it_is_done_when_all_are_and_who_left_shows_zeros() -> None:
     assert step.info["eval_episode_return"] == 1 + 4 + 9
     assert step.info["eval_episode_return_agents"].tolist() == [1, 4, 9]
     assert step.info["TimeLimit.truncated"] is False
-    with pytest.raises(UsageError, match="without a living agent"):
+    with pytest.raises(UsageError, match="the episode is over, call reset first"):
         env.step(np.array([1, 2, 3]))
 
 
@@ -181,8 +181,8 @@ def test_observations_of_a_wrong_shape_are_not_filled_up(shown: Any, pad: bool) 
     ("returned", "says"),
     [
         (dict.fromkeys("ab", np.zeros(3)), r"reset: expected \(observation, info\), got"),
-        (([np.zeros(3)] * 2, {}), "reset: expected a dict with the agents as keys as observations, got"),
-        (({"a": np.zeros(3)}, {}), r"reset: expected an observation of each living agent, got none of \['b'\]"),
+        (([np.zeros(3)] * 2, {}), "reset: expected a dict by agent as observations, got"),
+        (({"a": np.zeros(3)}, {}), r"reset: expected an observation for each living agent, got none for \['b'\]"),
     ],
 )
 def test_what_reset_of_a_parallel_env_returns_is_looked_at(returned: Any, says: str) -> None:

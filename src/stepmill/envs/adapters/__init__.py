@@ -1,4 +1,4 @@
-"""From any kind of env to any other: each way is one class, and this is the map.
+"""Adapters from any kind of env to any other. Each is one class, and this is the map.
 
 ::
 
@@ -24,7 +24,7 @@ __all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "not_an_env"]
 
 
 def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
-    """Any env as a ``BaseEnv``; one that is one already as it is. ``cfg`` is the adapter's own."""
+    """Any env as a ``BaseEnv``; a ``BaseEnv`` is returned unchanged. ``cfg`` configures the adapter."""
     if isinstance(env, BaseEnv):
         return env
     if is_ding_env(env):
@@ -41,14 +41,14 @@ def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
 
 
 def as_gymnasium(env: Any) -> Any:
-    """Any env as a ``gymnasium.Env``; one that is one already as it is."""
+    """Any env as a ``gymnasium.Env``; a ``gymnasium.Env`` is returned unchanged."""
     if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
     return AsGymnasium(env) if isinstance(env, BaseEnv) else _checked("as_gymnasium", _from_dm(env))
 
 
 def as_pool_env(env: Any, env_id: int) -> Any:
-    """Any env as pools step it: as ``as_gymnasium``, but of many agents each is a player of the pool."""
+    """Any env as pools step it: like ``as_gymnasium``, but each of several agents is a player of the pool."""
     if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
     if not isinstance(env, BaseEnv):
@@ -61,8 +61,8 @@ def as_pool_env(env: Any, env_id: int) -> Any:
 
 
 def not_an_env(env: Any) -> str:
-    """What to say of something that is none of these."""
-    hint = ", an AECEnv: pettingzoo.utils.conversions.aec_to_parallel makes a ParallelEnv of it"
+    """The error message for something that is none of these."""
+    hint = ", an AECEnv: pettingzoo.utils.conversions.aec_to_parallel turns it into a ParallelEnv"
     return (
         "expected a gymnasium.Env, a BaseEnv, a dm_env.Environment or a pettingzoo.ParallelEnv, got a "
         f"{type(env).__name__}{hint if hasattr(env, 'agent_iter') else ''}"
@@ -76,7 +76,7 @@ def _checked(caller: str, env: Any) -> Any:
 
 
 def _is_parallel(env: Any) -> bool:
-    """A PettingZoo env. Nobody can have one without having imported the package."""
+    """Whether it is a PettingZoo env. If there is one, the package has been imported."""
     module = sys.modules.get("pettingzoo.utils.env")
     return module is not None and isinstance(env, module.ParallelEnv)
 

@@ -1,6 +1,6 @@
 """The values of several agents as rows of one array, and back.
 
-Agents whose spaces differ can be filled up: vectors with zeros to the longest, Discrete spaces to the largest.
+If the agents' spaces differ, they can be padded: vectors with zeros to the longest, Discrete spaces to the largest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["split_rows", "stack_rows", "stack_spaces"]
 def stack_spaces(
     name: str, own: Sequence[spaces.Space[Any]], pad: bool, *, holds_zero: bool = False
 ) -> spaces.Space[Any]:
-    """The space of the rows. ``holds_zero`` widens bounds so that a row of zeros is inside."""
+    """The space of the rows. ``holds_zero`` widens the bounds so that a row of zeros is inside."""
     first = own[0]
     if isinstance(first, spaces.Dict) and all(
         isinstance(one, spaces.Dict) and one.keys() == first.keys() for one in own
@@ -43,7 +43,7 @@ def stack_spaces(
         if not pad:
             raise SpaceError(
                 f"{name}: expected agents with equal spaces, got {list(own)}. "
-                "ParallelAsBaseEnv(env, cfg={'pad': True}) fills up the smaller ones"
+                "ParallelAsBaseEnv(env, cfg={'pad': True}) pads the smaller ones"
             )
         if any(len(one.shape or ()) > 1 for one in own):
             raise SpaceError(f"{name}: pad: expected vectors or numbers, got {list(own)}")
@@ -57,7 +57,7 @@ def stack_spaces(
 
 
 def _common_bounds(own: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest of all agents, elementwise."""
+    """The minimum and the maximum over all agents, elementwise."""
     bounds = [_bounds(one) for one in own]
     longest = max((low.shape for low, _ in bounds), key=lambda shape: shape[0] if shape else 0)
     lows = [_filled(low, longest) for low, _ in bounds]
@@ -80,7 +80,7 @@ def _filled(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def stack_rows(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
-    """One row per value, which has the form of its agent's space; zeros where there is None."""
+    """One row per value, which has the form of its agent's space; zeros for None."""
     rows = map_tree(lambda part: np.zeros(part.shape or (), part.dtype), tree_of(space))
     for row, value in enumerate(values):
         if value is not None:
@@ -93,7 +93,7 @@ def _put(row: int, rows: np.ndarray, value: np.ndarray) -> None:
 
 
 def split_rows(owner: str, space: spaces.Space[Any], action: Any, own: Sequence[spaces.Space[Any]]) -> list[Any]:
-    """The rows of an action, each of the shape of its agent's own space. The numbers are not looked at."""
+    """The rows of an action, each in the shape of its agent's own space. The numbers are not checked."""
     try:
         parts = fit(_rows, tree_of(space), action)
     except Misfit as misfit:
@@ -113,5 +113,5 @@ def _take(row: int, rows: np.ndarray, space: spaces.Space[Any]) -> Any:
 
 
 def _place(row: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Where an agent's own values are in its row: at the beginning."""
+    """Where an agent's own values are in its row: at the start, before the padding."""
     return (row, *map(slice, shape))

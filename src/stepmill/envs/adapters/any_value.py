@@ -1,4 +1,4 @@
-"""A space for what no other describes."""
+"""A space for values that no other space describes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["AnyValue"]
 
 
 class AnyValue(spaces.Space[Any]):
-    """Holds everything. No array does, so its values travel pickled."""
+    """Contains everything. Its values are not arrays, so they travel pickled."""
 
     def contains(self, x: Any) -> bool:
         return True
@@ -19,5 +19,5 @@ class AnyValue(spaces.Space[Any]):
         return isinstance(other, AnyValue)
 
     def __repr__(self) -> str:
-        """Without arguments: there are none."""
+        """It has no arguments."""
         return "AnyValue()"

@@ -1,4 +1,4 @@
-"""A ``BaseEnv`` as a Gymnasium env: what pools step, and what users of Gymnasium know."""
+"""A ``BaseEnv`` as a Gymnasium env: this is what pools step."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from stepmill.trees import leaves, map_tree, space_from, tree_of
 __all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
 
 _FLOAT32 = np.dtype(np.float32)
-_SCALAR = np.generic  # what pools pass for a Discrete space; asked for first since `isinstance` of several takes long
+_SCALAR = np.generic  # what pools pass for a Discrete space; checked first because `isinstance` with several is slow
 
 
 class AsGymnasium(gymnasium.Env[Any, Any]):
     """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
 
-    - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with ``dynamic_seed`` of this object, or of the env's cfg,
-      or True; ``options`` are the keyword arguments of the env's ``reset``.
-    - ``done`` is truncated where ``info["TimeLimit.truncated"]`` says so, else terminated.
-    - Of several rewards (many agents, many objectives) the reward is the sum, and ``info["rewards"]`` has them all.
-    - Fields that a timestep has beyond the four are in the info by their names, but for those that the info has itself.
-    - Attributes that Gymnasium does not know are the env's: ``get_wrapper_attr`` finds them.
+    - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with the attribute ``dynamic_seed`` of this object, which
+      is initially that of the env, of its cfg, or True; ``options`` become keyword arguments of the env's ``reset``.
+    - ``done`` means truncated if ``info["TimeLimit.truncated"]`` is true, else terminated.
+    - If there are several rewards (many agents or objectives), the reward is their sum and ``info["rewards"]`` has all.
+    - Fields of a timestep beyond the four become keys of the info, unless the info already has such a key.
+    - Attributes that Gymnasium does not know are read from the env: ``get_wrapper_attr`` finds them.
     """
 
-    # For managers, which put fields beyond the four back into the timestep.
+    # True in managers, which put fields beyond the four back into the timestep.
     keeps_timesteps = False
 
     def __init__(self, base_env: BaseEnv) -> None:
@@ -52,8 +52,8 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         observation = self.base_env.reset(**(options or {}))
         if self._is_pair_of_gymnasium(observation):
             raise EnvError(
-                f"{type(self.base_env).__name__}: reset: expected the observation alone, got (observation, info), as "
-                "Gymnasium has it. The info may be left in reset_info"
+                f"{type(self.base_env).__name__}: reset: expected only the observation, got (observation, info), as in "
+                "Gymnasium. Put the info into reset_info"
             )
         info = self.base_env.reset_info
         if not isinstance(info, Mapping):
@@ -79,7 +79,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
             ) from None
         if type(done) is not bool:
             done = truth(type(self.base_env).__name__, "done", done)
-        if type(given) is np.ndarray and given.dtype is _FLOAT32 and given.shape == (1,):  # as the contract has it
+        if type(given) is np.ndarray and given.dtype is _FLOAT32 and given.shape == (1,):  # as the contract says
             reward = given.item()
         else:
             reward, info = self._reward(given, info)
@@ -103,7 +103,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
     @property
     def render_mode(self) -> str | None:  # type: ignore[override]
-        """The env's own where it has one; else it draws if it can."""
+        """The env's own if it has one; else ``rgb_array`` if it has a renderer."""
         has_renderer = type(self.base_env).render is not BaseEnv.render
         return getattr(self.base_env, "render_mode", "rgb_array" if has_renderer else None)
 
@@ -114,17 +114,17 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         self.base_env.close()
 
     def __repr__(self) -> str:
-        """The env that is inside."""
+        """That of the env inside."""
         return repr(self.base_env)
 
     def __str__(self) -> str:
-        """In the brackets that Gymnasium's wrappers put around what they wrap."""
+        """In brackets, as Gymnasium's wrappers show what they wrap."""
         return f"<{self.base_env!r}>"
 
-    # ---- what is asked for by name -----------------------------------------------------------
+    # ---- attributes by name ------------------------------------------------------------------
 
     def _owner(self, name: str) -> Any:
-        """Who has an attribute: this object what is its own, the env all else."""
+        """The object that has an attribute: this one if it is its own, else the env."""
         return self if name in vars(self) or not hasattr(self.base_env, name) else self.base_env
 
     def has_wrapper_attr(self, name: str) -> bool:
@@ -142,7 +142,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
 
 class TeamAsGymnasium(AsGymnasium):
-    """A ``BaseEnv`` of many agents as pools step it: the spaces are those of one agent, values have a row per agent."""
+    """A ``BaseEnv`` with many agents as pools step it: spaces of one agent, values with one row per agent."""
 
     def __init__(self, base_env: BaseEnv) -> None:
         super().__init__(base_env)
@@ -150,18 +150,20 @@ class TeamAsGymnasium(AsGymnasium):
         for name in ("observation_space", "action_space"):
             space = player_space(getattr(base_env, name), self.num_players)
             if space is None:
-                raise UnsupportedError(f"{base_env!r}: its {name} has no row per agent: {getattr(base_env, name)}")
+                raise UnsupportedError(
+                    f"{base_env!r}: {name}: expected one row per agent, got {getattr(base_env, name)}"
+                )
             setattr(self, name, space)
 
     def _reward(self, given: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         rewards = self._numbers(given)
         if rewards.size == 1:
-            return rewards.item(), info  # one that all agents share
+            return rewards.item(), info  # all agents share it
         return rewards.reshape(-1), info
 
 
 def player_space(space: spaces.Space[Any], players: int) -> spaces.Space[Any] | None:
-    """The space of one agent, where every part of ``space`` has an equal row for each; else None."""
+    """The space of one agent if every part of ``space`` has the same row for each agent; else None."""
     rows = map_tree(lambda part: _row_space(part, players), tree_of(space))
     return None if any(row is None for row in leaves(rows)) else space_from(rows)
 

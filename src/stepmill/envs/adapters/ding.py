@@ -1,4 +1,4 @@
-"""An env of DI-engine as a ``BaseEnv``. Needs nothing of DI-engine: who has such an env has it."""
+"""An env of DI-engine as a ``BaseEnv``. Imports nothing from DI-engine."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ _SPACES = ("observation_space", "action_space")
 
 
 def is_ding_env(env: Any) -> bool:
-    """Whether it has DI-engine's interface, and is not one of ours. One inside of a ``gym.Wrapper`` has it as well."""
+    """Whether it has DI-engine's interface and is not one of ours. An env inside a ``gym.Wrapper`` has it as well."""
     return not isinstance(env, BaseEnv) and hasattr(env, "create_collector_env_cfg")
 
 
 class DingAsBaseEnv(BaseEnv):
     """DI-engine's ``BaseEnv`` with what ours promises.
 
-    - Spaces are Gymnasium's, and known from the start: of an env that knows them only after a reset a copy is reset
-      and closed. One that has none even then, as some of several players, keeps what it has: managers take it, pools
-      do not.
-    - A ``Discrete`` action has shape ``(1,)``, as DI-engine's policies give it.
-    - ``seed`` is called with what it takes: some do not know ``dynamic_seed``.
-    - An abnormal timestep has an observation and a reward: the last one and 0 where the env gave none.
+    - Spaces are Gymnasium's and known from the start: if an env knows them only after a reset, a copy of it is reset
+      and closed. If it has none even then, as some with several players, managers accept it and pools do not.
+    - A ``Discrete`` action has shape ``(1,)``, as DI-engine's policies send it.
+    - ``seed`` is called with the arguments that it accepts: some do not know ``dynamic_seed``.
+    - An abnormal timestep has an observation and a reward: the last one and 0 if the env gave none.
     - All other attributes are those of the env inside, ``env``.
     """
 
@@ -57,9 +56,9 @@ class DingAsBaseEnv(BaseEnv):
         return self.pass_on(action)
 
     def pass_on(self, action: Any) -> BaseEnvTimestep:
-        """``step`` with an action that the action space does not describe: the env gets it as it is."""
+        """``step`` with an action that the action space does not describe: the env gets it unchanged."""
         timestep = self.env.step(action)
-        if type(timestep) is tuple:  # a wrapper made it of the env's
+        if type(timestep) is tuple:  # a wrapper turned the env's timestep into a plain tuple
             timestep = BaseEnvTimestep(*timestep)
         if "abnormal" in timestep.info:
             timestep = timestep._replace(
@@ -73,33 +72,33 @@ class DingAsBaseEnv(BaseEnv):
         self.env.close()
 
     def __repr__(self) -> str:
-        """The env that is inside."""
+        """That of the env inside."""
         return repr(self.env)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        super().seed(seed, dynamic_seed)  # of `random_action`
+        super().seed(seed, dynamic_seed)  # for `random_action`
         self.env.seed(seed, *([dynamic_seed] if self._takes_dynamic_seed else []))
 
     def random_action(self) -> Any:
-        """The env's own, or one of the action space where it has none."""
+        """The env's own, or a sample of the action space if it has none."""
         action = self.env.random_action()
         if action is None and not isinstance(self.action_space, spaces.Space):
-            raise UnsupportedError(f"{self!r}: random_action: it has no action space, nor a random_action of its own")
+            raise UnsupportedError(f"{self!r}: random_action: the env has neither an action space nor a random_action")
         return super().random_action() if action is None else action
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """Asks the env: it writes its videos itself."""
+        """Passed on to the env, which writes its videos itself."""
         self._replay_path = "./video" if replay_path is None else str(replay_path)
         self.env.enable_save_replay(self._replay_path)
 
     def render(self) -> Any:
-        """The picture of the simulator in the env, which DI-engine's envs keep as ``_env``."""
+        """A picture from the env's simulator, which DI-engine's envs keep as ``_env``."""
         inner = getattr(self.env, "_env", self.env)
         return inner.render(mode="rgb_array") if _takes_mode(inner.render) else inner.render()
 
     def __getattr__(self, name: str) -> Any:
-        """What is not ours is the env's own."""
-        if name == "env":  # not there yet: while it is unpickled
+        """All other attributes are the env's."""
+        if name == "env":  # not set yet, while it is being unpickled
             raise AttributeError(name)
         return getattr(self.env, name)
 
@@ -112,11 +111,11 @@ def _spaces_of(env: Any) -> list[Any]:
         probe.reset()
         return _present_spaces(probe)
     finally:
-        probe.close()  # were it the env itself: its next reset builds it with its seed, and with videos
+        probe.close()  # if it is the env itself, its next reset builds it again, with its seed and videos
 
 
 def _copy_of(env: Any) -> Any:
-    """Another one, since not all that were closed can be reset; the env itself where it cannot be copied."""
+    """A copy, because not every closed env can be reset again; the env itself if it cannot be copied."""
     try:
         return copy.deepcopy(env)
     except Exception:  # whatever its parts raise
@@ -146,6 +145,6 @@ def _takes(function: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 def build_env(env_fn: Callable[[], Any]) -> Any:
-    """The env that a function makes, DI-engine's as ours. Any other kind is left to the pool."""
+    """The env that a function makes; an env of DI-engine becomes one of ours. The pool adapts all other kinds."""
     env = env_fn()
     return DingAsBaseEnv(env) if is_ding_env(env) else env

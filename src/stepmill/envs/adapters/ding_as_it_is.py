@@ -1,9 +1,9 @@
-"""An env of DI-engine as managers step it: what its spaces do not describe goes through as well.
+"""An env of DI-engine as managers step it: values that its spaces do not describe pass through unchanged.
 
-DI-engine's own managers look at no space, so many of its envs have spaces that say something else than what they take
-and show: a ``Dict`` with a part for each agent where policies send one array with a row for each; the space of one
-player where there are two; none at all. What a space describes travels in arrays, and actions are checked. The rest
-travels pickled, as it is.
+DI-engine's own managers do not check spaces, so many of its envs declare spaces that do not match what they accept and
+return: a ``Dict`` with one part per agent while policies send one array with one row per agent; the space of one player
+when there are two; none at all. What a space describes travels in arrays, and actions are checked. The rest travels
+pickled and unchanged.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class DingAsItIs(AsGymnasium):
-    """Takes a pair: the action as its space describes it, and ``(action,)`` where it does not, else None.
+    """Takes a pair: the action as the space describes it, and ``(action,)`` if the space does not, else None.
 
     Args:
         base_env: The env.
-        by_value: Whether no observation is held to the space.
+        by_value: Whether observations need not match the space.
     """
 
     base_env: DingAsBaseEnv
@@ -49,7 +49,7 @@ class DingAsItIs(AsGymnasium):
             [declared if isinstance(declared, spaces.Space) else spaces.Tuple([]), AnyValue()]
         )
         self._form = _Form(self.observation_space)
-        self._plain_kind: type | None = None  # of timesteps that have four fields
+        self._plain_kind: type | None = None  # the class of timesteps with just the four fields
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = super().reset(seed=seed, options=options)
@@ -58,7 +58,7 @@ class DingAsItIs(AsGymnasium):
         return self._form.zeros, {**info, LEFTOVER: Leftover({"obs": copy.deepcopy(observation)})}
 
     def _is_pair_of_gymnasium(self, observation: Any) -> bool:
-        """What two players see may look like one."""
+        """The observations of two players may look like such a pair."""
         return not isinstance(self.observation_space, AnyValue) and super()._is_pair_of_gymnasium(observation)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -82,7 +82,7 @@ class DingAsItIs(AsGymnasium):
         return obs, reward, done and not is_cut_off, done and is_cut_off, info
 
     def _take_apart(self, timestep: Any) -> tuple[Any, float, Any]:
-        """What the pool has a place for; all else is left over in the info."""
+        """What fits in the arrays of the pool; the rest becomes a leftover in the info."""
         obs, reward, info = timestep.obs, timestep.reward, timestep.info
         left = more_fields(timestep)
         if not left:
@@ -100,7 +100,7 @@ class DingAsItIs(AsGymnasium):
 
 
 class _Form:
-    """Whether a space has a place for an observation. Bounds are not looked at."""
+    """Whether an observation has the form of a space. Bounds are not checked."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         flat = flatten(space)

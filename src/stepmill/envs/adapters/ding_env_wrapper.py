@@ -39,24 +39,24 @@ class DingEnvWrapper(BaseEnv):
     """A Gymnasium env with the types, seeds and episode returns of a ``BaseEnv``.
 
     Args:
-        env: An id, a class or function that makes the env, or an env. But for the last, the env is built when it is
-            needed, and again after ``close``.
-        cfg: All keys may be left out, but one of ``env`` and ``cfg["env_id"]``.
+        env: An id, a class or function that makes the env, or an existing env. Unless it exists already, the env is
+            built when it is needed, and again after ``close``.
+        cfg: All keys are optional, but either ``env`` or ``cfg["env_id"]`` is required.
 
-            - ``env_id``: the id, where ``env`` is not given;
-            - ``env_kwargs``: a dict, passed on where the env is built;
+            - ``env_id``: the id, if ``env`` is not given;
+            - ``env_kwargs``: a dict of keyword arguments for building the env;
             - ``env_wrapper``: a list of wrappers: names or classes of ``stepmill.wrappers``, ``(name, kwargs)``,
               ``{"type": name, "kwargs": {...}}``, or functions from env to env; the first is the innermost. Or one of
               DI-engine's names for such a list: ``"default"``, ``"mujoco_default"``, ``"gym_hybrid_default"``,
               ``"atari_default"``, whose rewards are signs unless the cfg says ``is_train: False``;
-            - ``max_episode_steps``: a time limit, in place of the one that an id is registered with;
-            - ``act_scale``: actions are in [-1, 1], and spread to the bounds of the env's Box;
+            - ``max_episode_steps``: a time limit, which replaces the one that an id is registered with;
+            - ``act_scale``: actions are in [-1, 1] and are scaled to the bounds of the env's Box;
             - ``replay_path``: a folder for a video of every episode;
-            - ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (63). Some envs take no more than 32.
+            - ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (63). Some envs accept no more than 32.
         seed_api: False for an env whose ``reset`` takes no seed.
 
-    ``info["eval_episode_return"]`` is the sum of the rewards, or what a wrapper inside wrote there
-    (``EvalEpisodeReturn`` below one that changes rewards).
+    ``info["eval_episode_return"]`` is the sum of the rewards, or what an inner wrapper put there
+    (``EvalEpisodeReturn`` inside one that changes rewards).
     """
 
     def __init__(self, env: Any = None, cfg: Any = None, *, seed_api: bool = True) -> None:
@@ -88,7 +88,7 @@ class DingEnvWrapper(BaseEnv):
     # ---- building ----------------------------------------------------------------------------
 
     def _open(self) -> Any:
-        """The env, built and wrapped where it is not yet."""
+        """The env, built and wrapped if it is not yet."""
         if self._is_open:
             return self._env
         env, limit = self._env, self._given["max_episode_steps"]
@@ -96,7 +96,7 @@ class DingEnvWrapper(BaseEnv):
             env, limit = self._make(self._recipe, limit)
         elif env is None:
             raise UsageError(
-                f"{self!r} is closed: give DingEnvWrapper an id or a function, and it can build the env again"
+                f"{self!r} is closed: give DingEnvWrapper an id or a function, so that it can build the env again"
             )
         try:
             whole = self._wrapped(env, limit)
@@ -104,7 +104,7 @@ class DingEnvWrapper(BaseEnv):
             self._action_space = conform(whole.action_space, repr(self)).space
             self._read_action = action_reader(whole.action_space, repr(self))
         except BaseException:
-            if self._recipe is not None:  # one that was given stays as it is
+            if self._recipe is not None:  # an existing env stays open
                 close_quietly(env)
             raise
         self._env, self._is_open = whole, True
@@ -115,7 +115,7 @@ class DingEnvWrapper(BaseEnv):
     _read_action: Fitter
 
     def _make(self, recipe: str | Callable[..., Any], limit: int | None) -> tuple[Any, int | None]:
-        """A new env, and the time limit that it does not keep by itself."""
+        """A new env, and the time limit that it does not enforce itself."""
         factory: Any = recipe
         kwargs = self._given["env_kwargs"]
         if isinstance(recipe, str):
@@ -123,11 +123,11 @@ class DingEnvWrapper(BaseEnv):
             factory, kwargs = record.factory, {**record.config, **kwargs}
             if not isinstance(factory, GymnasiumFactory):
                 limit = limit or record.max_episode_steps
-            elif limit is not None:  # `gymnasium.make` puts it in place of its own
+            elif limit is not None:  # `gymnasium.make` replaces its own limit with it
                 kwargs, limit = {**kwargs, "max_episode_steps": limit}, None
         if self._replay_path is not None:
             accepted = accepted_keys(factory)
-            if accepted is None or "render_mode" in accepted:  # else it draws by itself, or not at all
+            if accepted is None or "render_mode" in accepted:  # else it always draws, or never
                 kwargs = {"render_mode": "rgb_array", **kwargs}
         env = factory(**kwargs)
         if not isinstance(env, gymnasium.Env):
@@ -150,7 +150,7 @@ class DingEnvWrapper(BaseEnv):
         return env
 
     def _wrappers(self, env: Any) -> Any:
-        """Those of the cfg; where it has the name of a list, that list."""
+        """The wrappers of the cfg; if it has the name of a list, that list."""
         from stepmill.wrappers.defaults import DEFAULT_WRAPPERS, default_wrappers
 
         asked = self._given["env_wrapper"]
@@ -159,7 +159,7 @@ class DingEnvWrapper(BaseEnv):
         spec_id = None if env.spec is None else env.spec.id
         return default_wrappers(asked, spec_id, bool(self._given.get("is_train", True)))
 
-    _bare: Any  # what the wrappers of the cfg are put on
+    _bare: Any  # the env inside the wrappers of the cfg
 
     # ---- an episode --------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class DingEnvWrapper(BaseEnv):
 
     @staticmethod
     def _begins_anew(env: Any) -> bool:
-        """Whether a reset begins a game, not the next life of one (``EpisodicLifeEnv``), which a seed would cut."""
+        """Whether a reset starts a new game. With ``EpisodicLifeEnv`` it may go on with the next life: no seed then."""
         return not env.has_wrapper_attr("was_real_done") or env.get_wrapper_attr("was_real_done")
 
     def step(self, action: Any) -> BaseEnvTimestep:
@@ -219,7 +219,7 @@ class DingEnvWrapper(BaseEnv):
 
     @property
     def reward_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        """The env's own where it has one, as envs with several objectives do."""
+        """The env's own if it has one, as envs with several objectives do."""
         return getattr(self._open().unwrapped, "reward_space", BaseEnv.reward_space)
 
     @property
@@ -233,14 +233,14 @@ class DingEnvWrapper(BaseEnv):
         is_of_cfg = True
         while isinstance(env, gymnasium.Wrapper):
             is_of_cfg = is_of_cfg and env is not self._bare
-            if is_of_cfg or isinstance(env, ShapeTeller):  # not those that `gymnasium.make` puts on every env
+            if is_of_cfg or isinstance(env, ShapeTeller):  # not the wrappers that `gymnasium.make` puts on every env
                 names.append(type(env).__name__)
             env = env.env
         info.use_wrappers = "\n".join(reversed(names)) or None
         return info
 
     def __repr__(self) -> str:
-        """The env that is inside."""
+        """Names the env inside."""
         name = self._recipe if isinstance(self._recipe, str) else getattr(self._recipe, "__name__", None)
         return f"DingEnvWrapper({name or self._env})"
 
@@ -248,19 +248,19 @@ class DingEnvWrapper(BaseEnv):
 
     @property
     def render_mode(self) -> str | None:
-        """That of the env inside: it draws what it was built for."""
+        """That of the env inside."""
         return self._open().render_mode  # type: ignore[no-any-return]
 
     def render(self) -> Any:
         return self._open().render()
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """As ``BaseEnv`` has it. An env that exists already must have been made with ``render_mode="rgb_array"``."""
+        """As in ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
         is_blind = self._env is not None and self._env.render_mode != "rgb_array"
         if is_blind and self._recipe is None:
             raise UnsupportedError(
                 f"{self!r}: videos need an env with render_mode='rgb_array', got one with {self._env.render_mode!r}. "
-                "Make it so, or give DingEnvWrapper an id, and it does"
+                "Make it with that mode, or give DingEnvWrapper an id"
             )
         super().enable_save_replay(replay_path)
         self._must_draw = is_blind  # the next reset builds one that draws
@@ -272,7 +272,7 @@ def _python_record(id: str) -> EnvRecord:
         try:
             record = find(f"gymnasium:{id}")
         except UnknownEnvError:
-            raise UnsupportedError(f"DingEnvWrapper: {id} is native only, there is no single env of it") from None
+            raise UnsupportedError(f"DingEnvWrapper: {id} is native only, use it in a pool: make({id!r})") from None
     return record
 
 
@@ -282,7 +282,7 @@ def _scaled(env: Any) -> Any:
     space = env.action_space
     if not isinstance(space, spaces.Box) or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ConfigError(f"DingEnvWrapper: act_scale: expected a bounded Box as action space, got {space}")
-    if space.dtype.kind != "f":  # of whole numbers [-1, 1] has three
+    if space.dtype.kind != "f":  # there are only three whole numbers in [-1, 1]
         raise ConfigError(f"DingEnvWrapper: act_scale: expected a Box of floats as action space, got {space}")
     low, high = (np.full(space.shape, bound, space.dtype) for bound in (-1.0, 1.0))
     return RescaleAction(env, low, high)

@@ -14,16 +14,16 @@ from stepmill.trees import as_tree, map_tree, space_from
 
 __all__ = ["DmAsGymnasium", "space_of_spec"]
 
-# Random states of numpy take seeds of 32 bits.
+# numpy's RandomState accepts seeds of 32 bits.
 _SEED_MODULUS = 2**32
 
 
 class DmAsGymnasium(gymnasium.Env[Any, Any]):
-    """Five results from a ``TimeStep``.
+    """Turns each ``TimeStep`` into the five results of Gymnasium.
 
-    - ``LAST`` with discount 0 is terminated, with any other truncated; ``info["discount"]`` has the discount.
-    - dm_env knows no seeds: ``reset(seed=...)`` calls ``seed`` of the env where it has that method, or seeds the random
-      state of its task (``dm_control``); else the seed is without effect.
+    - ``LAST`` with discount 0 means terminated, with any other discount truncated; ``info["discount"]`` has it.
+    - dm_env has no seeds: ``reset(seed=...)`` calls the env's ``seed`` method if it has one, or seeds the random state
+      of its task (``dm_control``); otherwise the seed has no effect.
     - ``render`` is the env's own, or ``physics.render()`` of ``dm_control``.
     """
 
@@ -35,7 +35,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if options:
-            raise UsageError(f"{self}: reset: a dm_env takes no options, got {options!r}")
+            raise UsageError(f"{self}: reset: a dm_env has no reset options, got {options!r}")
         super().reset(seed=seed)
         if seed is not None:
             self._seed(seed)
@@ -51,7 +51,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         timestep = self.dm_env.step(action)
-        if timestep.first():  # an end that nobody saw: dm envs begin anew by themselves
+        if timestep.first():  # after the end of an episode, a dm env starts a new one by itself
             raise UsageError(f"{self}: step after the end of an episode: call reset")
         reward = self._number("reward", timestep.reward, 0.0)
         discount = self._number("discount", timestep.discount, 1.0)
@@ -74,7 +74,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
 
     @property
     def render_mode(self) -> str | None:  # type: ignore[override]
-        """Whether there is something that draws."""
+        """``rgb_array`` if there is something that draws."""
         return "rgb_array" if hasattr(self.dm_env, "render") or hasattr(self.dm_env, "physics") else None
 
     def render(self) -> Any:
@@ -89,7 +89,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         self.dm_env.close()
 
     def __str__(self) -> str:
-        """The env that is inside."""
+        """Names the env inside."""
         return f"DmAsGymnasium({type(self.dm_env).__name__})"
 
     # Attributes that are not Gymnasium's are the env's own.

@@ -1,4 +1,4 @@
-"""The spaces of old ``gym`` as Gymnasium's. DI-engine's envs have them."""
+"""Spaces of old ``gym``, which DI-engine's envs have, as Gymnasium's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["gymnasium_space"]
 
 
 def gymnasium_space(space: Any) -> Any:
-    """A space of Gymnasium with the same values. What is not one of old ``gym`` is returned as it is.
+    """A Gymnasium space with the same values. Anything but a space of old ``gym`` is returned unchanged.
 
-    A generator is not taken over: one of old ``gym`` cannot be pickled with newer versions of numpy.
+    The generator is not kept: that of old ``gym`` cannot be pickled with newer versions of numpy.
     """
-    old = sys.modules.get("gym.spaces")  # nobody can have such a space without having imported it
+    old = sys.modules.get("gym.spaces")  # if there is such a space, the module has been imported
     if old is None or not isinstance(space, old.Space):
         return space
     return space_from(map_tree(lambda leaf: _leaf(leaf, old), tree_of(space, old)))

@@ -1,4 +1,4 @@
-"""What of a timestep has no place in the arrays of a pool: beside them on its way to a manager, which puts it back."""
+"""The parts of a timestep that do not fit in the arrays of a pool: in the info on their way to a manager."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stepmill.envs.timestep import BaseEnvTimestep
 
 __all__ = ["LEFTOVER", "Leftover", "more_fields"]
 
-LEFTOVER = "stepmill.leftover"  # the key of the info that it travels in
+LEFTOVER = "stepmill.leftover"  # its key in the info
 
 _FOUR = BaseEnvTimestep._fields
 
 
 def more_fields(timestep: Any) -> dict[str, Any]:
-    """The fields of a timestep beyond the four that each has."""
+    """The fields of a timestep beyond the usual four."""
     names = getattr(timestep, "_fields", ())
     if len(names) <= len(_FOUR):
         return {}
@@ -30,8 +30,8 @@ class Leftover:
 
     Args:
         fields: By name.
-        kind: The name of the timestep's class and all of its fields, where it has more than four. The class itself
-            stays where the env is: whoever steps it need not be able to import it.
+        kind: The name of the timestep's class and all of its fields, if it has more than four. The class itself stays
+            in the worker: the caller need not be able to import it.
     """
 
     fields: dict[str, Any]

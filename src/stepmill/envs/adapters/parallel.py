@@ -1,4 +1,4 @@
-"""A PettingZoo ``ParallelEnv`` as a ``BaseEnv`` of many agents."""
+"""A PettingZoo ``ParallelEnv`` as a ``BaseEnv`` with many agents."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _DEFAULTS: dict[str, Any] = {"shared_reward": False, "pad": False, "seed_bits": 
 
 
 class ParallelAsBaseEnv(BaseEnv):
-    """Observation and action have a row for each of ``possible_agents``, in that order.
+    """Observation and action have one row for each of ``possible_agents``, in that order.
 
-    The episode is over when no agent is left. An agent that has left before has zeros as observation and reward,
-    and its action is not used; ``info["alive"]`` says who is there. ``info["agents"]`` has the agents' own infos. Both
-    are in ``reset_info`` too.
+    The episode is over when no agent is left. An agent that left earlier has zeros as observation and reward, and its
+    action is ignored; ``info["alive"]`` marks the agents that are left. ``info["agents"]`` has the agents' own infos.
+    Both are in ``reset_info`` too.
 
     Args:
         env: A ``ParallelEnv``, or a function that makes one.
-        cfg: ``shared_reward``: True gives one reward for all, the sum of the agents' own. ``pad``: True fills
-            observations of different lengths with zeros, and takes the largest of different numbers of actions, where
-            agents differ; without it that is an error. ``seed_bits``: seeds of episodes are below ``2**seed_bits``
-            (63); some envs take no more than 32.
+        cfg: ``shared_reward``: True gives one reward for all, the sum of the agents' own. ``pad``: True allows agents
+            with different spaces: it pads shorter observations with zeros and uses the largest number of actions;
+            without it that is an error. ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (63); some envs
+            accept no more than 32.
     """
 
     def __init__(self, env: Any, cfg: Any = None) -> None:
@@ -65,11 +65,11 @@ class ParallelAsBaseEnv(BaseEnv):
         if self._make is not None:
             env = self._make()
         elif env is None:
-            raise UsageError(f"{self!r} is closed: give it a function, and it can build the env again")
+            raise UsageError(f"{self!r} is closed: give it a function, so that it can build the env again")
         try:
             self._read_spaces(env)
         except BaseException:
-            if self._make is not None:  # one that was given stays open
+            if self._make is not None:  # an existing env stays open
                 close_quietly(env)
             raise
         self._env, self._is_open = env, True
@@ -88,7 +88,7 @@ class ParallelAsBaseEnv(BaseEnv):
         }
         taken = [conform(one, repr(self)).space for one in self._own_actions]
         seen = [one.space for one in self._seen.values()]
-        # Who has left shows zeros.
+        # An agent that has left has zeros as its observation.
         self._observation_space = stack_spaces(f"{self!r}: observation_space", seen, self._pads, holds_zero=True)
         self._action_space = stack_spaces(f"{self!r}: action_space", taken, self._pads)
 
@@ -140,7 +140,7 @@ class ParallelAsBaseEnv(BaseEnv):
         missing = [agent for agent in self._env.agents if agent not in observations]
         if missing:
             raise ObservationError(
-                f"{self!r}: {call}: expected an observation of each living agent, got none of {missing}"
+                f"{self!r}: {call}: expected an observation for each living agent, got none for {missing}"
             )
         present = [
             None if agent not in observations else seen.convert(observations[agent])
@@ -159,7 +159,7 @@ class ParallelAsBaseEnv(BaseEnv):
         env = self._env
         acting = set(env.agents)
         if not acting:
-            raise UsageError(f"{self!r}: step without a living agent: call reset")
+            raise UsageError(f"{self!r}: step: the episode is over, call reset first")
         rows = split_rows(repr(self), self._action_space, action, self._own_actions)
         given = {
             agent: self._readers[agent](row) for agent, row in zip(self._agents, rows, strict=True) if agent in acting
@@ -180,9 +180,7 @@ class ParallelAsBaseEnv(BaseEnv):
 
     def _check_by_agent(self, call: str, name: str, part: Any) -> None:
         if not isinstance(part, Mapping):
-            raise EnvError(
-                f"{self!r}: {call}: expected a dict with the agents as keys as {name}, got {description(part)}"
-            )
+            raise EnvError(f"{self!r}: {call}: expected a dict by agent as {name}, got {description(part)}")
 
     def _number(self, agent: Any, reward: Any) -> float:
         try:
@@ -194,7 +192,7 @@ class ParallelAsBaseEnv(BaseEnv):
 
     @property
     def render_mode(self) -> str | None:
-        """That of the env inside: it draws what it was built for."""
+        """That of the env inside."""
         return getattr(self._open(), "render_mode", None)
 
     def render(self) -> Any:
@@ -207,5 +205,5 @@ class ParallelAsBaseEnv(BaseEnv):
         self._is_open = self._has_begun = False
 
     def __repr__(self) -> str:
-        """The env that is inside."""
+        """Names the env inside."""
         return f"ParallelAsBaseEnv({self._env if self._env is not None else getattr(self._make, '__name__', '')})"

@@ -1,7 +1,7 @@
 """Functions that many envs need between their simulator and the agent.
 
 ``encodings``: numbers as vectors of zeros and ones. ``scaling``: from one range to another.
-``conversions``: whole structures to arrays and to tensors.
+``conversions``: nested values to arrays and to tensors.
 """
 
 from stepmill.envs.common.conversions import to_ndarray, to_tensor

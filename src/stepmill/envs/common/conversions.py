@@ -1,10 +1,10 @@
-"""Whole structures to arrays and to tensors.
+"""Nested values to arrays and to tensors.
 
-Dicts, lists, tuples and namedtuples keep their form, their leaves become arrays; a list or tuple of nothing but numbers
-becomes one array. ``None``, ``bool`` and text stay as they are (so ``done`` of a timestep does), and so does an empty
-list. Without a dtype, float64 becomes float32 and Python's numbers float32 or int64, as envs have it; other arrays keep
-their type (but a tensor of bfloat16, which numpy does not have, becomes an array of float32). What comes out shares no
-memory with what went in. What cannot be converted is an ``InputError``.
+Dicts, lists, tuples and namedtuples keep their form, and their leaves become arrays; a list or tuple of only numbers
+becomes one array. ``None``, ``bool`` (such as ``done`` of a timestep), text and empty lists stay unchanged. Without a
+dtype, float64 becomes float32 and Python's numbers float32 or int64, as in envs; other arrays keep their type (but a
+tensor of bfloat16, which numpy does not have, becomes an array of float32). The result shares no memory with the input.
+What cannot be converted is an ``InputError``.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["to_ndarray", "to_tensor"]
 
 
 def to_ndarray(item: Any, dtype: DTypeLike | None = None) -> Any:
-    """Arrays, numbers and torch tensors, in whatever they are nested, as arrays.
+    """Arrays, numbers and torch tensors as arrays, also nested ones.
 
     Args:
-        item: What is to be converted.
-        dtype: Of all arrays that come out; None for the types of an env.
+        item: The value to convert.
+        dtype: The dtype of all resulting arrays; None for the types of an env.
     """
     return _convert("to_ndarray", item, lambda leaf: _array(leaf, dtype))
 
 
 def to_tensor(item: Any, dtype: Any = None) -> Any:
-    """Arrays, numbers and torch tensors, in whatever they are nested, as torch tensors on the CPU.
+    """Arrays, numbers and torch tensors as torch tensors on the CPU, also nested ones.
 
     Args:
-        item: What is to be converted.
-        dtype: The torch dtype of all tensors that come out; None for the types of an env.
+        item: The value to convert.
+        dtype: The torch dtype of all resulting tensors; None for the types of an env.
     """
     torch = require("torch", "torch", "torch", "to_tensor")
 
@@ -57,7 +57,7 @@ def _convert(owner: str, item: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(item, Mapping):
         return {key: _convert(owner, child, leaf) for key, child in item.items()}
     if isinstance(item, tuple | list):
-        if hasattr(item, "_make"):  # a namedtuple: its parts have names, and stay apart
+        if hasattr(item, "_make"):  # a namedtuple: its fields stay separate
             return item._make(_convert(owner, child, leaf) for child in item)
         if item and all(isinstance(child, int | float | np.number | np.bool_) for child in item):
             return _converted(owner, item, leaf)
@@ -91,5 +91,5 @@ def _numpy(tensor: Any) -> np.ndarray:
 
 
 def _is_tensor(item: Any) -> bool:
-    torch = sys.modules.get("torch")  # where nobody imported it, nothing is a tensor of it
+    torch = sys.modules.get("torch")  # if it was never imported, nothing is a tensor
     return torch is not None and isinstance(item, torch.Tensor)

@@ -1,7 +1,8 @@
 """Numbers as vectors: one-hot in several ways, binary digits, position embeddings.
 
-Arrays in (or what becomes one), float32 arrays out; the vector of each value is the last axis, so values of shape
-``(3, 4)`` give ``(3, 4, num)``. Values that cannot be are an ``InputError``, other arguments a ``ConfigError``.
+They take arrays, or what numpy turns into one, and return float32 arrays. The vector of each value is the last axis, so
+values of shape ``(3, 4)`` give ``(3, 4, num)``. Invalid values are an ``InputError``, other invalid arguments a
+``ConfigError``.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ def num_first_one_hot(v: Any, num: int) -> np.ndarray:
 
 
 def clip_one_hot(v: Any, num: int) -> np.ndarray:
-    """One-hot of values that may lie outside: below 0 counts as 0, from ``num`` on as ``num - 1``."""
+    """One-hot of values that may be out of range: below 0 counts as 0, from ``num`` on as ``num - 1``."""
     whole_number("clip_one_hot: num", num, 1)
     return _rows("clip_one_hot", np.clip(_whole("clip_one_hot", v), 0, num - 1), num)
 
 
 def sqrt_one_hot(v: Any, max_val: float) -> np.ndarray:
-    """One-hot of the whole part of the square root: fine steps for small values, coarse ones for large.
+    """One-hot of the integer part of the square root: fine steps for small values, coarse ones for large.
 
     ``max_val`` says how many places there are, ``int(sqrt(max_val)) + 1``; values are clipped to ``[0, max_val]``.
     """
@@ -70,12 +71,12 @@ def div_one_hot(v: Any, max_val: float, ratio: float) -> np.ndarray:
 
 
 def reorder_one_hot(v: Any, dictionary: Mapping[int, int], num: int, transform: Any = None) -> np.ndarray:
-    """One-hot of values with gaps: ``dictionary`` has the place of each value (of ``transform[value]`` where given)."""
+    """One-hot of values with gaps: ``dictionary`` has the place of each value, or of each ``transform[value]``."""
     return _rows("reorder_one_hot: places", _places("reorder_one_hot", v, dictionary, transform), num)
 
 
 def reorder_one_hot_array(v: Any, array: Any, num: int, transform: Any = None) -> np.ndarray:
-    """``reorder_one_hot`` with an array for a dictionary: faster for many values. -1 marks what has no place."""
+    """``reorder_one_hot`` with an array instead of a dictionary: faster for many values. -1 means no place."""
     owner = "reorder_one_hot_array"
     table = _table(f"{owner}: array", array)
     values = _transformed(owner, v, transform)
@@ -91,12 +92,12 @@ def reorder_boolean_vector(v: Any, dictionary: Mapping[int, int], num: int, tran
     places = _places("reorder_boolean_vector", v, dictionary, transform)
     if places.ndim == 0:
         raise InputError("reorder_boolean_vector: expected an array of at least one axis, got a single number")
-    # No value at all is no 1 at all, which a maximum over nothing would not say.
+    # Without any value there is no 1: a maximum over nothing needs the initial 0.
     return np.asarray(_rows("reorder_boolean_vector: places", places, num).max(axis=-2, initial=0.0))
 
 
 def batch_binary_encode(x: Any, bit_num: int) -> np.ndarray:
-    """The ``bit_num`` binary digits of each value, the highest first. Values from 0 to ``2**bit_num - 1``."""
+    """The ``bit_num`` binary digits of each value, most significant first. Values from 0 to ``2**bit_num - 1``."""
     whole_number("batch_binary_encode: bit_num", bit_num, 1, 63)
     values = _whole("batch_binary_encode", x)
     _check_range("batch_binary_encode", values, 2**bit_num)
@@ -104,7 +105,7 @@ def batch_binary_encode(x: Any, bit_num: int) -> np.ndarray:
 
 
 def get_position_vector(x: Any) -> np.ndarray:
-    """The position embedding of Transformers: of k positions, 2k numbers.
+    """The position embedding of Transformers: 2k numbers for k positions.
 
     Position i gives ``sin`` and ``cos`` of ``x[i] / 10000 ** (2i / 2k)``, side by side.
     """
@@ -116,7 +117,7 @@ def get_position_vector(x: Any) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(*positions.shape[:-1], -1).astype(np.float32)
 
 
-# As those who come from DI-engine know it.
+# DI-engine's spelling.
 get_postion_vector = get_position_vector
 
 
@@ -169,7 +170,7 @@ def _numbers(owner: str, v: Any) -> np.ndarray:
 
 def _whole(owner: str, v: Any) -> np.ndarray:
     values = _numbers(owner, v)
-    if values.dtype.kind == "f":  # a cast of what has no room in 64 bits would warn; clipped, it is seen below
+    if values.dtype.kind == "f":  # casting what does not fit in 64 bits would warn; clipped, it is found below
         whole = np.clip(values.astype(np.float64), -(2.0**62), 2.0**62).astype(np.int64)
     else:
         whole = values.astype(np.int64)

@@ -1,6 +1,7 @@
-"""From one range of numbers to another, and back. Arrays in (or what becomes one), float32 arrays out.
+"""From one range of numbers to another, and back.
 
-Data that are no numbers are an ``InputError``, other arguments that cannot be a ``ConfigError``.
+They take arrays, or what numpy turns into one, and return float32 arrays. Data that is not numeric is an
+``InputError``, other invalid arguments are a ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["affine_transform", "div_func", "inverse_affine_transform"]
 
 
 def div_func(inputs: Any, other: Any, unsqueeze_dim: int | None = 1) -> np.ndarray:
-    """``inputs / other`` with a new axis of length 1 at ``unsqueeze_dim`` (None for none): a feature a column."""
+    """``inputs / other`` with a new axis of length 1 at ``unsqueeze_dim`` (None for none): one feature per column."""
     divisor = _numbers("div_func: other", other, ConfigError)
     if np.any(divisor == 0):
         raise ConfigError(f"div_func: expected a divisor other than 0, got {other!r}")
@@ -40,13 +41,13 @@ def affine_transform(
     min_val: Any = None,
     max_val: Any = None,
 ) -> np.ndarray:
-    """``alpha * data + beta``, or ``[-1, 1]`` to ``[min_val, max_val]``: an agent's action to that of the env.
+    """``alpha * data + beta``, or from ``[-1, 1]`` to ``[min_val, max_val]``: from an agent's action to the env's.
 
     Args:
         data: An array, usually within ``[-1, 1]``.
         action_clip: Whether to clip the data to ``[-1, 1]`` first.
-        alpha: The factor; a number, or an array with one for each part. Give it, or the two bounds.
-        beta: What is added; 0 where left out.
+        alpha: The factor; a number, or an array with one for each element. Give it, or the two bounds.
+        beta: The offset; 0 by default.
         min_val: What -1 becomes; a number, or an array such as a space's ``low``.
         max_val: What 1 becomes.
     """
@@ -61,7 +62,7 @@ def affine_transform(
 def inverse_affine_transform(
     data: Any, alpha: Any = None, beta: Any = None, min_val: Any = None, max_val: Any = None
 ) -> np.ndarray:
-    """What ``affine_transform`` with the same arguments would have made ``data`` of (but for clipping)."""
+    """The inverse of ``affine_transform`` with the same arguments (apart from clipping)."""
     factor, offset = _factor_and_offset("inverse_affine_transform", alpha, beta, min_val, max_val)
     if np.any(factor == 0):
         raise ConfigError("inverse_affine_transform: expected a transform that has an inverse, got a factor of 0")
@@ -71,7 +72,7 @@ def inverse_affine_transform(
 
 
 def _factor_and_offset(owner: str, alpha: Any, beta: Any, min_val: Any, max_val: Any) -> tuple[np.ndarray, np.ndarray]:
-    """In float64: 1 must become ``max_val`` itself, not the float32 beside it that lies outside of a space."""
+    """In float64: 1 must become ``max_val`` itself, not a neighbouring float32 outside the space."""
     if (min_val is None) != (max_val is None) or (alpha is None) == (min_val is None):
         given = {"alpha": alpha, "beta": beta, "min_val": min_val, "max_val": max_val}
         names = [name for name, value in given.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Rules of the calls themselves: none raises, and close() ends what reset() began."""
+"""Rules about the calls themselves: none raises, and close() ends what reset() began."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepmill.testing.trial import Trial
 
 __all__ = ["action_accepted", "close_frees", "close_twice", "no_exception", "reset_after_close"]
 
-# What other rules speak of.
+# Calls that other rules are about.
 _OTHERS = frozenset(
     {
         "step",
@@ -40,10 +40,10 @@ def action_accepted(trial: Trial) -> Iterator[Problem]:
     if trial.steps == 0 and not trial.raised_in("step"):
         raise Unchecked(trial.stopped or "no step was made")
     for raised in trial.raised_in("step"):
-        yield Problem(raised.where, "the action to be taken, a sample of the action space", raised.error)
+        yield Problem(raised.where, "it to accept a sample of the action space", raised.error)
 
 
-@rule("Let close() do nothing where nothing is open.")
+@rule("Let close() do nothing if nothing is open.")
 def close_twice(trial: Trial) -> Iterator[Problem]:
     """Closing a closed env does nothing."""
     trial.seen(trial.was_closed_twice)
@@ -55,12 +55,12 @@ def close_twice(trial: Trial) -> Iterator[Problem]:
 def reset_after_close(trial: Trial) -> Iterator[Problem]:
     """A reset after ``close`` builds the simulator again."""
     if trial.subject.is_adapted:
-        raise Unchecked("only a BaseEnv promises it, and this env is one through an adapter")
+        raise Unchecked("only a BaseEnv promises it, and this env is one only through an adapter")
     trial.seen(trial.was_reset_after_close)
     is_adapter = type(trial.env).__module__.startswith("stepmill.envs.")
     for raised in trial.raised_in("reset after close"):
         if is_adapter and issubclass(raised.kind, UsageError):
-            raise Unchecked("this adapter was given an env that exists: give it a function, and it can build it again")
+            raise Unchecked("this adapter was given an existing env: give it a function, so that it can build it again")
         yield Problem(raised.where, "a new episode", raised.error)
 
 
@@ -70,4 +70,4 @@ def close_frees(trial: Trial) -> Iterator[Problem]:
     trial.need_several()
     left = trial.seen(trial.left_open)
     if left:
-        yield Problem("after close()", "nothing left of what reset() opened", " and ".join(left))
+        yield Problem("after close()", "nothing left open", " and ".join(left))

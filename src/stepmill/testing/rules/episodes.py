@@ -1,4 +1,4 @@
-"""Rules of an episode: its end, its numbers, and who owns the memory of its arrays."""
+"""Rules about an episode: its end, its numbers, and who owns the memory of its arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def episode_return_alias(moment: Moment) -> Iterator[Problem]:
         yield Problem("info['final_eval_reward']", show(expected), show(moment.info["final_eval_reward"]))
 
 
-@moment_rule("Find where it comes from: a division by 0, a root of a negative number, an array never filled.")
+@moment_rule(
+    "Find where it comes from: a division by 0, the root of a negative number, an array that was never filled."
+)
 def no_nan(moment: Moment) -> Iterator[Problem]:
     """Observations, rewards and episode returns hold no NaN."""
     for path, array in moment.arrays():
@@ -55,10 +57,10 @@ def _return(moment: Moment) -> object:
 
 @moment_rule("Return a copy, obs.copy(), and a new dict for each info.")
 def own_memory(moment: Moment) -> Iterator[Problem]:
-    """What an env hands out is the caller's: the env does not write into it later, nor hand it out again."""
+    """What an env returns belongs to the caller: the env does not write into it later, nor return it again."""
     for held in moment.held:
         if held.array.tobytes() != held.content:
-            yield Problem(held.path, f"what {held.where} returned to stay as it was", "it changed in this call")
+            yield Problem(held.path, f"what {held.where} returned not to change", "a change in this call")
     for path, array in moment.arrays():
         for held in moment.held:
             if _is_shared(array, held):
@@ -69,15 +71,15 @@ def own_memory(moment: Moment) -> Iterator[Problem]:
 
 
 def _is_shared(array: np.ndarray, held: HeldArray) -> bool:
-    """Memory that nobody can write to may be handed out twice."""
+    """Read-only memory may be returned twice."""
     is_open = array.flags.writeable or held.array.flags.writeable
     return is_open and np.shares_memory(array, held.array)
 
 
 @moment_rule("Copy the action before you change it: action = action.copy().", at="step")
 def action_unchanged(moment: Moment) -> Iterator[Problem]:
-    """The action is the caller's: ``step`` reads it."""
+    """The action belongs to the caller: ``step`` only reads it."""
     before = dict(arrays_in(moment.action_before, "action"))
     for path, array in arrays_in(moment.action, "action"):
         if path not in before or array.tobytes() != before[path].tobytes():
-            yield Problem(path, f"{show(before.get(path))}, as it was given", show(array))
+            yield Problem(path, f"{show(before.get(path))}, as it was passed", show(array))

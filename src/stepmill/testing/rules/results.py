@@ -1,4 +1,4 @@
-"""Rules of what ``reset`` and ``step`` return: its form, observation, reward, ``done`` and ``info``."""
+"""Rules about what ``reset`` and ``step`` return: its form, observation, reward, ``done`` and ``info``."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 
-@moment_rule("Return the observation; what else there is to say belongs in the info of a step.", at="reset")
+@moment_rule("Return the observation; put anything else into self.reset_info.", at="reset")
 def reset_result(moment: Moment) -> Iterator[Problem]:
-    """``reset`` returns the observation alone."""
+    """``reset`` returns only the observation."""
     if moment.form is not None:
         yield Problem("what reset() returns", *moment.form)
 
@@ -47,7 +47,7 @@ def step_result(moment: Moment) -> Iterator[Problem]:
 # ---- observations --------------------------------------------------------------------------------
 
 
-@moment_rule("Give arrays, nested as the observation space is: np.asarray(obs, np.float32).")
+@moment_rule("Return arrays, nested like the observation space: np.asarray(obs, np.float32).")
 def obs_type(moment: Moment) -> Iterator[Problem]:
     """Observations are ``np.ndarray``, or dicts and tuples of them, as the observation space says."""
     for mismatch in mismatches(moment.spaces.observation, moment.obs, "obs"):
@@ -60,9 +60,9 @@ def obs_dtype(moment: Moment) -> Iterator[Problem]:
     for path, space, value in _arrays(moment):
         is_image = value.dtype == np.uint8 and value.ndim >= 2
         if not is_image and value.dtype not in (np.float32, np.int64):
-            yield Problem(path, "float32 or int64, or uint8 of an image", str(value.dtype))
+            yield Problem(path, "float32 or int64, or uint8 for an image", str(value.dtype))
         elif value.dtype != space.dtype:
-            yield Problem(path, f"{np.dtype(space.dtype)}, as its space", str(value.dtype))
+            yield Problem(path, f"{np.dtype(space.dtype)}, as in its space", str(value.dtype))
 
 
 @moment_rule("Fix the shape, or the observation space.")
@@ -75,7 +75,7 @@ def obs_shape(moment: Moment) -> Iterator[Problem]:
 
 @moment_rule("Widen the observation space, or clip the observation to it.")
 def obs_bounds(moment: Moment) -> Iterator[Problem]:
-    """Observations are inside of the observation space."""
+    """Observations are inside the observation space."""
     for path, space, value in leaves(moment.spaces.observation, moment.obs, "obs"):
         fits = not holds_arrays(space) or (value.shape == space.shape and value.dtype.kind in "fiub")
         beyond = outside(space, value) if fits else None
@@ -106,7 +106,7 @@ def reward_dtype(moment: Moment) -> Iterator[Problem]:
 
 @moment_rule("Return one reward, or one per agent, and let reward_space say the same shape.", at="step")
 def reward_shape(moment: Moment) -> Iterator[Problem]:
-    """The reward has shape ``(1,)``; of many agents ``(num_agents,)``, or ``(1,)`` where they share it."""
+    """The reward has shape ``(1,)``; with many agents ``(num_agents,)``, or ``(1,)`` if they share it."""
     if not isinstance(moment.reward, np.ndarray):
         return
     count, shape = moment.spaces.num_agents, moment.reward.shape
@@ -137,7 +137,7 @@ def done_type(moment: Moment) -> Iterator[Problem]:
         yield Problem("done", "a bool", "an np.bool_" if isinstance(moment.done, np.bool_) else kind_of(moment.done))
 
 
-@moment_rule("Return a dict, an empty one where there is nothing to say.", at="step")
+@moment_rule("Return a dict, an empty one if there is nothing to report.", at="step")
 def info_type(moment: Moment) -> Iterator[Problem]:
     """``info`` is a dict."""
     if not isinstance(moment.info, dict):
@@ -146,7 +146,7 @@ def info_type(moment: Moment) -> Iterator[Problem]:
 
 @moment_rule("Make it a bool, or leave it out.", at="step")
 def info_flags(moment: Moment) -> Iterator[Problem]:
-    """``info["abnormal"]`` and ``info["TimeLimit.truncated"]``, where they are, are Python bools."""
+    """``info["abnormal"]`` and ``info["TimeLimit.truncated"]``, if present, are Python bools."""
     if not isinstance(moment.info, dict):
         return
     for key in ("abnormal", "TimeLimit.truncated"):

@@ -1,4 +1,4 @@
-"""What a rule is: a function that yields problems, with a name, a meaning and an advice."""
+"""A rule: a function that yields problems, with a name, a meaning and advice."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stepmill.testing.trial import Trial
 __all__ = ["MomentRule", "Rule", "moment_rule", "rule"]
 
 
-# Which calls a rule looks at. "raw step": every step, with those whose parts nobody can tell apart.
+# Which calls a rule looks at. "raw step": every step, even if its parts cannot be told apart.
 At = Literal["any", "reset", "step", "raw step", "end"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of the contract, checked on all that was seen of an env."""
+    """One rule of the contract, checked on everything that was seen of an env."""
 
     name: str
     meaning: str
@@ -38,7 +38,7 @@ class MomentRule:
     at: At
 
     def applies(self, moment: Moment) -> bool:
-        """Whether this moment is one that the rule speaks of."""
+        """Whether the rule is about this moment."""
         if self.at == "raw step":
             return moment.call == "step"
         if not moment.is_readable:
@@ -47,7 +47,7 @@ class MomentRule:
 
 
 def rule(advice: str) -> Callable[[Callable[[Trial], Iterator[Problem]]], Rule]:
-    """Makes a rule of a function: its name is the rule's, its docstring the meaning."""
+    """Makes a rule from a function: its name is the rule's name, its docstring the meaning."""
 
     def make(check: Callable[[Trial], Iterator[Problem]]) -> Rule:
         return Rule(_name(check), _meaning(check), advice, check)
@@ -56,7 +56,7 @@ def rule(advice: str) -> Callable[[Callable[[Trial], Iterator[Problem]]], Rule]:
 
 
 def moment_rule(advice: str, at: At = "any") -> Callable[[Callable[[Moment], Iterator[Problem]]], MomentRule]:
-    """As ``rule``, of a function that looks at one moment."""
+    """Like ``rule``, for a function that looks at one moment."""
 
     def make(check: Callable[[Moment], Iterator[Problem]]) -> MomentRule:
         return MomentRule(_name(check), _meaning(check), advice, check, at)

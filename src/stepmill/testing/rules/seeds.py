@@ -1,4 +1,4 @@
-"""Rules of chance: seeds, and where random numbers come from."""
+"""Rules about randomness: seeds, and where random numbers come from."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = [
 
 @rule("Seed the simulator with self._next_seed() in every reset().")
 def static_seed(trial: Trial) -> Iterator[Problem]:
-    """``seed(s, dynamic_seed=False)``: every episode is the same one, for the same actions."""
+    """``seed(s, dynamic_seed=False)``: every episode is the same, for the same actions."""
     first, *others = trial.seen(trial.static_run)
     for number, other in enumerate(others, 1):
         step = _first_difference(first, other)
         if step is not None:
-            expected = "it to be as episode 0, with the same actions"
-            yield Problem(f"episode {number} of a static seed", expected, f"another {_name(step)}")
+            expected = "the same as in episode 0, for the same actions"
+            yield Problem(f"episode {number} with a static seed", expected, f"a difference in {_name(step)}")
             return
 
 
-@rule("Draw everything from the seed that self._next_seed() gives, and from nothing else.")
+@rule("Draw everything from the seed that self._next_seed() returns, and from nothing else.")
 def dynamic_seed_repeats(trial: Trial) -> Iterator[Problem]:
-    """``seed(s)``: two envs of the same seed play the same run."""
+    """``seed(s)``: two envs with the same seed play the same run."""
     run, again = trial.seen(trial.run), trial.seen(trial.run_again)
     place = _first_place(run, again)
     if place is not None:
@@ -43,16 +43,18 @@ def dynamic_seed_repeats(trial: Trial) -> Iterator[Problem]:
 
 @rule("Take a new seed for every episode: self._next_seed() in every reset().")
 def dynamic_seed_renews(trial: Trial) -> Iterator[Problem]:
-    """``seed(s)``: the episodes of a run are not all the same one."""
+    """``seed(s)``: the episodes of a run are not all the same."""
     run = trial.seen(trial.run)
     _need_chance(trial)
     if len(run) > 1 and all(episode == run[0] for episode in run):
         yield Problem(f"seed({trial.seed})", "a new episode after every reset", f"the same {len(run)} times")
 
 
-@rule("Derive every episode's seed from the env's own seed by a generator, as self._next_seed() does, not by counting.")
+@rule(
+    "Draw every episode's seed from a generator that the env's seed seeds, as self._next_seed() does; do not count up."
+)
 def distinct_envs(trial: Trial) -> Iterator[Problem]:
-    """Envs of different seeds play different episodes."""
+    """Envs with different seeds play different episodes."""
     run, other = trial.seen(trial.run), trial.seen(trial.run_of_other_seed)
     static, static_other = trial.seen(trial.static_run), trial.seen(trial.static_run_of_other_seed)
     _need_chance(trial)
@@ -67,14 +69,14 @@ def distinct_envs(trial: Trial) -> Iterator[Problem]:
 
 @rule("Keep generators and all other state in the env, not in its class or module.")
 def independent_envs(trial: Trial) -> Iterator[Problem]:
-    """An env plays the same episodes while another one runs beside it."""
+    """An env plays the same episodes when another one runs at the same time."""
     trial.need_several()
     run, in_turns = trial.seen(trial.run), trial.seen(trial.run_in_turns)
     if trial.run != trial.run_again:
         raise Unchecked("its episodes do not even repeat when it runs alone")
     place = _first_place(run, in_turns)
     if place is not None:
-        yield Problem("two envs, a call each in turns", "the episodes that one plays alone", f"a difference in {place}")
+        yield Problem("two envs in turns", "the episodes that each plays alone", f"a difference in {place}")
 
 
 @rule("Use a generator of the env's own: np.random.default_rng(self._next_seed()).")
@@ -84,22 +86,22 @@ def global_generators(trial: Trial) -> Iterator[Problem]:
     same_method = {"second close": "close", "reset after close": "reset"}
     for touched in trial.subject.touched:
         method = same_method.get(touched.call, touched.call)
-        yield Problem(f"{touched.generator} in {method}()", "it left alone", f"it used by {touched.where}")
+        yield Problem(f"{touched.generator} in {method}()", "no use of it", f"a use in {touched.where}")
 
 
 # ---- comparing -----------------------------------------------------------------------------------
 
 
 def _need_chance(trial: Trial) -> None:
-    """An env that does the same whatever its seed may have nothing random in it; nobody can tell from outside."""
+    """An env that plays the same with every seed may have nothing random in it; from outside one cannot tell."""
     runs = (trial.run, trial.run_again, trial.run_of_other_seed, trial.static_run)
     episodes = [episode for run in runs for episode in run or []]
     if all(episode == episodes[0] for episode in episodes):
-        raise Unchecked("every episode was the same, whatever the seed: there seems to be no chance in this env")
+        raise Unchecked("every episode was the same, whatever the seed: this env seems to have nothing random")
 
 
 def _first_difference(one: Episode, other: Episode) -> int | None:
-    """The step where two episodes part; 0 is the reset."""
+    """The step where two episodes differ; 0 is the reset."""
     for step, (mine, yours) in enumerate(zip(one, other, strict=False)):
         if mine != yours:
             return step

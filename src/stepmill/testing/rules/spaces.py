@@ -1,4 +1,4 @@
-"""Rules of what an env says of itself."""
+"""Rules about how an env describes itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spaces_known(trial: Trial) -> Iterator[Problem]:
 
 @rule("Decide on spaces once, from the configuration.")
 def spaces_fixed(trial: Trial) -> Iterator[Problem]:
-    """What an env says of its spaces and agents before the first reset stays true."""
+    """The spaces and ``num_agents`` before the first reset stay the same later."""
     early = trial.seen(trial.early)
     if not trial.late:
         raise Unchecked(trial.stopped or "no reset was made")
@@ -47,9 +47,9 @@ def spaces_fixed(trial: Trial) -> Iterator[Problem]:
                 yield Problem(f"{subject} {when}", f"{show(before)}, as before reset", show(after))
 
 
-@rule("Say num_agents as an int, and give every space of the agents one row per agent: shape (num_agents, ...).")
+@rule("Make num_agents an int, and give every space of the agents one row per agent: shape (num_agents, ...).")
 def num_agents(trial: Trial) -> Iterator[Problem]:
-    """At least 1; of many agents observation and action have one row per agent."""
+    """At least 1; with many agents, observation and action have one row per agent."""
     early = trial.seen(trial.early)
     count = early.num_agents
     if trial.raised_in("num_agents"):
@@ -64,7 +64,7 @@ def num_agents(trial: Trial) -> Iterator[Problem]:
 
 
 def _has_rows(space: spaces.Space[Any], count: int) -> bool:
-    """One part per agent, or, in a Dict, at least one entry with one row per agent: others may be of all."""
+    """One part per agent, or in a Dict at least one entry with one row per agent: others may be for all."""
     if isinstance(space, spaces.Tuple):
         return len(space.spaces) == count or any(_has_rows(child, count) for child in space.spaces)
     if isinstance(space, spaces.Dict):
@@ -73,7 +73,7 @@ def _has_rows(space: spaces.Space[Any], count: int) -> bool:
     return shape is None or (len(shape) > 0 and shape[0] == count)
 
 
-@rule("Let the action space be of np.float32 or np.int64; for flags use MultiDiscrete([2, 2, ...]).")
+@rule("Use np.float32 or np.int64 for the action space, and MultiDiscrete([2, 2, ...]) for flags.")
 def action_dtype(trial: Trial) -> Iterator[Problem]:
     """Actions are float32 or int64."""
     space = trial.seen(trial.action_space)
@@ -83,9 +83,9 @@ def action_dtype(trial: Trial) -> Iterator[Problem]:
             yield Problem(path, "float32 or int64", str(np.dtype(leaf.dtype)))
 
 
-@rule("Leave random_action() as BaseEnv has it, or give arrays of the action space.")
+@rule("Inherit random_action() from BaseEnv, or return arrays of the action space.")
 def random_action(trial: Trial) -> Iterator[Problem]:
-    """``random_action()`` gives an action of the action space, made of arrays."""
+    """``random_action()`` returns an action of the action space, made of arrays."""
     space = trial.seen(trial.action_space)
     if trial.random_action is None and trial.stopped is None:
         raise Unchecked("the env has no random_action() that returns")
