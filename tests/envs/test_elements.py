@@ -263,9 +263,9 @@ def test_an_element_may_make_others() -> None:
 def test_an_element_keeps_no_state() -> None:
     cls = fresh()
     element = cls()
-    with pytest.raises(UsageError, match=r"FreshSpeed: .*got count = 1 .*runner"):
+    with pytest.raises(UsageError, match=r"FreshSpeed: .*got count = 1; .*runner"):
         element.count = 1
-    with pytest.raises(UsageError, match=r"FreshSpeed: .*got del _shape .*runner"):
+    with pytest.raises(UsageError, match=r"FreshSpeed: .*got del _shape; .*runner"):
         del element._shape
     assert not hasattr(element, "count")
 

@@ -311,7 +311,7 @@ def test_without_a_speed_it_is_30(tmp_path: Path, metadata: Any) -> None:
 def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = recording(tmp_path / "file")
-    with pytest.raises(ConfigError, match=r"enable_save_replay: expected a folder.*file"):
+    with pytest.raises(ConfigError, match=r"enable_save_replay: expected a writable folder, got .*file"):
         env.reset()
 
 

@@ -295,7 +295,7 @@ def test_a_bad_argument_is_an_error(arguments: dict[str, Any], says: str) -> Non
 def test_a_call_before_reset_is_an_error(call: str) -> None:
     arguments = [(0, [0.0], [0.0])] if call == "step" else []
     for env in (SlidingEnv("rgb_array"), HybridEnv({"env_id": "Sliding"})):
-        with pytest.raises(NeedsResetError, match=f"{call}: expected a reset before it"):
+        with pytest.raises(NeedsResetError, match=f"{call}: call reset first"):
             getattr(env, call)(*arguments)
 
 

@@ -302,7 +302,7 @@ def test_a_closed_env_can_be_reset() -> None:
     first = env.reset()
     env.close()
     env.close()
-    with pytest.raises(NeedsResetError, match="PursuitEnv: render: expected a reset before it"):
+    with pytest.raises(NeedsResetError, match="PursuitEnv: render: call reset first"):
         env.render()
     assert np.array_equal(env.reset(), first)
 
@@ -310,8 +310,8 @@ def test_a_closed_env_can_be_reset() -> None:
 @pytest.mark.parametrize(
     ("action", "error", "says"),
     [
-        (3, ActionError, "a move for each of 2 runners, got 3"),
-        ([1, 2, 3], ActionError, "a move for each of 2 runners"),
+        (3, ActionError, "one move for each of 2 runners, got 3"),
+        ([1, 2, 3], ActionError, "one move for each of 2 runners"),
         ([1, 5], ActionError, "a move from 0 to 4, got"),
         ([-1, 0], ActionError, "a move from 0 to 4, got"),
         ([1.0, 2.0], ActionTypeError, "a whole number as a move, got"),
@@ -345,7 +345,7 @@ def test_a_bad_cfg_is_an_error_when_the_env_is_made(cfg: Any, says: str) -> None
 
 def test_calls_at_the_wrong_time_and_with_too_much() -> None:
     env = PursuitEnv()
-    with pytest.raises(NeedsResetError, match="PursuitEnv: step: expected a reset before it"):
+    with pytest.raises(NeedsResetError, match="PursuitEnv: step: call reset first"):
         env.step(np.array([STAY, STAY]))
     with pytest.raises(ResetOptionError, match="PursuitEnv: reset: expected no arguments, got runners"):
         env.reset(runners=3)
@@ -474,15 +474,15 @@ def test_a_runner_that_leaves_terminates_alone(parallel_env: Any, monkeypatch: p
     observations, rewards, terminated, truncated, infos = env.step({"runner_1": STAY})
     assert (terminated, truncated) == ({"runner_1": False}, {"runner_1": True})
     assert env.agents == []
-    with pytest.raises(NeedsResetError, match="nobody is in play"):
+    with pytest.raises(NeedsResetError, match="the episode is over, call reset first"):
         env.step({})
 
 
 @pytest.mark.parametrize(
     ("actions", "says"),
     [
-        ({}, "expected one of each agent in play, runner_0, runner_1, got none"),
-        ({"runner_0": 1}, "expected one of each agent in play, runner_0, runner_1, got runner_0"),
+        ({}, "expected one for each agent in play, runner_0, runner_1, got none"),
+        ({"runner_0": 1}, "expected one for each agent in play, runner_0, runner_1, got runner_0"),
         ({"runner_0": 1, "runner_1": 1, "hunter": 1}, "got runner_0, runner_1, hunter"),
         ({"runner_0": 1, "runner_1": 5}, "expected a move from 0 to 4, got 5"),
         ({"runner_0": 1, "runner_1": None}, "expected a whole number as a move, got None"),
@@ -504,7 +504,7 @@ def test_bad_arguments_are_errors(parallel_env: Any) -> None:
 
 def test_it_renders_when_told_to(parallel_env: Any) -> None:
     env = parallel_env("rgb_array")
-    with pytest.raises(NeedsResetError, match="pursuit_v0: render: expected a reset before it"):
+    with pytest.raises(NeedsResetError, match="pursuit_v0: render: call reset first"):
         env.render()
     env.reset(seed=0)
     assert env.render().shape == (400, 400, 3)

@@ -1,4 +1,4 @@
-"""Atari games as a ``BaseEnv``, seen through the usual wrappers."""
+"""Atari games as a ``BaseEnv``, with the usual wrappers."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from stepmill.zoo.atari_games import GAMES, Game
 
 __all__ = ["AtariEnv"]
 
-# As wrap_atari takes them.
+# Arguments of wrap_atari.
 _WRAPPING = {"noop_max": 30, "frame_skip": 4, "fire_reset": True, "size": 84, "scale": True, "frame_stack": 4}
 _DEFAULTS: dict[str, Any] = {**_WRAPPING, "is_train": True, "env_kwargs": {}, "replay_path": None}
 
 
 class AtariEnv(BaseEnv):
-    """A game of the Arcade Learning Environment, as agents are trained on it: see ``wrap_atari``.
+    """A game of the Arcade Learning Environment with the usual preprocessing: see ``wrap_atari``.
 
     Keys of ``cfg``:
 
-    - ``env_id``: ``"ALE/Pong-v5"``, ``"PongNoFrameskip-v4"``; the only one that must be there;
+    - ``env_id``: ``"ALE/Pong-v5"``, ``"PongNoFrameskip-v4"``; the only required key;
     - ``is_train`` (true): rewards are clipped to their sign, and a lost life ends the episode;
     - ``noop_max`` (30), ``frame_skip`` (4), ``fire_reset`` (true), ``size`` (84, or (height, width)), ``scale`` (true:
-      float32 from 0 to 1; else uint8), ``frame_stack`` (4): as ``wrap_atari`` has them;
+      float32 from 0 to 1; else uint8), ``frame_stack`` (4): as in ``wrap_atari``;
     - ``env_kwargs``: a dict for ``gymnasium.make``: a mode, a difficulty, ``repeat_action_probability``;
     - ``replay_path``: a folder for a video of every episode.
 
-    ``info["eval_episode_return"]`` is the true score of the game so far, whatever is clipped.
+    ``info["eval_episode_return"]`` is the true score of the game so far, even if rewards are clipped.
 
-    After a lost life ``reset`` goes on with the next one, so a seed is that of a game: it begins when the last one is
-    over, or after ``seed``. With ``dynamic_seed=False`` every episode is a new game, from that seed.
+    After a lost life, ``reset`` continues with the next life, so a seed applies to a whole game: a new game starts when
+    the last one is over, or after ``seed``. With ``dynamic_seed=False`` every episode is a new game from that seed.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -62,7 +62,7 @@ class AtariEnv(BaseEnv):
         self._id = given["env_id"]
         self._wrapping = {key: given[key] for key in _WRAPPING}
         self._wrapping.update(episode_life=is_train, clip_rewards=is_train)
-        # Pictures cost nothing until they are asked for: the emulator draws them anyhow.
+        # Costs nothing until render() is called: the emulator draws its pictures anyway.
         self._env_kwargs = {"render_mode": "rgb_array", **given["env_kwargs"]}
         self.metadata = {"render_fps": 60 / (given["frame_skip"] or 1)}  # as fast as on the console
         if is_train:
@@ -73,7 +73,7 @@ class AtariEnv(BaseEnv):
             self.enable_save_replay(given["replay_path"])
 
     def __repr__(self) -> str:
-        """The game, too."""
+        """Names the game too."""
         return f"AtariEnv({self._id}, env_id={self.env_id})"
 
     # ---- an episode --------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class AtariEnv(BaseEnv):
         return self._open().render()
 
     def _open(self) -> Any:
-        """The game, built where it is not yet."""
+        """The game, built if it is not yet."""
         if self._env is None:
             self._env = wrap_atari(self._id, config=self._env_kwargs, **self._wrapping)
             self._read_action = action_reader(self._env.action_space, repr(self))
@@ -126,7 +126,7 @@ class AtariEnv(BaseEnv):
 
     _read_action: Fitter
 
-    # ---- what it is: told without the emulator, where that can be ----------------------------
+    # ---- what it is: without the emulator if possible ----------------------------------------
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -157,8 +157,8 @@ class AtariEnv(BaseEnv):
         return atari_wrappers(**{**self._wrapping, "fire_reset": self._wrapping["fire_reset"] and has_fire})
 
     def _known_game(self) -> Game | None:
-        """The game in our table; None where it is not, or is made with other spaces than usual."""
-        require("ale_py", "ale-py", "atari", "AtariEnv")  # its import makes Gymnasium know the games
+        """The game in our table; None if it is not there, or has other spaces than usual."""
+        require("ale_py", "ale-py", "atari", "AtariEnv")  # the import registers the games
         try:
             kwargs = {**gymnasium.spec(self._id).kwargs, **self._env_kwargs}
         except gymnasium.error.Error as error:

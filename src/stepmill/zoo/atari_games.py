@@ -1,4 +1,4 @@
-"""What the actions of Atari games are, for who does not want to wait tenths of a second for the emulator to say so."""
+"""The actions of Atari games: asking the emulator for them takes tenths of a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["GAMES", "Game"]
 
 
 class Game(NamedTuple):
-    """How many actions a game knows, and whether action 1 is FIRE."""
+    """How many actions a game has, and whether action 1 is FIRE."""
 
     num_actions: int
     has_fire: bool
@@ -41,7 +41,7 @@ _WITHOUT_FIRE = {
     16: "journey_escape",
 }
 
-# By the names of their ROMs, as ale-py 0.12 has them.
+# By the names of their ROMs, as in ale-py 0.12.
 GAMES = {
     name: Game(num_actions, has_fire)
     for has_fire, games in ((True, _WITH_FIRE), (False, _WITHOUT_FIRE))

@@ -1,7 +1,7 @@
-"""A small painter: smooth shapes, and drawings of dots, on an RGB picture, with numpy alone.
+"""A small painter: smooth shapes, and drawings made of dots, on an RGB picture, with only numpy.
 
-Every shape is a signed distance, negative inside. A pixel takes as much of the colour as the shape covers of it,
-which is what makes edges smooth. A drawing of dots is a picture in letters, each of them a colour.
+Every shape is a signed distance, negative inside. A pixel takes as much of the colour as the shape covers of it, so
+edges are smooth. A drawing of dots is a picture in letters, each of which stands for a colour.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Array = NDArray[np.float32]
 
 
 class Canvas:
-    """A picture of the world from ``-reach`` to ``reach`` across, (0, 0) in its middle, y upwards.
+    """A picture of the world from ``-reach`` to ``reach``, with (0, 0) in the middle and y pointing up.
 
     Shapes are placed and measured in units of the world, dots and blocks in pixels, from the upper left corner. Later
     ones lie over earlier ones.
@@ -39,13 +39,13 @@ class Canvas:
         ]
 
     def copy(self) -> Canvas:
-        """The same picture, to be painted on further."""
+        """A copy of this picture, to paint on."""
         other = Canvas.__new__(Canvas)
         other.__dict__.update(self.__dict__, _picture=self._picture.copy())
         return other
 
     def picture(self) -> NDArray[np.uint8]:
-        """What was painted: (height, width, 3), an array of the caller's own."""
+        """The picture as a new array of shape (height, width, 3)."""
         return np.rint(self._picture).astype(np.uint8)
 
     # ---- shapes ------------------------------------------------------------------------------
@@ -68,18 +68,18 @@ class Canvas:
         self._paint(rows, columns, _from_segment(x, y, start, end) - width / 2, colour, alpha)
 
     def trail(self, path: Sequence[Point], width: float, colour: Colour, oldest: float, newest: float) -> None:
-        """A line through all points that fades from the newest, which is the last, to the oldest."""
+        """A line through all points that fades from the last point to the first."""
         cover = np.zeros(self._picture.shape[:2], np.float32)
         for i, (start, end) in enumerate(itertools.pairwise(path), start=1):
             rows, columns, x, y = self._window([start, end], width)
             alpha = oldest + (newest - oldest) * i / (len(path) - 1)
             part = self._cover(_from_segment(x, y, start, end) - width / 2) * alpha
-            np.maximum(cover[rows, columns], part, out=cover[rows, columns])  # joints are no darker than the rest
+            np.maximum(cover[rows, columns], part, out=cover[rows, columns])  # so that joints are not darker
         rows, columns, _, _ = self._window(path, width)
         self._blend(rows, columns, cover[rows, columns], colour)
 
     def polygon(self, corners: Sequence[Point], colour: Colour, alpha: float = 1.0, rounding: float = 0.0) -> None:
-        """A convex shape, its corners counterclockwise; ``rounding`` grows it by so much, round its corners."""
+        """A convex shape, with its corners counterclockwise; ``rounding`` enlarges it and rounds its corners."""
         rows, columns, x, y = self._window(corners, rounding)
         inside: Any = -np.inf
         outside: Any = np.inf
@@ -90,7 +90,7 @@ class Canvas:
         self._paint(rows, columns, np.where(inside < 0, inside, outside) - rounding, colour, alpha)
 
     def box(self, low: Point, high: Point, colour: Colour, alpha: float = 1.0, rounding: float = 0.0) -> None:
-        """An upright rectangle, its corners rounded inwards."""
+        """An upright rectangle with rounded corners."""
         rows, columns, x, y = self._window([low, high], 0.0)
         dx = np.abs(x - (low[0] + high[0]) / 2) - (high[0] - low[0]) / 2 + rounding
         dy = np.abs(y - (low[1] + high[1]) / 2) - (high[1] - low[1]) / 2 + rounding
@@ -104,13 +104,13 @@ class Canvas:
             self.line(start, end, width, colour)
 
     def grid(self, reach: float, spacing: float, width: float, colour: Colour) -> None:
-        """Lines from ``-reach`` to ``reach`` in both directions, in the places between -1 and 1."""
+        """Lines from ``-reach`` to ``reach`` in both directions, at positions between -1 and 1."""
         for place in np.arange(spacing - 1, 1, spacing).tolist():
             self.line((place, -reach), (place, reach), width, colour)
             self.line((-reach, place), (reach, place), width, colour)
 
     def bar(self, y: float, width: float, share: float, colour: Colour, background: Colour) -> None:
-        """A level bar as wide as a field from -1 to 1, filled from the left to that share: a clock."""
+        """A horizontal bar from -1 to 1, filled from the left by that share: a clock."""
         left, right = width / 2 - 1, 1 - width / 2  # the ends are round
         self.line((left, y), (right, y), width, background)
         if share > 0:
@@ -119,7 +119,7 @@ class Canvas:
     # ---- dots and blocks ---------------------------------------------------------------------
 
     def dots(self, dots: Dots, row: int, column: int, scale: int, colours: Mapping[str, Colour]) -> None:
-        """A drawing of dots, each ``scale`` pixels wide; a letter that has no colour is see-through."""
+        """A drawing of dots, each ``scale`` pixels wide; letters without a colour are transparent."""
         large = dots.repeat(scale, axis=0).repeat(scale, axis=1)
         place = self._picture[row : row + large.shape[0], column : column + large.shape[1]]
         for letter, colour in colours.items():
@@ -132,7 +132,7 @@ class Canvas:
     # ---- pixels ------------------------------------------------------------------------------
 
     def _window(self, points: Sequence[Point], margin: float) -> tuple[slice, slice, _Array, _Array]:
-        """The part of the picture around the points: small shapes should cost little."""
+        """The part of the picture around the points, so that small shapes are cheap."""
         margin += 2 * self._pixel
         low_x, high_x = min(x for x, _ in points) - margin, max(x for x, _ in points) + margin
         low_y, high_y = min(y for _, y in points) - margin, max(y for _, y in points) + margin
@@ -163,5 +163,5 @@ def _from_segment(x: _Array, y: _Array, start: Point, end: Point) -> Any:
 
 
 def read_dots(drawing: str) -> Dots:
-    """A drawing in letters, a line for each row of dots."""
+    """A drawing in letters, one line per row of dots."""
     return np.array([list(line) for line in drawing.split()])

@@ -1,4 +1,4 @@
-"""Classic control: native twins of Gymnasium's envs, with its time limits and thresholds."""
+"""Classic control: native versions of Gymnasium's envs, with its time limits and thresholds."""
 
 from stepmill.registry import register
 

@@ -1,6 +1,6 @@
-"""CartPole and Pendulum as the author of a ``BaseEnv`` would write them: examples to start one's own env from.
+"""CartPole and Pendulum as the author of a ``BaseEnv`` would write them: examples to start your own env from.
 
-For speed take the native ``CartPole-v1`` and ``Pendulum-v1``: the same physics, bit for bit.
+For speed, use the native ``CartPole-v1`` and ``Pendulum-v1``: the same physics, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CartPoleEnv", "PendulumEnv"]
 
 
 class _OverGymnasium(BaseEnv):
-    """A ``BaseEnv`` that holds one of Gymnasium's envs and speaks the contract for it.
+    """A ``BaseEnv`` around one of Gymnasium's envs.
 
     ``cfg`` may have ``max_episode_steps``, and ``replay_path``: a folder for a video of every episode.
     """
@@ -31,7 +31,7 @@ class _OverGymnasium(BaseEnv):
     _defaults: ClassVar[dict[str, Any]]
 
     def __init__(self, cfg: Any = None) -> None:
-        # Only notes what is wanted. Somebody may just ask for the spaces, or send this object to another process.
+        # Only stores the configuration. A caller may want only the spaces, or send this object to another process.
         super().__init__({} if cfg is None else cfg)
         self._settings = read_cfg(type(self).__name__, self._cfg, (), {"replay_path": None, **self._defaults})
         self._env: Any = None
@@ -40,15 +40,15 @@ class _OverGymnasium(BaseEnv):
             self.enable_save_replay(self._settings["replay_path"])
 
     def reset(self, **kwargs: Any) -> np.ndarray[Any, Any]:
-        # Built here, when it is needed. Pictures cost time: the simulator draws only if a video was asked for.
+        # Built here, when it is needed. Pictures take time: the simulator draws only if videos are recorded.
         mode = None if self._replay_path is None else "rgb_array"
         if self._env is None or self._env.render_mode != mode:
             self.close()
             limit = self._settings["max_episode_steps"]
             self._env = gymnasium.make(self._id, render_mode=mode, max_episode_steps=limit)
-            # Takes arrays, lists and numbers; what is not of the action space is an error that says so.
+            # Accepts arrays, lists and numbers; anything outside the action space is a clear error.
             self._read_action = action_reader(self.action_space, repr(self))
-        # The seed of this episode, of this env alone: never a global generator.
+        # The seed of this episode, for this env only: never a global generator.
         observation, _ = self._env.reset(seed=self._next_seed(), options=kwargs or None)
         self._return = 0.0
         return np.array(observation, np.float32)
@@ -66,13 +66,13 @@ class _OverGymnasium(BaseEnv):
                 # How well the episode went; the second name is for older callers.
                 "eval_episode_return": self._return,
                 "final_eval_reward": self._return,
-                # Cut off by the clock: what comes after still has a value.
+                # Cut off by the time limit: the states after it still have a value.
                 "TimeLimit.truncated": not terminated,
             }
         return BaseEnvTimestep(np.array(observation, np.float32), np.array([reward], np.float32), done, info)
 
     def _to_simulator(self, action: Any) -> Any:
-        """The action as Gymnasium's env takes it."""
+        """The action in the form of Gymnasium's env."""
         return action
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class _OverGymnasium(BaseEnv):
 class CartPoleEnv(_OverGymnasium):
     """Push a cart left (0) or right (1) so that the pole on it stays up. 1 for every step."""
 
-    # Constants, so that nothing has to be built for those who ask.
+    # Constants, so that nothing has to be built to know them.
     observation_space = spaces.Box(
         low=np.array([-4.8, -np.inf, -np.pi * 24 / 180, -np.inf], np.float32),
         high=np.array([4.8, np.inf, np.pi * 24 / 180, np.inf], np.float32),
@@ -100,16 +100,16 @@ class CartPoleEnv(_OverGymnasium):
 
 
 class PendulumEnv(_OverGymnasium):
-    """Swing a pendulum up with a torque of at most 2 and keep it there. The reward is minus what is amiss.
+    """Swing a pendulum up with a torque of at most 2 and keep it there. The reward is minus the cost of the state.
 
     More keys of ``cfg``:
 
-    - ``continuous`` (true): the action is the torque. Where it is false, it is one of 11, from -2 to 2, 5 is none;
-    - ``act_scale`` (false): a continuous action is in [-1, 1], and spread to the torques.
+    - ``continuous`` (true): the action is the torque. If false, it is one of 11 torques from -2 to 2; 5 means none;
+    - ``act_scale`` (false): a continuous action is in [-1, 1] and is scaled to the torques.
     """
 
     observation_space = spaces.Box(np.array([-1, -1, -8], np.float32), np.array([1, 1, 8], np.float32))
-    # Hanging down at full speed under full torque is the worst.
+    # The worst is to hang down at full speed under full torque.
     reward_space = spaces.Box(-(np.pi**2 + 0.1 * 8**2 + 0.001 * 2**2), 0.0, (1,), np.float32)
     metadata = {"render_fps": 30}  # noqa: RUF012  (read only)
     _id = "Pendulum-v1"
@@ -120,7 +120,7 @@ class PendulumEnv(_OverGymnasium):
 
     def __init__(self, cfg: Any = None) -> None:
         super().__init__(cfg)
-        # This one depends on the cfg, so it is the env's own.
+        # It depends on the cfg, so it is not a class attribute.
         if not true_or_false("PendulumEnv: continuous", self._settings["continuous"]):
             self.action_space = spaces.Discrete(len(self._torques))
         elif true_or_false("PendulumEnv: act_scale", self._settings["act_scale"]):

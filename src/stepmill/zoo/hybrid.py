@@ -7,7 +7,7 @@ action acts on speed or heading, then the agent moves for ``SECONDS``:
 action     Moving                                       Sliding
 ========== ============================================ ==============================================
 accelerate faster, along the heading                    a push along the heading, added to the velocity
-turn       heading and movement turn together           the heading turns, the movement goes on
+turn       heading and movement turn together           only the heading turns
 brake      slower, down to rest                         slower, down to rest
 else       keeps its speed                              loses some speed in every step
 ========== ============================================ ==============================================
@@ -41,17 +41,17 @@ ACCELERATION = 1.0  # at full power, in lengths per second per second; the field
 DECELERATION = 2.0  # of the brake
 MAX_SPEED = 1.0
 MAX_TURN = math.pi / 2  # of one step
-DRAG = 0.5  # the share of its velocity that Sliding loses in a second
+DRAG = 0.5  # the share of its velocity that Sliding loses per second
 REST = 1e-9  # what rounding leaves of a speed that should be 0
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What may be set."""
+    """The settings of the world."""
 
     time_limit: int = 200  # steps of an episode
     target_radius: float = 0.1  # of the circle to stop in
-    penalty: float = 0.001  # taken from the reward of every step, so that sooner is better
+    penalty: float = 0.001  # subtracted from the reward of every step, so that sooner is better
 
     def __post_init__(self) -> None:
         whole_number("hybrid env: time_limit", self.time_limit, 1)
@@ -61,19 +61,19 @@ class Rules:
 
 # ---- actions -------------------------------------------------------------------------------------
 #
-# A choice of three, and the numbers that go with it. Two forms, with the same meaning:
+# A choice of three, and the numbers that go with it. There are two forms with the same meaning:
 #
-#     (kind, power, angle)                                        three arrays, as Gymnasium's Tuple has them
+#     (kind, power, angle)                                        three arrays, a Tuple space
 #     {"action_type": kind, "action_args": [power, angle]}        one choice, one array of all its arguments
 #
-# All arguments are there for every choice; the env looks only at those of the kind chosen. A power or an angle beyond
-# its bounds counts as the bound, since a policy that samples from a bell curve oversteps them now and then.
+# All arguments are given for every choice; the env uses only those of the chosen kind. A power or an angle outside its
+# bounds counts as the bound, because a policy that samples from a normal distribution exceeds them now and then.
 
 ACCELERATE, TURN, BRAKE = range(3)
 
 
 class HybridAction(NamedTuple):
-    """One action, its numbers within bounds."""
+    """One action, with its numbers within bounds."""
 
     kind: int
     power: float  # of ACCELERATE, from 0 to 1
@@ -119,7 +119,7 @@ def read_action(owner: str, form: str, action: Any) -> HybridAction:
 
 
 class Start(NamedTuple):
-    """How an episode begins. The agent rests; a heading of 0 looks along x, one of pi / 2 along y."""
+    """How an episode starts. The agent rests; a heading of 0 points along x, one of pi / 2 along y."""
 
     position: Point
     heading: float
@@ -146,10 +146,10 @@ class World(ABC):
         self.velocity = (0.0, 0.0)
         self.steps = 0
         self.action: HybridAction | None = None  # the last one, for the picture
-        self.path = [start.position]  # every place so far, for the picture
+        self.path = [start.position]  # every position so far, for the picture
 
     def step(self, action: HybridAction) -> float:
-        """Acts, moves, and returns the reward."""
+        """Applies the action, moves, and returns the reward."""
         before = self.distance
         self.velocity = self._drive(action)
         self.position = (self.position[0] + self.velocity[0] * SECONDS, self.position[1] + self.velocity[1] * SECONDS)
@@ -159,16 +159,16 @@ class World(ABC):
 
     @abstractmethod
     def _drive(self, action: HybridAction) -> tuple[float, float]:
-        """Turns the heading where the action does, and returns the velocity after the action."""
+        """Turns the heading if the action does, and returns the velocity after the action."""
 
     @property
     def distance(self) -> float:
-        """From the middle of the target."""
+        """The distance from the centre of the target."""
         return math.dist(self.position, self.target)
 
     @property
     def inside(self) -> bool:
-        """The agent is in the target, still or not."""
+        """The agent is in the target, moving or not."""
         return self.distance <= self.rules.target_radius
 
     @property
@@ -183,36 +183,36 @@ class World(ABC):
 
     @property
     def time_left(self) -> float:
-        """From 1 at the start to 0."""
+        """The time that is left, from 1 at the start to 0."""
         return 1 - self.steps / self.rules.time_limit
 
     @property
     def out_of_time(self) -> bool:
-        """The last step is taken."""
+        """The last step has been taken."""
         return self.steps >= self.rules.time_limit
 
     @property
     def over(self) -> bool:
-        """No step follows."""
+        """Whether the episode is over."""
         return self.succeeded or self.outside or self.out_of_time
 
     def observe(self) -> NDArray[np.float32]:
-        """What ``FieldEnv`` lists: 11 numbers."""
+        """The 11 numbers that ``FieldEnv`` lists."""
         heading = (math.sin(self.heading), math.cos(self.heading))
         rest = (self.distance, self.inside, self.time_left)
         return np.array([*self.position, *self.velocity, *heading, *self.target, *rest], np.float32)
 
 
 def observation_space() -> spaces.Space[NDArray[np.float32]]:
-    """Of the 11 numbers of ``World.observe``."""
-    reach = 1 + MAX_SPEED * SECONDS  # where a step can lead that leaves the field
+    """The bounds of the 11 numbers of ``World.observe``."""
+    reach = 1 + MAX_SPEED * SECONDS  # the farthest position of a step that leaves the field
     high = [reach, reach, MAX_SPEED, MAX_SPEED, 1.0, 1.0, 1.0, 1.0, math.hypot(1 + reach, 1 + reach), 1.0, 1.0]
     low = [*(-value for value in high[:8]), 0.0, 0.0, 0.0]
     return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
 
 
 class MovingWorld(World):
-    """The agent moves where it looks: only its speed has inertia."""
+    """The agent moves where it faces: only its speed has inertia."""
 
     def _drive(self, action: HybridAction) -> tuple[float, float]:
         speed = math.hypot(*self.velocity)
@@ -255,7 +255,7 @@ def _with_speed(x: float, y: float, speed: float) -> tuple[float, float]:
 
 
 class FieldEnv(gymnasium.Env[NDArray[np.float32], Any]):
-    """What Moving and Sliding share: all but the way the agent moves.
+    """What Moving and Sliding share: everything but the way the agent moves.
 
     - Observation: position (2), velocity (2), sine and cosine of the heading, target (2), distance to its middle,
       whether the agent is inside it, time left (1 down to 0).
@@ -292,13 +292,13 @@ class FieldEnv(gymnasium.Env[NDArray[np.float32], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begins an episode. It takes no options."""
+        """Starts an episode. It has no options."""
         super().reset(seed=seed)
         self._world = self._world_class(draw_start(self.np_random, self._rules), self._rules)
         return self._world.observe(), {"is_success": False}
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Takes one action; an error leaves the world as it was."""
+        """Takes one action; an error leaves the world unchanged."""
         world = self._running("step")
         if world.over:
             raise NeedsResetError(f"{self._name}: step: the episode is over, call reset first")
@@ -307,23 +307,23 @@ class FieldEnv(gymnasium.Env[NDArray[np.float32], Any]):
         return world.observe(), reward, terminated, world.out_of_time, {"is_success": world.succeeded}
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The picture of this moment; nothing where ``render_mode`` is None."""
+        """A picture of the current state; None if ``render_mode`` is None."""
         return None if self.render_mode is None else draw(self._running("render"))
 
     def _running(self, call: str) -> World:
         if self._world is None:
-            raise NeedsResetError(f"{self._name}: {call}: expected a reset before it, got none")
+            raise NeedsResetError(f"{self._name}: {call}: call reset first")
         return self._world
 
 
 class MovingEnv(FieldEnv):
-    """An agent that moves where it looks must stop in the target. ``FieldEnv`` says the rest."""
+    """An agent that moves where it faces must stop in the target. ``FieldEnv`` describes the rest."""
 
     _world_class = MovingWorld
 
 
 class SlidingEnv(FieldEnv):
-    """An agent that slides on when it turns must stop in the target. ``FieldEnv`` says the rest."""
+    """An agent that keeps sliding when it turns must stop in the target. ``FieldEnv`` describes the rest."""
 
     _world_class = SlidingWorld
 
@@ -361,7 +361,7 @@ class HybridEnv(BaseEnv):
         return f"HybridEnv({self._kind}, env_id={self.env_id})"
 
     def reset(self, **kwargs: Any) -> NDArray[np.float32]:
-        """Begins an episode; it takes no arguments."""
+        """Starts an episode; it has no arguments."""
         if kwargs:
             raise ResetOptionError(f"HybridEnv: reset: expected no arguments, got {', '.join(kwargs)}")
         if self._env is None:
@@ -383,12 +383,12 @@ class HybridEnv(BaseEnv):
         return self._built("render").render()
 
     def close(self) -> None:
-        """Frees the world; a reset after it makes a new one."""
+        """Frees the world; a later reset makes a new one."""
         self._env = None
 
     def _built(self, call: str) -> FieldEnv:
         if self._env is None:
-            raise NeedsResetError(f"HybridEnv: {call}: expected a reset before it, got none")
+            raise NeedsResetError(f"HybridEnv: {call}: call reset first")
         return self._env
 
 
@@ -435,7 +435,7 @@ def _draw_agent(canvas: Canvas, world: World) -> None:
     cosine, sine = math.cos(world.heading), math.sin(world.heading)
 
     def place(ahead: float, left: float) -> Point:
-        """Of a point that is so far ahead of the agent's middle and so far to its left."""
+        """The point that is this far ahead of the agent's centre and this far to its left."""
         return x + ahead * cosine - left * sine, y + ahead * sine + left * cosine
 
     canvas.disc((x + 0.008, y - 0.018), 0.055, SHADOW, 0.35, blur=0.07)

@@ -1,13 +1,13 @@
-"""Two agents: runners who must get out by two gates before a hunter, which the world itself plays, catches them.
+"""Two agents: runners that must get out through two gates before a hunter, which the world controls, catches them.
 
 ``PursuitEnv`` is a ``BaseEnv``; ``stepmill.zoo.pursuit_parallel`` has the same world as a PettingZoo env. A step, in
 this order:
 
-1. the runners move, by one step up, down, left or right, or stay; walls hold them in the field;
-2. a runner in an open gate is out, and the gate closes behind it: the other one needs the other gate;
-3. the hunter goes towards the nearest runner, now and then it hesitates; a runner it reaches is caught.
+1. the runners move by one step up, down, left or right, or stay; walls keep them in the field;
+2. a runner in an open gate is out, and the gate closes behind it: the other runner needs the other gate;
+3. the hunter goes towards the nearest runner, and hesitates now and then; a runner that it reaches is caught.
 
-It is slower than they are, and follows only one of them at a time: they do best together.
+It is slower than they are and follows only one of them at a time, so cooperation pays.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NUMBERS = 15  # in an observation of one runner
 MOVES: list[Point] = [(0.0, 0.0), (0.0, 1.0), (0.0, -1.0), (-1.0, 0.0), (1.0, 0.0)]  # stay, up, down, left, right
 STRIDE = 0.08  # of a runner, in a field that is 2 wide
 HUNTER_STRIDE = 0.04
-HESITATION = 0.2  # the chance that the hunter stays where it is
+HESITATION = 0.2  # the probability that the hunter stays where it is
 GATE_RADIUS = 0.15
 CATCH_RADIUS = 0.1
 STEP_COST = 0.01
 
 
 class Fate(IntEnum):
-    """What became of a runner."""
+    """What happened to a runner."""
 
     IN_PLAY = 0
     OUT = 1
@@ -52,7 +52,7 @@ class Fate(IntEnum):
 
 
 class Start(NamedTuple):
-    """Where everyone begins."""
+    """Where everyone starts."""
 
     runners: tuple[Point, Point]
     gates: tuple[Point, Point]
@@ -60,7 +60,7 @@ class Start(NamedTuple):
 
 
 def draw_start(random: np.random.Generator) -> Start:
-    """Gates, hunter and runners well apart from each other."""
+    """Gates, hunter and runners at a distance from each other."""
     places: list[Point] = []
     for least in (0.0, 0.8, 0.5, 0.5, 0.5):
         while True:
@@ -73,7 +73,7 @@ def draw_start(random: np.random.Generator) -> Start:
 
 
 class PursuitWorld:
-    """One episode. It is over when no runner is in play, or out of time."""
+    """One episode. It is over when no runner is in play, or when the time is up."""
 
     def __init__(self, start: Start, random: np.random.Generator, time_limit: int) -> None:
         self.runners = list(start.runners)
@@ -87,7 +87,7 @@ class PursuitWorld:
         self._time_limit = time_limit
 
     def step(self, moves: list[int]) -> list[float]:
-        """Takes a move for each runner, those that left included, and returns a reward for each.
+        """Takes one move for each runner, including those that left, and returns one reward for each.
 
         A runner in play pays a little for the step; being out gives it 1, being caught costs 1.
         """
@@ -110,7 +110,7 @@ class PursuitWorld:
                 self.runners[i] = (min(max(x, -1.0), 1.0), min(max(y, -1.0), 1.0))
 
     def _let_out(self) -> list[int]:
-        """Of two in one gate, the first runner is out."""
+        """If both are in one gate, the first runner is out."""
         left = []
         for i, runner in enumerate(self.runners):
             for gate, place in enumerate(self.gates):
@@ -121,7 +121,7 @@ class PursuitWorld:
         return left
 
     def _move_hunter(self) -> None:
-        hesitates = self._random.random() < HESITATION  # drawn in every step, so that chance does not depend on moves
+        hesitates = self._random.random() < HESITATION  # drawn in every step, so that draws do not depend on moves
         prey = [runner for i, runner in enumerate(self.runners) if self.in_play(i)]
         if hesitates or not prey:
             return
@@ -140,7 +140,7 @@ class PursuitWorld:
             self.fates[i] = Fate.CAUGHT
         return caught
 
-    # ---- how it stands -----------------------------------------------------------------------
+    # ---- the state ---------------------------------------------------------------------------
 
     def in_play(self, runner: int) -> bool:
         """Neither out nor caught."""
@@ -153,7 +153,7 @@ class PursuitWorld:
 
     @property
     def over(self) -> bool:
-        """No step follows."""
+        """Whether the episode is over."""
         return self.out_of_time or not any(map(self.in_play, range(RUNNERS)))
 
     @property
@@ -163,11 +163,11 @@ class PursuitWorld:
 
     @property
     def time_left(self) -> float:
-        """From 1 at the start to 0."""
+        """The time that is left, from 1 at the start to 0."""
         return 1 - self.steps / self._time_limit
 
     def observe(self, runner: int) -> NDArray[np.float32]:
-        """What a runner sees; places of others as seen from its own.
+        """What a runner sees; positions of others are relative to its own.
 
         Its place (2) and whether it is in play; the other runner (2) and whether that is in play; the hunter (2); each
         gate (2) and whether it is open; the time left. 15 numbers.
@@ -200,23 +200,23 @@ _DEFAULTS = {"shared_reward": False, "time_limit": TIME_LIMIT, "replay_path": No
 
 
 def begin_episode(random: np.random.Generator, time_limit: int) -> PursuitWorld:
-    """A world whose start and whose chances all come from that generator."""
+    """A world whose start and random events all come from that generator."""
     return PursuitWorld(draw_start(random), random, time_limit)
 
 
 class PursuitEnv(BaseEnv):
-    """Two runners must get out, each by a gate of its own, before the hunter catches them.
+    """Two runners must get out, each through its own gate, before the hunter catches them.
 
-    - Observation: one row of 15 numbers per runner (``PursuitWorld.observe``). Its last one is that of the step in
-      which it was caught or got out; after that its row is zeros.
-    - Action: one move per runner: 0 stay, 1 up, 2 down, 3 left, 4 right. That of a runner who left does nothing.
-    - Reward: one number per runner: -0.01 per step, 1 more for getting out, 1 less for being caught, 0 after that.
+    - Observation: one row of 15 numbers per runner (``PursuitWorld.observe``). Its last one is from the step in which
+      it was caught or got out; after that its row is zeros.
+    - Action: one move per runner: 0 stay, 1 up, 2 down, 3 left, 4 right. The move of a runner that left does nothing.
+    - Reward: one number per runner: -0.01 per step, plus 1 for getting out, minus 1 for being caught, 0 after that.
       With ``shared_reward`` one number, their sum.
-    - Done when nobody is in play, or cut off after ``time_limit`` steps.
+    - Done when no runner is in play, or cut off after ``time_limit`` steps.
 
     The cfg may have ``shared_reward`` (False), ``time_limit`` (150), and ``replay_path``, a folder for a video of every
-    episode. ``info["alive"]`` says of each runner whether it acts in the next step, ``info["is_success"]`` whether both
-    got out. ``eval_episode_return`` is the sum of all rewards of both.
+    episode. ``info["alive"]`` says for each runner whether it acts in the next step, ``info["is_success"]`` whether
+    both got out. ``eval_episode_return`` is the sum of all rewards of both.
     """
 
     num_agents = RUNNERS
@@ -238,7 +238,7 @@ class PursuitEnv(BaseEnv):
             self.enable_save_replay(settings["replay_path"])
 
     def reset(self, **kwargs: Any) -> NDArray[np.float32]:
-        """Begins an episode; it takes no arguments."""
+        """Starts an episode; it has no arguments."""
         if kwargs:
             raise ResetOptionError(f"PursuitEnv: reset: expected no arguments, got {', '.join(kwargs)}")
         seed = self._next_seed()
@@ -266,11 +266,11 @@ class PursuitEnv(BaseEnv):
         return BaseEnvTimestep(self._observe(world, took_part), reward, world.over, info)
 
     def render(self) -> NDArray[np.uint8]:
-        """The picture of this moment."""
+        """A picture of the current state."""
         return draw(self._running("render"))
 
     def close(self) -> None:
-        """Frees the world; a reset after it makes a new one."""
+        """Frees the world; a later reset makes a new one."""
         self._world = None
 
     @staticmethod
@@ -280,14 +280,14 @@ class PursuitEnv(BaseEnv):
 
     def _running(self, call: str) -> PursuitWorld:
         if self._world is None:
-            raise NeedsResetError(f"PursuitEnv: {call}: expected a reset before it, got none")
+            raise NeedsResetError(f"PursuitEnv: {call}: call reset first")
         return self._world
 
 
 def _read_moves(action: Any) -> list[int]:
     moves = np.asarray(action)
     if moves.shape != (RUNNERS,):
-        raise ActionError(f"PursuitEnv: action: expected a move for each of {RUNNERS} runners, got {action!r}")
+        raise ActionError(f"PursuitEnv: action: expected one move for each of {RUNNERS} runners, got {action!r}")
     return [read_move("PursuitEnv", move) for move in moves]
 
 

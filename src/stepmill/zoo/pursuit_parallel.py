@@ -1,6 +1,6 @@
-"""Pursuit as a PettingZoo ``ParallelEnv``: the world of ``stepmill.zoo.pursuit``, its agents by name.
+"""Pursuit as a PettingZoo ``ParallelEnv``: the world of ``stepmill.zoo.pursuit``, with its agents by name.
 
-PettingZoo is imported when the first env is made, so that importing this module needs nothing.
+PettingZoo is imported when the first env is made, so importing this module does not need it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _Dict = dict[str, Any]
 
 
 def parallel_env(render_mode: str | None = None, time_limit: int = TIME_LIMIT) -> Any:
-    """A ``pettingzoo.ParallelEnv`` of two agents, ``runner_0`` and ``runner_1``.
+    """A ``pettingzoo.ParallelEnv`` with two agents, ``runner_0`` and ``runner_1``.
 
     A runner that gets out or is caught terminates at once, and the other one plays on. Both are truncated after
-    ``time_limit`` steps. The infos have ``is_success``: that runner got out. For one seed, the episodes are those of
-    ``PursuitEnv``.
+    ``time_limit`` steps. The infos have ``is_success``: that runner got out. The same seed gives the same episodes as
+    in ``PursuitEnv``.
     """
     return _env_class()(render_mode, time_limit)
 
 
 class _PursuitParallel:
-    """All of the env but the base that PettingZoo gives it."""
+    """The whole env, except its base class from PettingZoo."""
 
     metadata: _Dict = {"name": "pursuit_v0", "render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
@@ -61,7 +61,7 @@ class _PursuitParallel:
         self._world: PursuitWorld | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its class is made by a function, where pickle does not find it."""
+        """A function makes its class, so pickle could not find it."""
         return _unfilled, (), self.__dict__
 
     def observation_space(self, agent: str) -> spaces.Box:
@@ -73,7 +73,7 @@ class _PursuitParallel:
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: _Dict | None = None) -> tuple[_Dict, _Dict]:
-        """Begins an episode with both runners. It takes no options."""
+        """Starts an episode with both runners. It has no options."""
         if seed is not None or self._random is None:
             self._random = np.random.default_rng(seed)
         self._world = begin_episode(self._random, self._time_limit)
@@ -81,10 +81,10 @@ class _PursuitParallel:
         return self._observe(self._world), {name: {"is_success": False} for name in self.agents}
 
     def step(self, actions: _Dict) -> tuple[_Dict, _Dict, _Dict, _Dict, _Dict]:
-        """Moves the runners in play. The results are theirs, those included who left in this step."""
+        """Moves the runners in play. There are results for all of them, also those that leave in this step."""
         world = self._world
         if world is None or not self.agents:
-            raise NeedsResetError("pursuit_v0: step: nobody is in play, call reset first")
+            raise NeedsResetError("pursuit_v0: step: the episode is over, call reset first")
         rewards = world.step(self._moves(actions))
         names = {name: i for i, name in enumerate(self.possible_agents) if name in self.agents}
         observations = self._observe(world)
@@ -95,17 +95,17 @@ class _PursuitParallel:
         return observations, {name: rewards[i] for name, i in names.items()}, terminated, truncated, infos
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The picture of this moment; nothing where ``render_mode`` is None."""
+        """A picture of the current state; None if ``render_mode`` is None."""
         if self.render_mode is None:
             return None
         if self._world is None:
-            raise NeedsResetError("pursuit_v0: render: expected a reset before it, got none")
+            raise NeedsResetError("pursuit_v0: render: call reset first")
         return draw(self._world)
 
     def _moves(self, actions: _Dict) -> list[int]:
         if set(actions) != set(self.agents):
             expected, got = ", ".join(self.agents), ", ".join(map(str, actions)) or "none"
-            raise ActionError(f"pursuit_v0: actions: expected one of each agent in play, {expected}, got {got}")
+            raise ActionError(f"pursuit_v0: actions: expected one for each agent in play, {expected}, got {got}")
         return [read_move("pursuit_v0", actions[name]) if name in actions else 0 for name in self.possible_agents]
 
     def _observe(self, world: PursuitWorld) -> _Dict:

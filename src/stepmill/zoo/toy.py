@@ -1,4 +1,4 @@
-"""Toy text: native twins of Gymnasium's tabular envs, and two small ones that EnvPool's users know."""
+"""Toy text: native versions of Gymnasium's tabular envs, and two small ones that EnvPool's users know."""
 
 from stepmill.registry import register
 

@@ -1,4 +1,4 @@
-"""The ids of ``hybrid.py`` and ``pursuit.py``, envs of our own in Python: examples for authors, and to be learned."""
+"""Registers the ids of ``hybrid.py`` and ``pursuit.py``, our own envs in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepmill.registry import register
 
 __all__: list[str] = []
 
-# Functions, so that nothing is imported before somebody makes such an env.
+# Functions, so that nothing is imported before such an env is made.
 
 
 def _field(

@@ -273,6 +273,6 @@ def test_the_hint_to_pad_can_be_followed() -> None:
         def action_space(self, agent: str) -> Any:
             return spaces.Discrete(2 + (agent == "b"))
 
-    with pytest.raises(SpaceError, match=r"ParallelAsBaseEnv\(env, cfg={'pad': True}\) fills up"):
+    with pytest.raises(SpaceError, match=r"ParallelAsBaseEnv\(env, cfg={'pad': True}\) pads the smaller ones"):
         _ = ParallelAsBaseEnv(Unlike()).action_space
     assert ParallelAsBaseEnv(Unlike(), cfg={"pad": True}).action_space == spaces.MultiDiscrete([3, 3])
