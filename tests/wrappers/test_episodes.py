@@ -334,9 +334,7 @@ def test_lives_are_asked_of_the_console_where_the_info_has_none() -> None:
 
 
 def test_an_env_without_lives_is_refused() -> None:
-    with pytest.raises(
-        SpaceError, match=r"EpisodicLifeEnv: expected .*info\[\"lives\"\] or ale.lives\(\), got <Scri"
-    ):
+    with pytest.raises(SpaceError, match=r"EpisodicLifeEnv: expected .*info\[\"lives\"\] or ale.lives\(\), got <Scri"):
         EpisodicLifeEnv(ScriptEnv(game(0, 1))).reset()
 
 
