@@ -201,7 +201,7 @@ def python(results: Results) -> Table:
 
 
 def python_limits(results: Results) -> Table:
-    """The same envs in plain loops: on all cores that meet beside sync, never meeting beside async."""
+    """The same envs in plain loops: on all cores; those that meet next to sync, those that never meet next to async."""
     part = [row for row in results["parts"]["python"] if "meeting" in row]
     rows: list[tuple[str, ...]] = []
     title = "Python envs beside plain loops over the same envs, steps per second"
@@ -272,7 +272,7 @@ def managers(results: Results) -> Table:
         rows.append(("a step takes longer by", *(time_of(row["above_pool_ns"][name]) for row in part)))
     rows.append((MANAGER_LABELS["async_subprocess"], *(rate(row["async_subprocess"]) for row in part)))
     columns = ("", *(row["case"] for row in part))
-    return Table("managers", "Env managers and the pools inside of them, steps per second", columns, rows)
+    return Table("managers", "Env managers and the pools inside them, steps per second", columns, rows)
 
 
 def ding(results: Results) -> Table:

@@ -84,7 +84,7 @@ class FeaturesObsRunner(EnvElementRunner):
 class MapObs(EnvElement):
     """The 7 by 7 cells around the drone, north up, as planes: buildings, packages, address, chargers, trail.
 
-    Outside of the town everything is built over. The trail is 1 where the drone is, and fades where it was.
+    Outside the town everything is built over. The trail is 1 where the drone is, and fades where it was.
     """
 
     RADIUS = 3
