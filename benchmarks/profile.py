@@ -3,7 +3,8 @@
 Each line is a difference of things that can be timed from outside: a call into the native module that does
 nothing, ``send``, ``recv``, the same steps in a plain C++ loop. Only the whole of the stepping is the
 engine's own measurement (``stats()["step_cost_ns"]``). It follows a drop faster than a rise, so it tends to be
-low, and "the rest of recv", which is what the other lines leave, collects their errors.
+low, and "the rest of recv", which is what the other lines leave, collects their errors. ``worker_profile`` does the
+same for worker processes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 import stepmill
-from benchmarks import bare
+from benchmarks import bare, worker_profile
 from benchmarks.contestants import SEED, draw_actions
 from benchmarks.tables import MISSING, Table, time_of
 from benchmarks.timing import Effort
@@ -29,6 +30,8 @@ EFFORT = Effort(repeats=5, seconds=0.05)
 def run(console: Console) -> None:
     for num_envs in (1, 8, 64):
         _table(num_envs).print(console)
+    for table in worker_profile.tables():
+        table.print(console)
 
 
 def _table(num_envs: int) -> Table:

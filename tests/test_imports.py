@@ -106,7 +106,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 HOSTS = {"stepmill.pool.native", "stepmill.pool.inline", "stepmill.pool.process.host"}
 # Those that choose a host. All others, the engine above all, know only what every host offers.
-CHOOSERS = {"stepmill.make", "stepmill.managers.envs"}
+CHOOSERS = {"stepmill.make", "stepmill.managers.pool"}
 CPP = Path(__file__).parent.parent / "cpp"
 
 

@@ -3,13 +3,6 @@
 Prints a line of JSON at the end.
 """
 
-import argparse
-import json
-import os
-import sys
-import tempfile
-import time
-
 from ding.config import compile_config
 from ding.data import DequeBuffer
 from ding.envs import create_env_manager
@@ -28,18 +21,9 @@ from ding.policy import DQNPolicy
 from ding.utils import set_pkg_seed
 from dizoo.classic_control.cartpole.config.cartpole_dqn_config import create_config, main_config
 from dizoo.classic_control.cartpole.envs import CartPoleEnv
+from dqn_program import begin, report
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("manager", help="a name of DI-engine's registry: stepmill_base_v2, subprocess_v2, ...")
-parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--max-env-step", type=int, default=20_000)
-parser.add_argument("--folder", help="for what DI-engine writes; by default one that is made for it")
-options = parser.parse_args()
-
-os.chdir(options.folder or tempfile.mkdtemp(prefix="dqn-"))
-main_config.exp_name = "dqn"
-create_config.env_manager = {"type": options.manager, "import_names": ["stepmill.interop.ding"]}
-start = time.perf_counter()
+options = begin(__doc__)
 cfg = compile_config(main_config, seed=options.seed, create_cfg=create_config, auto=True, save_cfg=True)
 ding_init(cfg)
 with task.start(async_mode=False, ctx=OnlineRLContext()):
@@ -56,15 +40,4 @@ with task.start(async_mode=False, ctx=OnlineRLContext()):
     task.use(termination_checker(max_env_step=options.max_env_step))
     task.run()
     end = task.ctx
-sys.stdout.write(
-    json.dumps(
-        {
-            "manager": options.manager,
-            "seconds": round(time.perf_counter() - start, 1),
-            "env_step": int(end.env_step),
-            "train_iter": int(end.train_iter),
-            "eval_value": float(end.last_eval_value),
-        }
-    )
-    + "\n"
-)
+report(options, end.env_step, end.train_iter, end.last_eval_value)

@@ -143,12 +143,6 @@ void check_dimensions(const EnvSpec& spec) {
 
 }  // namespace
 
-nb::list env_classes() {
-  nb::list out;
-  for (const sm_env_table* table : catalogue()) out.append(table->name);
-  return out;
-}
-
 const sm_env_table* find_table(nb::handle name) {
   const auto wanted = nb::cast<std::string>(name);
   for (const sm_env_table* table : catalogue())
@@ -164,13 +158,6 @@ nb::dict default_config_of(nb::handle name) {
   const Config config = default_config(*find_table(name));
   for (const ConfigItem& item : config.items())
     out[item.key.c_str()] = to_python(item.value);
-  return out;
-}
-
-nb::list reset_options_of(nb::handle name) {
-  nb::list out;
-  const sm_env_table* table = find_table(name);
-  for (int i = 0; table->reset_options[i]; ++i) out.append(table->reset_options[i]);
   return out;
 }
 

@@ -7,10 +7,8 @@
 
 namespace stepmill {
 
-nanobind::list env_classes();
 const sm_env_table* find_table(nanobind::handle name);
 nanobind::dict default_config_of(nanobind::handle name);
-nanobind::list reset_options_of(nanobind::handle name);
 nanobind::dict describe_class(nanobind::handle name, nanobind::handle config);
 
 // A whole configuration: the defaults, overridden by `given`. Raises on unknown keys and wrong types.

@@ -231,9 +231,7 @@ NB_MODULE(_native, m) {
   // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
   SpinBudget::instance();
 
-  m.def("env_classes", &env_classes, "Names of the env classes compiled into this build.");
   m.def("default_config", &default_config_of, "env_class"_a, "Configuration keys with their defaults.");
-  m.def("reset_options", &reset_options_of, "env_class"_a, "Names of the reset options.");
   m.def("describe", &describe_class, "env_class"_a, "config"_a,
         "Leaves and trees of an env, without building it.");
   m.attr("FLOAT32_TRIG_COUNT") = kFloat32TrigCount;

@@ -48,4 +48,17 @@ void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::i
   for (int leaf = 0; leaf < shared.info_leaves; ++leaf) fill(columns.info[leaf], shared.info_bytes[leaf], nullptr);
 }
 
+// The row of a good end whose reset failed, under `same_step`: what it shows is what the end showed.
+inline void show_end(const sm_shared& shared, const sm_columns& columns, std::int64_t row) {
+  const auto copy = [row](void* to, const void* from, std::int64_t bytes) {
+    std::memcpy(static_cast<std::byte*>(to) + row * bytes, static_cast<const std::byte*>(from) + row * bytes,
+                static_cast<std::size_t>(bytes));
+  };
+  for (int leaf = 0; leaf < shared.observation_leaves; ++leaf)
+    copy(columns.observation[leaf], columns.final_observation[leaf],
+         shared.observation_bytes[leaf] * shared.max_num_players);
+  for (int leaf = 0; leaf < shared.info_leaves; ++leaf)
+    copy(columns.info[leaf], columns.final_info[leaf], shared.info_bytes[leaf]);
+}
+
 }  // namespace stepmill

@@ -59,6 +59,16 @@ double StepTimes::upper_bound_ns(int bucket) {
   return std::ldexp(1.0 + (bucket % 4 + 1) / 4.0, kFirstOctave + bucket / 4);
 }
 
+double StepTimes::percentile_s(double part) const {
+  std::uint64_t all = 0, below = 0;
+  for (const std::uint32_t some : count) all += some;
+  for (int i = 0; i < kBuckets && all != 0; ++i) {
+    below += count[i];
+    if (static_cast<double>(below) >= part * static_cast<double>(all)) return upper_bound_ns(i) * 1e-9;
+  }
+  return 0.0;
+}
+
 // ---- the layout --------------------------------------------------------------------------------
 
 ProcessTables::ProcessTables(const EnvSpec& spec, const TableOptions& table, std::int32_t batch_size,
@@ -88,6 +98,19 @@ std::size_t ProcessTables::add(std::int64_t row_bytes, std::int64_t rows) {
   const std::size_t offset = bytes_;
   bytes_ += column_bytes(row_bytes, rows);
   return offset;
+}
+
+void ProcessTables::keep_last(std::int32_t env, std::uint32_t copy, const sm_shared& shared, const sm_columns& columns,
+                              std::int64_t row) const {
+  std::byte* to = last_observation(env, copy);
+  for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
+    const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
+    std::memcpy(to, static_cast<const std::byte*>(columns.observation[leaf]) + row * bytes,
+                static_cast<std::size_t>(bytes));
+    to += bytes;
+  }
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // a killed process has run a prefix of its program
+  report(env).last_good = copy;
 }
 
 std::uint64_t monotonic_ns() {

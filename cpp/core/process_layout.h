@@ -113,6 +113,8 @@ struct StepTimes {
 
   void add(std::uint64_t ns);
   static double upper_bound_ns(int bucket);
+  // The time below which that part of the steps stayed; 0 without any.
+  double percentile_s(double part) const;
 };
 
 // One for each worker, on cache lines of its own. All hints: losing any of these costs a look, no result.
@@ -167,6 +169,9 @@ class ProcessTables {
     return base_ + last_ + (static_cast<std::size_t>(env) * 2 + (copy & 1)) * last_bytes_;
   }
   bool keeps_last() const { return last_bytes_ != 0; }
+  // Makes the observation of a row the last good one: into `copy`, which is not the whole one, but is then.
+  void keep_last(std::int32_t env, std::uint32_t copy, const sm_shared& shared, const sm_columns& columns,
+                 std::int64_t row) const;
   // `same_step`: the row of a step that ended an episode, kept while the reset that belongs to it runs; in
   // the layout of a batch of one. Null in other modes.
   std::byte* ending(std::int32_t env) const {

@@ -1,5 +1,5 @@
-// The monitor of a process pool: a thread that sees workers end and deadlines pass, outside of the
-// interpreter lock, and answers for envs that cannot answer for themselves.
+#include "core/process_monitor.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -7,12 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
-#include <utility>
-
-#include "core/process_pool.h"
+#include <vector>
 
 namespace stepmill {
 namespace {
@@ -42,19 +39,32 @@ std::string seconds(std::uint64_t ns) {
 
 }  // namespace
 
-void ProcessPool::wake_monitor() {
-  const std::uint64_t one = 1;
-  (void)!write(event_.get(), &one, sizeof one);
+ProcessMonitor::ProcessMonitor(ProcessBooks& books, const ProcessTables& tables, const ProcessChecks& checks,
+                               const Deadlines& deadlines, std::int32_t num_envs)
+    : books_(books),
+      tables_(tables),
+      checks_(checks),
+      deadlines_(deadlines),
+      num_envs_(num_envs),
+      thread_([this] { watch(); }) {}
+
+ProcessMonitor::~ProcessMonitor() {
+  {
+    const Lock lock(books_.mutex);
+    quit_ = true;
+  }
+  books_.wake_monitor();
+  thread_.join();
 }
 
-void ProcessPool::kill() {
-  const Lock lock(mutex_);
-  roster_.kill_all();
+void ProcessMonitor::wait_all_ended(std::chrono::nanoseconds most) {
+  Lock lock(books_.mutex);
+  ended_.wait_for(lock, most, [this] { return books_.roster.all_ended(); });
 }
 
 // ---- watching ----------------------------------------------------------------------------------
 
-void ProcessPool::watch() {
+void ProcessMonitor::watch() {
   struct Watched {
     std::int32_t worker;
     std::uint32_t life;
@@ -64,63 +74,63 @@ void ProcessPool::watch() {
   for (;;) {
     int timeout = -1;
     {
-      Lock lock(mutex_);
+      Lock lock(books_.mutex);
       if (quit_) return;
       end_broken();
       if (const std::uint64_t next = check_deadlines(lock); next != 0)
         timeout = static_cast<int>(std::min<std::uint64_t>(next / 1'000'000 + 1, 3'600'000));
-      polled.assign({{event_.get(), POLLIN, 0}, {roster_.obituaries(), POLLIN, 0}});
+      polled.assign({{books_.monitor_event(), POLLIN, 0}, {books_.roster.obituaries(), POLLIN, 0}});
       who.clear();
-      for (std::int32_t w = 0; w < process_.num_workers; ++w) {
+      for (std::int32_t w = 0; w < books_.roster.num_workers(); ++w) {
         const auto add = [&](const Life& life) {
           if (life.pidfd.get() < 0) return;
           polled.push_back({life.pidfd.get(), POLLIN, 0});
           who.push_back({w, life.number});
         };
-        add(roster_.crew(w).life);
-        for (const Life& life : roster_.crew(w).leaving) add(life);
+        add(books_.roster.crew(w).life);
+        for (const Life& life : books_.roster.crew(w).leaving) add(life);
       }
     }
     if (poll(polled.data(), polled.size(), timeout) < 0) continue;
     std::uint64_t drained;
-    (void)!read(event_.get(), &drained, sizeof drained);
-    Lock lock(mutex_);
-    roster_.read_obituaries(polled[1].revents);
+    (void)!read(books_.monitor_event(), &drained, sizeof drained);
+    Lock lock(books_.mutex);
+    books_.roster.read_obituaries(polled[1].revents);
     for (std::size_t i = 0; i < who.size(); ++i)
       if (polled[i + 2].revents != 0) life_ended(lock, who[i].worker, who[i].life);
-    if (roster_.all_ended()) ended_.notify_all();
+    if (books_.roster.all_ended()) ended_.notify_all();
   }
 }
 
 // Workers whose memory was found to be broken.
-void ProcessPool::end_broken() {
-  for (std::int32_t w = 0; w < process_.num_workers; ++w) {
-    const std::optional<Fault> reason = roster_.take_condemned(w);
-    if (!reason || roster_.crew(w).life.number == 0) continue;
-    roster_.crew(w).life.signal(SIGKILL);
-    retire(w, *reason);
+void ProcessMonitor::end_broken() {
+  for (std::int32_t w = 0; w < books_.roster.num_workers(); ++w) {
+    const std::optional<Fault> reason = books_.roster.take_condemned(w);
+    if (!reason || books_.roster.crew(w).life.number == 0) continue;
+    books_.roster.crew(w).life.signal(SIGKILL);
+    books_.retire(w, *reason);
   }
 }
 
 // A process is seen to have ended: whatever it was about to write, it never will.
-void ProcessPool::life_ended(Lock& lock, std::int32_t worker, std::uint32_t number) {
-  roster_.await_obituary(lock, worker, number, quit_);
-  if (roster_.crew(worker).life.number == number) retire(worker, roster_.why_ended(worker));
-  if (roster_.crew(worker).find(number)) bury(worker, number);
+void ProcessMonitor::life_ended(Lock& lock, std::int32_t worker, std::uint32_t number) {
+  books_.roster.await_obituary(lock, worker, number, quit_);
+  if (books_.roster.crew(worker).life.number == number) books_.retire(worker, books_.roster.why_ended(worker));
+  if (books_.roster.crew(worker).find(number)) books_.bury(worker, number);
 }
 
 // ---- deadlines ---------------------------------------------------------------------------------
 
 // Nanoseconds until there may be something to look at; 0: never, unless something happens.
-std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
+std::uint64_t ProcessMonitor::check_deadlines(Lock& lock) {
   std::uint64_t next = 0;
   const auto look_in = [&](std::uint64_t ns) {
     if (ns != 0) next = next == 0 ? ns : std::min(next, ns);
   };
-  for (std::int32_t w = 0; w < process_.num_workers && !stopping_; ++w) look_in(check_start(lock, w));
+  for (std::int32_t w = 0; w < books_.roster.num_workers() && !books_.stopping; ++w) look_in(check_start(lock, w));
   if (deadlines_.step == 0 && deadlines_.reset == 0) return next;
-  for (std::int32_t env = 0; env < num_envs(); ++env) look_in(check_env(lock, env));
-  for (std::int32_t w = 0; w < process_.num_workers; ++w)
+  for (std::int32_t env = 0; env < num_envs_; ++env) look_in(check_env(lock, env));
+  for (std::int32_t w = 0; w < books_.roster.num_workers(); ++w)
     look_in(check_standstill(lock, w, std::max({deadlines_.step, deadlines_.reset, kStandstill})));
   // What begins after this look cannot be late before then.
   look_in(deadlines_.step);
@@ -130,33 +140,31 @@ std::uint64_t ProcessPool::check_deadlines(Lock& lock) {
 
 // These return when to look again, in nanoseconds; 0: no need to.
 
-std::uint64_t ProcessPool::check_start(Lock& lock, std::int32_t worker) {
-  const std::uint64_t deadline = roster_.start_deadline(worker);
+std::uint64_t ProcessMonitor::check_start(Lock& lock, std::int32_t worker) {
+  const std::uint64_t deadline = books_.roster.start_deadline(worker);
   const std::uint64_t now = monotonic_ns();
   if (deadline == 0 || now < deadline) return deadline == 0 ? 0 : deadline - now;
-  const Life& life = roster_.crew(worker).life;
+  const Life& life = books_.roster.crew(worker).life;
   const std::string stack = read_stack(lock, life);
   life.signal(SIGKILL);
-  Fault fault;
-  fault.kind = Fault::kLate;
-  fault.phase = SM_IN_CONSTRUCTOR;
-  fault.message = "its worker process (pid " + std::to_string(life.pid) +
-                  ") did not build its envs within start_timeout" + stack;
-  retire(worker, fault);
+  books_.retire(worker, {.phase = SM_IN_CONSTRUCTOR,
+                         .message = "its worker process (pid " + std::to_string(life.pid) +
+                                    ") did not build its envs within start_timeout" + stack,
+                         .kind = Fault::kLate});
   return 0;
 }
 
-std::uint64_t ProcessPool::check_env(Lock& lock, std::int32_t env) {
-  const Asked& its = asked(env);
-  if (its.incarnation == 0 || its.incarnation != roster_.crew_of(env).life.number) return 0;
-  if (!is_awaited(env)) {
-    if (!checks_.is_idle(env, its)) found_broken(env, "the state of an idle env");
+std::uint64_t ProcessMonitor::check_env(Lock& lock, std::int32_t env) {
+  const Asked& its = books_.asked(env);
+  if (its.incarnation == 0 || its.incarnation != books_.roster.crew_of(env).life.number) return 0;
+  if (!books_.is_awaited(env)) {
+    if (!checks_.is_idle(env, its)) books_.found_broken(env, "the state of an idle env");
     return 0;
   }
   const auto now = checks_.word(env, its);
   const auto run = now && now->stage == Stage::kRunning ? checks_.run(env, its) : std::nullopt;
   if (!now || (now->stage == Stage::kRunning && !run)) {
-    found_broken(env, now ? "since when an env runs" : "the state of an env");  // the next round ends it
+    books_.found_broken(env, now ? "since when an env runs" : "the state of an env");  // the next round ends it
     return 0;
   }
   if (!run) return 0;
@@ -172,47 +180,43 @@ std::uint64_t ProcessPool::check_env(Lock& lock, std::int32_t env) {
   return 0;
 }
 
-void ProcessPool::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool reset, std::uint64_t limit) {
+void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool reset, std::uint64_t limit) {
   std::uint64_t expected = seen.pack();
   if (!tables_.word(env).compare_exchange_strong(expected, seen.at(Stage::kFault).pack(), std::memory_order_seq_cst))
     return;  // it was done in the last instant
-  asked(env).given_up = true;
-  const Life& life = roster_.crew_of(env).life;
+  books_.asked(env).given_up = true;
+  const Life& life = books_.roster.crew_of(env).life;
   const std::string stack = read_stack(lock, life);
   life.signal(SIGKILL);
-  Fault fault;
-  fault.kind = Fault::kLate;
-  fault.phase = reset ? SM_IN_RESET : SM_IN_STEP;
-  fault.message = (reset ? "it ran longer than reset_timeout=" : "it ran longer than step_timeout=") + seconds(limit) +
-                  " s" + stack;
-  answer(env, seen, fault, std::nullopt);
-  Fault others;
-  others.kind = Fault::kDied;
-  others.phase = SM_IN_STEP;
-  others.message = "its worker process (pid " + std::to_string(life.pid) + ") was ended because env " +
-                   std::to_string(env) + ", which it also ran, missed its deadline";
-  retire(worker_of(env), others);
+  const char* const setting = reset ? "reset_timeout=" : "step_timeout=";
+  books_.answer(env, seen, {.phase = reset ? SM_IN_RESET : SM_IN_STEP,
+                            .message = std::string("it ran longer than ") + setting + seconds(limit) + " s" + stack,
+                            .kind = Fault::kLate});
+  // The other envs that it ran.
+  books_.retire(books_.roster.worker_of(env),
+                {.phase = SM_IN_STEP,
+                 .message = "its worker process (pid " + std::to_string(life.pid) + ") was ended because env " +
+                            std::to_string(env) + ", which it also ran, missed its deadline",
+                 .kind = Fault::kDied});
 }
 
 // A worker that has something to do, runs no env's code and does not go on is stuck itself: stopped, as a
 // rule. So is one that is seen to write the same row for so long.
-std::uint64_t ProcessPool::check_standstill(Lock& lock, std::int32_t worker, std::uint64_t limit) {
-  const std::uint64_t still = roster_.stands_still_for(worker);
+std::uint64_t ProcessMonitor::check_standstill(Lock& lock, std::int32_t worker, std::uint64_t limit) {
+  const std::uint64_t still = books_.roster.stands_still_for(worker);
   if (still < limit) return limit - still;
-  const Life& life = roster_.crew(worker).life;
+  const Life& life = books_.roster.crew(worker).life;
   const std::string stack = read_stack(lock, life);
   life.signal(SIGKILL);
-  Fault fault;
-  fault.kind = Fault::kLate;
-  fault.phase = SM_IN_STEP;
-  fault.message = "its worker process (pid " + std::to_string(life.pid) + ") has done nothing for " +
-                  seconds(limit) + " s, though it had something to do" + stack;
-  retire(worker, fault);
+  books_.retire(worker, {.phase = SM_IN_STEP,
+                         .message = "its worker process (pid " + std::to_string(life.pid) + ") has done nothing for " +
+                                    seconds(limit) + " s, though it had something to do" + stack,
+                         .kind = Fault::kLate});
   return limit;
 }
 
 // Where the process is stuck, in its own words. Without the lock: nobody else ends lives.
-std::string ProcessPool::read_stack(Lock& lock, const Life& life) {
+std::string ProcessMonitor::read_stack(Lock& lock, const Life& life) {
   const int pipe = life.stack.get(), pid = life.pid;
   const std::uint64_t end = monotonic_ns() + kWholeStackMs * std::uint64_t{1'000'000};
   lock.unlock();
@@ -231,7 +235,8 @@ std::string ProcessPool::read_stack(Lock& lock, const Life& life) {
       text.append(some, static_cast<std::size_t>(count));
       patience = kMoreStackMs;
     }
-    text = text.empty() ? std::string(". Its process (state ") + state + ") showed no stack" : ". It was here:\n" + text;
+    text = text.empty() ? std::string(". Its process (state ") + state + ") showed no stack"
+                        : ". It was here:\n" + text;
   }
   lock.lock();
   return text;

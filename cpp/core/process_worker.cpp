@@ -250,7 +250,8 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   report.epoch = its.word.epoch;
   report.fault_phase = fault_phase_;
   // A row with a good end whose reset failed shows a good observation too.
-  if (tables_.keeps_last() && (fault_phase_ < 0 || columns_.c.ended[0] != 0)) keep_last(env);
+  if (tables_.keeps_last() && (fault_phase_ < 0 || columns_.c.ended[0] != 0))
+    tables_.keep_last(env, report.last_good + 1, shared_, columns_.c, 0);
   STEPMILL_KILL_POINT("reported");
   std::uint64_t seen = its.word.at(Stage::kWriting).pack();
   if (!tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kDone).pack(), std::memory_order_seq_cst))
@@ -283,19 +284,6 @@ bool ProcessWorker::publish_call(std::int32_t env, std::span<const std::byte> an
   STEPMILL_KILL_POINT("call at rest");
   announce_rest(block_);
   return true;
-}
-
-// Into the copy that is not the whole one, which it then becomes.
-void ProcessWorker::keep_last(std::int32_t env) {
-  Report& report = tables_.report(env);
-  std::byte* to = tables_.last_observation(env, report.last_good + 1);
-  for (std::size_t i = 0; i < spec_.observation.size(); ++i) {
-    const auto bytes = static_cast<std::size_t>(spec_.observation[i].row_bytes() * spec_.max_num_players);
-    std::memcpy(to, columns_.observation[i], bytes);
-    to += bytes;
-  }
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // a killed process has run a prefix of its program
-  report.last_good += 1;
 }
 
 }  // namespace stepmill

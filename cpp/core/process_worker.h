@@ -86,7 +86,6 @@ class ProcessWorker {
   void sleep();
   void end_turn(std::int32_t env);
   bool enter_writing(std::int32_t env);
-  void keep_last(std::int32_t env);
 
   const ForkMark mark_;
   const std::shared_ptr<Arena> arena_;

@@ -262,8 +262,7 @@ class Stepper {
       } catch (...) {
         // Reward and end stand; the observation is the final one, and the next action resets.
         v.state.phase = SM_ENDED;
-        copy_row(v.shared, columns.final_observation, columns.observation, place.row);
-        copy_info(v.shared, columns, place.row);
+        show_end(v.shared, columns, place.row);
         report(v, SM_IN_RESET);
       }
     }
@@ -345,23 +344,6 @@ class Stepper {
       std::memcpy(static_cast<std::byte*>(shared.last_observation[leaf]) + id * bytes,
                   static_cast<std::byte*>(place.columns.observation[leaf]) + place.row * bytes,
                   static_cast<std::size_t>(bytes));
-    }
-  }
-
-  static void copy_row(const sm_shared& shared, void* const* from, void* const* to,
-                       std::int64_t row) {
-    for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
-      const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
-      std::memcpy(static_cast<std::byte*>(to[leaf]) + row * bytes,
-                  static_cast<std::byte*>(from[leaf]) + row * bytes, bytes);
-    }
-  }
-
-  static void copy_info(const sm_shared& shared, const sm_columns& columns, std::int64_t row) {
-    for (int leaf = 0; leaf < shared.info_leaves; ++leaf) {
-      const std::int64_t bytes = shared.info_bytes[leaf];
-      std::memcpy(static_cast<std::byte*>(columns.info[leaf]) + row * bytes,
-                  static_cast<std::byte*>(columns.final_info[leaf]) + row * bytes, bytes);
     }
   }
 

@@ -1,4 +1,4 @@
-"""``make`` and its kin: from an id, a class or a factory to a pool."""
+"""``make`` and its variants: from an id, a class or a factory to a pool."""
 
 from __future__ import annotations
 
@@ -60,28 +60,29 @@ def make(
         env_type: The interface: ``"gymnasium"``, ``"gym"`` or ``"dm"``.
         num_envs: How many envs.
         batch_size: How many results make a batch; fewer than ``num_envs`` is async mode.
-        num_threads: Threads that step native envs, the calling one counted where it helps;
+        num_threads: Threads that step native envs, including the calling one if it helps;
             ``min(batch_size, cores)`` by default.
-        num_workers: Processes that step envs; ``min(num_envs, cores)`` by default.
-        seed: Env i is seeded with ``seed + i``; or a list, one per env.
+        num_workers: Processes that step envs; ``min(num_envs, cores)`` by default. In async mode one per env if there
+            are fewer than four envs per core, and at most 64, so that no env waits for a slow one.
+        seed: Env i is seeded with ``seed + i``; or a list with one seed per env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
-            or in the calling thread where a short trial, of one env more, shows that to be faster.
+            or in the calling thread if a short trial of one extra env shows that this is faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
-        max_num_players: Rows that an env of many players may fill.
+        max_num_players: How many rows an env with many players may fill.
         thread_affinity_offset: The core that the first thread is bound to; -1 binds none.
-        step_timeout: For worker processes: seconds a step may take.
-        reset_timeout: For worker processes: seconds a reset may take.
-        start_timeout: Seconds that building the envs may take, where they are built in workers.
+        step_timeout: For worker processes: how many seconds a step may take.
+        reset_timeout: For worker processes: how many seconds a reset may take.
+        start_timeout: For worker processes: how many seconds building the envs may take.
         on_error: ``"raise"`` an error that carries the batch when an env fails, or ``"restart"`` the env
             and only mark its row.
-        max_restarts: With ``"restart"``: failures in a row of one env at which to raise after all, at most 65535;
-            ``None`` or ``math.inf``: never.
+        max_restarts: With ``"restart"``: the number of consecutive failures of one env at which to raise after all, at
+            most 65535; ``None`` or ``math.inf``: never.
         action_bounds: What happens to Box actions outside their bounds: ``"pass"``, ``"clip"``, ``"error"``.
         output: ``"numpy"``.
-        env_config: Configurations of single envs, a dict each, over ``config``.
+        env_config: Configurations of single envs, one dict per env, which override ``config``.
         **config: The env's own configuration.
     """
     source, settings, spec = _prepare(**locals())  # every argument, by its name
@@ -94,7 +95,7 @@ def make(
 
 
 def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
-    """The envs, where the backend asked for has them live."""
+    """The host for the backend that was asked for, with its envs."""
     if settings.backend == "process" or (isinstance(source, PythonSource) and settings.only_processes):
         from stepmill.pool.process.host import ProcessHost
 
@@ -119,22 +120,22 @@ def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
 
 @same_settings(make)
 def make_gym(task_id: Any, **arguments: Any) -> GymPool:
-    """``make(task_id, "gym", ...)``: a pool whose steps give four results, as Gym's did."""
+    """``make(task_id, "gym", ...)``: a pool whose steps return four results, as Gym's did."""
     return make(task_id, "gym", **arguments)
 
 
 @same_settings(make)
 def make_dm(task_id: Any, **arguments: Any) -> DmPool:
-    """``make(task_id, "dm", ...)``: a pool whose steps give a ``dm_env.TimeStep``."""
+    """``make(task_id, "dm", ...)``: a pool whose steps return a ``dm_env.TimeStep``."""
     return make(task_id, "dm", **arguments)
 
 
 @same_parameters(make)
 def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -> PoolSpec:
-    """Spaces and configuration of what ``make`` would give, without its pool.
+    """The spaces and the configuration of the pool that ``make`` would return, without making it.
 
-    Native envs are described without building one. A Python env only tells its spaces once it exists, so
-    one is built and closed again.
+    Native envs are described without building one. A Python env has to exist to tell its spaces, so one is built and
+    closed again.
     """
     given = {name: arguments.pop(name) for name in SETTINGS if name in arguments}
     source, settings, spec = _prepare(task_id, env_type, arguments.pop("env_config", None), arguments, **given)
@@ -179,7 +180,7 @@ def _spec(
     action_space: spaces.Space[Any],
     players: int,
 ) -> PoolSpec:
-    # All settings but those that say how the envs run rather than what they do.
+    # All settings, except those that say how the envs run rather than what they do.
     shown = {name: getattr(settings, name) for name in SETTINGS if name not in ("backend", "output")}
     shown |= {"seed": list(settings.seed), "max_episode_steps": source.max_episode_steps, "max_num_players": players}
     return PoolSpec(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from stepmill import EnvError
-from stepmill.managers import EnvState, SyncSubprocessEnvManager
+from stepmill.managers import SyncSubprocessEnvManager
 from support.contract_envs import Walk
+from support.manager_cases import SERIAL_AND_ASYNC, VOID
 from support.manager_envs import Trial, count, doing, make, states, step_all, suffering
 from support.process_envs import (
     Gate,
@@ -23,11 +24,7 @@ from support.subprocesses import run_well
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-
-
-@BOTH
+@SERIAL_AND_ASYNC
 def test_close_leaves_nothing_and_closes_every_env(kind: str, tmp_path: Path) -> None:
     before = belongings()
     manager = make(kind, [{"folder": tmp_path}] * 3)
@@ -94,7 +91,7 @@ def test_close_after_children_died_leaves_nothing() -> None:
     assert left_since(before) == []
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_exception_in_close_is_told_and_all_is_freed(kind: str, tmp_path: Path) -> None:
     before = belongings()
     manager = make(kind, [{"folder": tmp_path}, suffering("close", "raise"), {"folder": tmp_path}])
@@ -108,7 +105,7 @@ def test_an_exception_in_close_is_told_and_all_is_freed(kind: str, tmp_path: Pat
     assert left_since(before) == []
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_manager_that_is_forgotten_leaves_nothing(kind: str, tmp_path: Path) -> None:
     before = belongings()
     manager = make(kind, [{"folder": tmp_path}] * 2)
@@ -132,7 +129,7 @@ def test_a_manager_that_is_forgotten_with_a_stuck_child_leaves_nothing(gate: Gat
     assert left_since(before) == []
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     out = run_well(
         f"""
@@ -197,5 +194,5 @@ def test_a_closed_manager_keeps_nothing_of_its_pool() -> None:
     manager.launch()
     manager.step({0: 0, 1: 0})
     manager.close()
-    assert not manager._core.standings.places
-    assert not manager._core.standings.timesteps
+    assert not manager._scheduler.standings.last_obs
+    assert not manager._scheduler.standings.timesteps

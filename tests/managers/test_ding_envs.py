@@ -16,9 +16,8 @@ from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.errors import ActionError, ConfigError
 from stepmill.managers import BaseEnvManager, EnvState
 from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
+from support.manager_cases import EVERY_KIND
 from support.manager_envs import KINDS
-
-ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
 
 
 def launched(kind: str, *env_fns: Any, **settings: Any) -> BaseEnvManager:
@@ -40,7 +39,7 @@ def all_ready(manager: BaseEnvManager) -> dict[int, Any]:
 # ---- actions -------------------------------------------------------------------------------------
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_an_action_that_the_space_does_not_describe_is_passed_on_as_it_is(kind: str) -> None:
     with launched(kind, Team, Team) as manager:
         rows = {0: np.array([1, 2, 3]), 1: np.array([[4], [3], [2]])}
@@ -56,7 +55,7 @@ def test_an_action_that_the_space_does_not_describe_is_passed_on_as_it_is(kind: 
         assert all_ready(manager)[1]["global_state"].tolist() == [0.0] * 4
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_an_action_that_the_space_describes_is_checked(kind: str) -> None:
     with launched(kind, Team) as manager:
         with pytest.raises(ActionError, match="7"):
@@ -71,7 +70,7 @@ def test_an_action_that_the_space_describes_is_checked(kind: str) -> None:
         assert manager.step({0: np.array([4])})[0].reward.tolist() == [4.0]
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_each_action_of_a_step_is_looked_at_by_itself(kind: str) -> None:
     with launched(kind, *[lambda: DingLike({"length": 9})] * 3) as manager:
         mixed = manager.step({0: 3, 1: [np.array([1]), np.array([2])], 2: np.array([2, 2, 2])})
@@ -82,7 +81,7 @@ def test_each_action_of_a_step_is_looked_at_by_itself(kind: str) -> None:
         assert [one.reward.item() for one in again.values()] == [8.0, 1.0, 0.0]
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_an_action_is_the_envs_own(kind: str) -> None:
     class Greedy(DingLike):
         def step(self, action: Any) -> Any:
@@ -95,7 +94,7 @@ def test_an_action_is_the_envs_own(kind: str) -> None:
         assert action.tolist() == [1, 1]
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_tensors_in_such_actions_become_arrays(kind: str) -> None:
     torch = pytest.importorskip("torch")
     with launched(kind, Team) as manager:
@@ -104,7 +103,7 @@ def test_tensors_in_such_actions_become_arrays(kind: str) -> None:
         assert timestep.obs["agent_state"][:, 0].tolist() == [1, 2, 3]
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_an_action_that_cannot_be_copied_is_refused_and_nothing_is_sent(kind: str) -> None:
     with launched(kind, Duel) as manager:
         with pytest.raises(ActionError, match="copied"):
@@ -115,7 +114,7 @@ def test_an_action_that_cannot_be_copied_is_refused_and_nothing_is_sent(kind: st
 # ---- what comes back -----------------------------------------------------------------------------
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_two_players_without_spaces(kind: str) -> None:
     with launched(kind, Duel, Duel) as manager:
         assert manager.observation_space is None
@@ -133,7 +132,7 @@ def test_two_players_without_spaces(kind: str) -> None:
         assert manager.env_state[0] is EnvState.ERROR  # one of the infos says abnormal
 
 
-@ALL_KINDS
+@EVERY_KIND
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_an_observation_that_the_space_does_not_describe_comes_as_it_is(kind: str, shared_memory: bool) -> None:
     with launched(kind, Shifty, Shifty, shared_memory=shared_memory) as manager:
@@ -150,7 +149,7 @@ def test_an_observation_that_the_space_does_not_describe_comes_as_it_is(kind: st
         assert first == ["steps", 0, 1, 7]
 
 
-@ALL_KINDS
+@EVERY_KIND
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_fields_beyond_the_four_come_back(kind: str, shared_memory: bool) -> None:
     with launched(kind, Long, shared_memory=shared_memory) as manager:
@@ -163,7 +162,7 @@ def test_fields_beyond_the_four_come_back(kind: str, shared_memory: bool) -> Non
         assert manager.ready_obs[0].tolist() == [1, 0]
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_an_env_inside_of_a_wrapper_is_recognised(kind: str) -> None:
     with launched(kind, lambda: OldWrapper(DingLike())) as manager:
         obs = manager.ready_obs[0]
@@ -174,7 +173,7 @@ def test_an_env_inside_of_a_wrapper_is_recognised(kind: str) -> None:
         assert manager.elapsed == [1]
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_spaces_that_only_a_reset_tells_are_not_asked_of_the_env_itself(kind: str) -> None:
     with launched(kind, Late) as manager:
         assert manager.action_space == DingLike.action_space
@@ -212,7 +211,7 @@ class Noting(BaseEnv):
         pass
 
 
-@ALL_KINDS
+@EVERY_KIND
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_a_timestep_of_ours_keeps_its_fields(kind: str, shared_memory: bool) -> None:
     with launched(kind, Noting, shared_memory=shared_memory) as manager:
@@ -240,7 +239,7 @@ def test_in_a_pool_an_env_without_spaces_is_refused(backend: str) -> None:
 # ---- asking a manager ----------------------------------------------------------------------------
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_random_actions_are_those_of_the_envs(kind: str) -> None:
     with launched(kind, Team, Team) as manager:
         actions = manager.random_action()
@@ -251,7 +250,7 @@ def test_random_actions_are_those_of_the_envs(kind: str) -> None:
         assert len(manager.step(manager.random_action())[0].info) == 2
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_random_actions_come_from_the_space_where_an_env_has_none(kind: str) -> None:
     def drawn(env_fn: Any) -> list[int]:
         with launched(kind, env_fn, env_fn) as manager:
@@ -263,7 +262,7 @@ def test_random_actions_come_from_the_space_where_an_env_has_none(kind: str) -> 
         assert len(set(first)) > 1
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_random_actions_are_for_those_that_are_ready(kind: str) -> None:
     with launched(kind, lambda: DingLike({"length": 1}), DingLike, episode_num=1) as manager:
         manager.step({0: 1, 1: 1})
@@ -291,7 +290,7 @@ class Duck:
         return "quack"
 
 
-@ALL_KINDS
+@EVERY_KIND
 def test_without_shared_memory_any_env_that_pools_take_is_taken(kind: str) -> None:
     with launched(kind, Duck, shared_memory=False) as manager:
         assert manager.ready_obs == {0: "begin"}

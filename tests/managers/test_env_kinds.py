@@ -20,6 +20,7 @@ from stepmill.managers import (
 )
 from support.contract_envs import DmWalk, Pair, PairWithState, Walk
 from support.envs import SpaceEnv
+from support.manager_cases import SERIAL_AND_ASYNC, pool_of
 from support.manager_envs import KINDS, Shapeless, Trial, launched, make
 from support.probes import ProbeTwin, assert_equal
 from support.process_envs import (
@@ -28,10 +29,6 @@ from support.process_envs import (
 from support.replay_envs import CountingEnv, counts
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
-
-
-# Where the ways of waiting say nothing new.
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
 
 
 # ---- what is handed out --------------------------------------------------------------------------
@@ -80,7 +77,7 @@ def test_shared_memory_works_for_every_space(name: str) -> None:
         assert_equal(manager.ready_obs[0], normal(lone.reset()[0]))
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_without_shared_memory_any_object_is_an_observation(kind: str) -> None:
     with KINDS[kind](Shapeless, [{}, {}], 2, shared_memory=False) as manager:
         manager.launch()
@@ -131,7 +128,7 @@ def test_observations_are_the_caller_s_own(kind: str, shared_memory: bool) -> No
 
 
 @pytest.mark.torch
-@BOTH
+@SERIAL_AND_ASYNC
 def test_output_of_torch_is_float32_tensors(kind: str) -> None:
     import torch
 
@@ -175,7 +172,7 @@ def a_lone_cartpole(seed: int, episodes: int) -> list[tuple[list[float], int]]:
     return out
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_gymnasium_envs(kind: str) -> None:
     with KINDS[kind]([lambda: gymnasium.make("CartPole-v1")] * 2, cfg={"episode_num": 3}) as manager:
         manager.seed([3, 4])
@@ -200,7 +197,7 @@ def test_gymnasium_envs(kind: str) -> None:
         assert played == [a_lone_cartpole(3, 3), a_lone_cartpole(4, 3)]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_gymnasium_env_with_a_static_seed_repeats_its_episode(kind: str) -> None:
     with KINDS[kind]([lambda: gymnasium.make("CartPole-v1")]) as manager:
         manager.seed(3, dynamic_seed=False)
@@ -219,7 +216,7 @@ class Telling(ProbeTwin):
         return *super().step(action)[:4], {"rewards": {"wins": 1}, "env_id": "mine", "players": [1], "episode": 3}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_info_is_the_env_s_own(kind: str) -> None:
     with KINDS[kind]([Telling]) as manager:
         manager.launch()
@@ -228,14 +225,14 @@ def test_an_info_is_the_env_s_own(kind: str) -> None:
         assert timestep.info == {"rewards": {"wins": 1}, "env_id": "mine", "players": [1], "episode": 3}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize("cut_off", [True, False])
 def test_a_time_limit_is_told(kind: str, cut_off: bool) -> None:
     with launched(kind, [{"length": 1, "cut_off": cut_off}]) as manager:
         assert manager.step({0: 0})[0].info["TimeLimit.truncated"] is cut_off
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_dm_envs(kind: str) -> None:
     with KINDS[kind]([DmWalk] * 2) as manager:
         manager.launch()
@@ -250,7 +247,7 @@ def test_dm_envs(kind: str) -> None:
         assert timesteps[1].info["eval_episode_return"] == 9.0
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize(
     ("env", "shared", "shared_memory"),
     [(Pair, True, True), (Pair, False, True), (Pair, False, False), (PairWithState, False, True)],
@@ -273,7 +270,7 @@ def test_envs_of_many_agents(kind: str, env: type[Pair], shared: bool, shared_me
         assert "rewards" not in timestep.info
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_parallel_envs(kind: str) -> None:
     pytest.importorskip("pettingzoo")
     from stepmill.zoo.pursuit_parallel import parallel_env
@@ -312,7 +309,7 @@ def play_counting(manager: BaseEnvManager) -> None:
         manager.step(dict.fromkeys(manager.ready_obs, 0))
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_videos_are_named_by_env_and_episode(kind: str, tmp_path: Path) -> None:
     with make(kind, [{"length": 2}, {"length": 4}], CountingEnv, episode_num=2) as manager:
         manager.seed(0)
@@ -327,7 +324,7 @@ def test_videos_are_named_by_env_and_episode(kind: str, tmp_path: Path) -> None:
     }
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_videos_can_be_asked_for_after_launch_and_begin_with_the_next_reset(kind: str, tmp_path: Path) -> None:
     with launched(kind, [{"length": 2}, {"length": 3}], CountingEnv, episode_num=2) as manager:
         manager.enable_save_replay(str(tmp_path))
@@ -344,7 +341,7 @@ def test_the_folder_of_videos_is_video_by_default(tmp_path: Path, monkeypatch: p
     assert list(videos(tmp_path / "video")) == ["env_0_episode_0000.mp4"]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_videos_of_envs_that_cannot_record_are_an_error(kind: str, tmp_path: Path) -> None:
     manager = KINDS[kind]([ProbeTwin])
     manager.enable_save_replay(tmp_path)
@@ -358,7 +355,7 @@ def test_videos_of_envs_that_cannot_record_are_an_error(kind: str, tmp_path: Pat
     assert manager.closed
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_ready_imgs_are_the_pictures_of_the_envs_that_are_ready(kind: str) -> None:
     with launched(kind, 2, CountingEnv) as manager:
         images = manager.ready_imgs
@@ -371,7 +368,7 @@ def test_who_keeps_rewards_keeps_no_batches() -> None:
     with BaseEnvManager([lambda: Walk({"length": 1000})] * 2) as manager:
         manager.launch()
         kept = [manager.step({0: 0, 1: 0})[0].reward for _ in range(50)]
-        assert manager._core.pool.stats()["batches_held"] <= 3
+        assert pool_of(manager).stats()["batches_held"] <= 3
         assert len(kept) == 50
 
 

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 
 from stepmill import EnvError, errors
-from stepmill.managers import EnvState
 from support.contract_envs import Pair
+from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
 from support.manager_envs import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.process_envs import (
     DEATHS,
     RAISED,
-    BrokenText,
     Gate,
-    SeveralArguments,
-    Unpicklable,
     belongings,
     eventually,
     left_since,
@@ -30,20 +27,13 @@ from support.process_envs import (
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
 ALWAYS = range(1, 1000)
-SOON = 0.3  # seconds: a deadline that is to be missed
-
-
-# What an env that runs in this process raised itself; of others see RAISED.
-OWN = {"raise": KeyError, "unpicklable": Unpicklable, "several arguments": SeveralArguments, "broken text": BrokenText}
 
 
 # ---- a constructor that fails --------------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments"])
 def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, mishap: str, tmp_path: Path) -> None:
     before = belongings()
@@ -52,7 +42,7 @@ def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, m
     manager = make(kind, cfgs, **({} if kind == "serial" else {"num_workers": 1}))
     with pytest.raises(EnvError, match=f"the constructor of env 1 .*{message}") as caught:
         manager.launch()
-    assert isinstance(caught.value.__cause__, cause if kind != "serial" else OWN[mishap])
+    assert isinstance(caught.value.__cause__, cause if kind != "serial" else RAISED_HERE[mishap])
     del caught
     assert (manager.closed, states(manager)) == (True, [VOID, VOID])
     assert left_since(before) == []
@@ -66,7 +56,7 @@ def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, m
 def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_left(mishap: str, gate: Gate) -> None:
     before = belongings()
     cfgs = [{}, suffering("constructor", mishap, folder=gate.folder)]
-    manager = make("async", cfgs, connect_timeout=1 if mishap == "gate" else 60)
+    manager = make("async", cfgs, connect_timeout=3 if mishap == "gate" else 60)
     with pytest.raises(errors.EnvTimeoutError if mishap == "gate" else EnvError) as caught:
         manager.launch()
     assert caught.value.env_id == 1
@@ -79,7 +69,7 @@ def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_
 # ---- a seed or a reset that fails ----------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize(
     ("where", "mishap"),
     [("seed", "raise"), ("seed", "unpicklable"), ("reset", "raise"), ("reset", "several arguments")],
@@ -92,14 +82,14 @@ def test_a_seed_or_reset_that_keeps_failing_closes_the_manager_and_raises_the_ca
     manager.seed(3)
     with pytest.raises(EnvError, match=f"env 1 failed in reset .*{message}") as caught:
         manager.launch()
-    assert isinstance(caught.value.__cause__, cause if kind != "serial" else OWN[mishap])
+    assert isinstance(caught.value.__cause__, cause if kind != "serial" else RAISED_HERE[mishap])
     assert any("failed 2 times, and the manager is closed" in note for note in caught.value.__notes__)
     assert (manager.closed, states(manager)) == (True, [VOID] * 3)
     with pytest.raises(errors.ClosedError):
         manager.ready_obs  # noqa: B018
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize("retry_type", ["reset", "renew"])
 @pytest.mark.parametrize("max_retry", [0, 2])
 def test_a_failed_reset_is_tried_as_often_as_it_is_said(
@@ -116,7 +106,7 @@ def test_a_failed_reset_is_tried_as_often_as_it_is_said(
     assert count(tmp_path, "closed", 1) == count(tmp_path, "built", 1)
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_reset_is_tried_again_in_the_same_env(kind: str, tmp_path: Path) -> None:
     cfgs = [suffering("reset", "raise", [1, 3], folder=tmp_path, length=2), {"length": 2}]
     with launched(kind, cfgs, episode_num=2) as manager:
@@ -125,7 +115,7 @@ def test_a_reset_is_tried_again_in_the_same_env(kind: str, tmp_path: Path) -> No
         assert manager.life == [1, 1]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_reset_is_tried_again_in_a_new_env(kind: str, tmp_path: Path) -> None:
     cfgs = [suffering("reset", "raise", ALWAYS, folder=tmp_path, lives=[1], length=2), {"length": 2}]
     with make(kind, cfgs, episode_num=2, retry_type="renew") as manager:
@@ -144,7 +134,7 @@ def test_a_reset_is_tried_again_in_a_new_env(kind: str, tmp_path: Path) -> None:
     assert seeds == [env.last_seed for env in lone], "the new env has the seed of the old one"
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_renewed_env_goes_on_with_static_seeds_and_its_parameters(kind: str, tmp_path: Path) -> None:
     cfgs = [suffering("reset", "raise", [2, 3], folder=tmp_path, lives=[1])]
     with make(kind, cfgs, retry_type="renew") as manager:
@@ -156,7 +146,7 @@ def test_a_renewed_env_goes_on_with_static_seeds_and_its_parameters(kind: str, t
         assert (manager.life, manager.last_seed) == ([2], [5])
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize("retry_type", ["reset", "renew"])
 def test_a_seed_that_fails_once_is_not_forgotten(kind: str, retry_type: str, tmp_path: Path) -> None:
     cfgs = [suffering("seed", "raise", folder=tmp_path, lives=[1]), {}]
@@ -169,7 +159,7 @@ def test_a_seed_that_fails_once_is_not_forgotten(kind: str, retry_type: str, tmp
         assert manager.last_seed[0] == lone.last_seed
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_reset_that_is_tried_again_does_not_begin_the_seeds_anew(kind: str) -> None:
     with make(kind, [suffering("reset", "raise", [3])]) as manager:
         manager.seed(5)
@@ -187,13 +177,13 @@ def test_a_reset_that_is_tried_again_does_not_begin_the_seeds_anew(kind: str) ->
         assert seen == expected
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_failures_of_resets_are_counted_from_the_last_good_one(kind: str) -> None:
     with launched(kind, [suffering("reset", "raise", range(2, 100, 2), length=1)], episode_num=20) as manager:
         assert len(play(manager)[0]) == 20
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_automatic_reset_that_keeps_failing_closes_the_manager(kind: str) -> None:
     with launched(kind, [suffering("reset", "raise", range(2, 100), length=1), {}]) as manager:
         with pytest.raises(EnvError, match=r"env 0 failed in reset .*KeyError"):
@@ -214,7 +204,7 @@ def test_a_reset_is_tried_again_while_another_env_is_stuck(gate: Gate) -> None:
         gate.open(0)
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_between_two_tries_passes_the_time_that_is_asked_for(kind: str, tmp_path: Path) -> None:
     class Clocked(Trial):
         def reset(self, **kwargs: Any) -> Any:
@@ -228,7 +218,7 @@ def test_between_two_tries_passes_the_time_that_is_asked_for(kind: str, tmp_path
         assert third - second >= 0.1
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_constructor_that_fails_when_an_env_is_renewed_closes_the_manager(kind: str, tmp_path: Path) -> None:
     before = belongings()
 
@@ -257,7 +247,7 @@ def test_a_constructor_that_hangs_when_an_env_is_renewed_ends_with_the_deadline(
                 wait_at_gate(self.folder, self.env_id)
 
     cfgs = [suffering("reset", "raise", folder=gate.folder, lives=[1]), {}]
-    manager = make("async", cfgs, HangsAgain, retry_type="renew", reset_timeout=SOON)
+    manager = make("async", cfgs, HangsAgain, retry_type="renew", reset_timeout=MISSED_DEADLINE)
     with pytest.raises(errors.EnvTimeoutError, match="env 0") as caught:
         manager.launch()
     assert manager.closed

@@ -11,16 +11,14 @@ import pytest
 from gymnasium import spaces
 
 from stepmill import EnvError, errors
-from stepmill.managers import EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
+from stepmill.managers import SubprocessEnvManager, SyncSubprocessEnvManager
 from support.contract_envs import Walk
+from support.manager_cases import ERROR, MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID, pool_of
 from support.manager_envs import KINDS, Trial, elapsed, launched, make, states, step_all, suffering
 from support.process_envs import (
     DEATHS,
     RAISED,
-    BrokenText,
     Gate,
-    SeveralArguments,
-    Unpicklable,
     belongings,
     ends,
     eventually,
@@ -33,19 +31,10 @@ from support.replay_envs import CountingEnv, counts
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-SOON = 0.3  # seconds: a deadline that is to be missed
-
-
 # ---- a step that fails ---------------------------------------------------------------------------
 
 
-# What an env that runs in this process raised itself; of others see RAISED.
-OWN = {"raise": KeyError, "unpicklable": Unpicklable, "several arguments": SeveralArguments, "broken text": BrokenText}
-
-
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments", "broken text"])
 def test_a_failed_step_marks_its_env_keeps_the_others_and_raises(kind: str, mishap: str) -> None:
     message, cause = RAISED[mishap]
@@ -54,7 +43,7 @@ def test_a_failed_step_marks_its_env_keeps_the_others_and_raises(kind: str, mish
         timesteps, raised = step_all(manager)
         (error,) = raised
         assert (error.env_id, error.phase, error.step) == (1, "step", 1)
-        assert isinstance(error.__cause__, cause if kind != "serial" else OWN[mishap])
+        assert isinstance(error.__cause__, cause if kind != "serial" else RAISED_HERE[mishap])
         with pytest.raises(EnvError, match=f"env 1 failed in step .*{message}"):
             raise error
         assert {i: one.obs[2] for i, one in timesteps.items()} == {0: 2, 2: 2}
@@ -68,7 +57,7 @@ def test_a_failed_step_marks_its_env_keeps_the_others_and_raises(kind: str, mish
         assert manager.life == [1, 1, 1]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_all_that_fail_at_once_are_told(kind: str) -> None:
     with launched(kind, [suffering("step", "raise"), {}, suffering("step", "raise")]) as manager:
         timesteps, raised = step_all(manager)
@@ -100,7 +89,7 @@ def test_a_failure_that_ready_obs_met_is_told_by_the_next_step(gate: Gate) -> No
         assert states(manager) == [ERROR, RUN]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_observation_that_does_not_fit_is_a_failure_and_is_not_stretched(kind: str) -> None:
     class Narrow(Trial):
         observation_space = spaces.Box(-1000, 1000, (4,), np.float32)
@@ -212,7 +201,7 @@ def test_an_env_that_was_built_anew_is_seeded_as_before(dynamic_seed: bool) -> N
     assert seen[0] == seen[1], "the whole run repeats, with its failures"
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_many_failures_one_after_another(kind: str) -> None:
     mishaps = ["raise", "several arguments"] if kind == "serial" else ["raise", "exit", "killed"]
     cfgs = [suffering("step", mishap, range(2 + i, 100, 2 + i)) for i, mishap in enumerate(mishaps)]
@@ -234,7 +223,7 @@ def test_many_failures_one_after_another(kind: str) -> None:
 @pytest.mark.parametrize("mishap", ["gate", "C with the lock", "stopped"])
 def test_a_step_past_its_deadline_is_an_error_of_its_env(mishap: str, gate: Gate) -> None:
     cfgs = [{}, suffering("step", mishap, folder=gate.folder, lives=[1]), {}]
-    with launched("sync", cfgs, step_timeout=SOON) as manager:
+    with launched("sync", cfgs, step_timeout=MISSED_DEADLINE) as manager:
         timesteps, (error,) = step_all(manager)
         assert isinstance(error, errors.EnvTimeoutError)
         assert error.env_id == 1
@@ -248,13 +237,13 @@ def test_a_step_past_its_deadline_is_an_error_of_its_env(mishap: str, gate: Gate
 
 def test_a_reset_past_its_deadline_is_tried_again_in_a_new_child(gate: Gate) -> None:
     cfgs = [suffering("reset", "gate", folder=gate.folder, lives=[1]), {}]
-    with launched("async", cfgs, reset_timeout=SOON) as manager:
+    with launched("async", cfgs, reset_timeout=MISSED_DEADLINE) as manager:
         assert (states(manager), manager.life) == ([RUN, RUN], [2, 1])
 
 
 def test_ready_obs_waits_no_longer_than_the_deadline_of_a_reset(gate: Gate) -> None:
     cfgs = [suffering("reset", "gate", [2], folder=gate.folder, length=1)]
-    with launched("async", cfgs, reset_timeout=SOON, max_retry=0) as manager:
+    with launched("async", cfgs, reset_timeout=MISSED_DEADLINE, max_retry=0) as manager:
         manager.step({0: 0})
         with pytest.raises(errors.EnvTimeoutError, match=r"env 0 .*reset_timeout"):
             manager.ready_obs  # noqa: B018
@@ -263,7 +252,7 @@ def test_ready_obs_waits_no_longer_than_the_deadline_of_a_reset(gate: Gate) -> N
 
 def test_launch_with_a_stuck_reset_ends_with_its_deadline(gate: Gate) -> None:
     before = belongings()
-    manager = make("async", [{}, suffering("reset", "gate", folder=gate.folder)], reset_timeout=SOON)
+    manager = make("async", [{}, suffering("reset", "gate", folder=gate.folder)], reset_timeout=MISSED_DEADLINE)
     with pytest.raises(errors.EnvTimeoutError, match="wait_at_gate") as caught:
         manager.launch()
     assert (manager.closed, states(manager)) == (True, [VOID, VOID])
@@ -363,7 +352,7 @@ def test_a_neighbour_of_a_dead_env_is_brought_back_with_its_instructions() -> No
     with SyncSubprocessEnvManager(fns, num_workers=1) as manager:
         manager.seed(3, dynamic_seed=False)
         manager.launch()
-        kill_worker(manager._core.pool, 0)
+        kill_worker(pool_of(manager), 0)
         with pytest.raises(EnvError):
             manager.step({0: 0})
         manager.reset()

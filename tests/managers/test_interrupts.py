@@ -8,6 +8,7 @@ import pytest
 
 from stepmill.managers import BaseEnvManager, EnvState, SyncSubprocessEnvManager
 from support.contract_envs import Walk
+from support.manager_cases import pool_of
 from support.manager_envs import launched, suffering
 from support.process_envs import (
     Gate,
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("deadline", "server")
 def test_results_that_an_interrupted_call_took_are_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        monkeypatch.setattr(manager._core, "_take", interrupt)
+        monkeypatch.setattr(manager._scheduler._traffic, "_take", interrupt)
         with pytest.raises(KeyboardInterrupt):
             manager.step({0: 0, 1: 0})
         monkeypatch.undo()
@@ -37,8 +38,8 @@ def interrupt(*_: Any, **__: Any) -> None:
 def test_an_action_that_was_sent_and_not_noted_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        manager._core.pool.send([0, 0], [0, 1])  # as if Ctrl-C had come right after it
-        manager._core._torn = True
+        pool_of(manager).send([0, 0], [0, 1])  # as if Ctrl-C had come right after it
+        manager._scheduler._needs_mending = True
         manager.reset()
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
         assert manager.elapsed == [1, 1]
@@ -48,8 +49,8 @@ def test_a_reset_that_is_interrupted_leaves_no_env_in_between(gate: Gate) -> Non
     with launched("async", [suffering("step", "gate", folder=gate.folder), {}], timeout=0, wait_num=1) as manager:
         manager.step({0: 0, 1: 0})
         assert gate.wait() == 0
-        manager._core.standings.drop([0])  # as a reset that Ctrl-C ends while it waits for the step
-        manager._core._torn = True
+        manager._scheduler.standings.drop([0])  # as a reset that Ctrl-C ends while it waits for the step
+        manager._scheduler._needs_mending = True
         gate.open(0)
         assert list(manager.ready_obs) == [1]
         assert manager.env_state[0] is EnvState.ERROR
@@ -71,7 +72,7 @@ class NoRoom(dict[int, Any]):
 def test_results_that_an_interrupt_kept_from_being_noted_are_noted() -> None:
     with BaseEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        standings = manager._core.standings
+        standings = manager._scheduler.standings
         standings.timesteps = NoRoom()
         with pytest.raises(KeyboardInterrupt):
             manager.step({0: 0, 1: 0})
@@ -85,7 +86,7 @@ def test_results_that_an_interrupt_kept_from_being_noted_are_noted() -> None:
 def test_a_reset_that_an_interrupt_kept_from_being_sent_is_sent(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with cls([lambda: Walk({"length": 1})] * 2) as manager:
         manager.launch()
-        monkeypatch.setattr(manager._core, "_send_resets", interrupt)
+        monkeypatch.setattr(manager._scheduler._traffic, "send_resets", interrupt)
         with pytest.raises(KeyboardInterrupt):
             manager.step({0: 0, 1: 0})
         monkeypatch.undo()

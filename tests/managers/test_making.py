@@ -22,17 +22,14 @@ from stepmill.managers import (
     get_vec_env_setting,
 )
 from support.contract_envs import Walk
+from support.manager_cases import SERIAL_AND_ASYNC
 from support.manager_envs import KINDS, Trial, count, make, play, suffering
 from support.process_envs import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-# Where the ways of waiting say nothing new.
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-
-
-@BOTH
+@SERIAL_AND_ASYNC
 def test_one_function_makes_an_env_of_each_cfg(kind: str) -> None:
     with KINDS[kind](Trial, [{"length": 2}, {"length": 3}], 2, 1) as manager:
         manager.launch()
@@ -40,7 +37,7 @@ def test_one_function_makes_an_env_of_each_cfg(kind: str) -> None:
         assert [len(one[0].rewards) for one in play(manager).values()] == [2, 3]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_each_function_of_a_list_makes_an_env(kind: str) -> None:
     functions = [lambda: Trial({"length": 2}), lambda: Trial({"length": 3})]
     with KINDS[kind](env_fn=functions, cfg={"episode_num": 1}) as manager:
@@ -76,7 +73,7 @@ WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
     "no cfgs": ((Trial, [], 0), "env_num: expected a whole number >= 1, got 0"),
     "a cfg instead of a list": ((Trial, {"length": 2}, 1), "env_cfg: expected a list of configurations"),
     "nothing": ((Trial,), "env_cfg: expected a list of configurations"),
-    "cfgs with a list": (([Trial], [{}]), "env_cfg: expected None beside a list of functions"),
+    "cfgs with a list": (([Trial], [{}]), "env_cfg: expected None with a list of functions"),
     "another number": (([Trial], None, 2), "env_num: expected 1"),
     "an env": ((Trial(),), "env_fn: expected a function, or a list of functions"),
     "a list of envs": (([Trial()],), "env_fn: expected a function, or a list of functions"),
@@ -84,7 +81,7 @@ WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 @pytest.mark.parametrize("wrong", WRONG_ENVS)
 def test_envs_that_cannot_be_are_an_error(kind: str, wrong: str) -> None:
     arguments, message = WRONG_ENVS[wrong]
@@ -117,6 +114,29 @@ def test_async_managers_wait_for_two_envs_and_ten_milliseconds_and_sync_ones_for
         assert kind.default_config()["wait_num"] == 2
         assert kind.default_config()["step_wait_timeout"] == 0.01
     assert SyncSubprocessEnvManager.default_config()["wait_num"] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("kind", "env_num", "settings", "workers"),
+    [
+        (SyncSubprocessEnvManager, 5, {}, 2),
+        (SubprocessEnvManager, 5, {}, 5),
+        (AsyncSubprocessEnvManager, 5, {}, 5),
+        (SubprocessEnvManager, 8, {}, 2),
+        (SubprocessEnvManager, 5, {"num_workers": 3}, 3),
+        (SubprocessEnvManager, 5, {"wait_num": 5}, 2),
+        (SyncSubprocessEnvManager, 5, {"wait_num": 4}, 5),
+        (BaseEnvManager, 5, {}, 1),
+    ],
+    ids=["sync", "few", "async", "many", "asked for", "waits for all", "waits for some", "serial"],
+)
+def test_the_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseEnvManager], env_num: int, settings: dict[str, Any], workers: int
+) -> None:
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
+    with kind(Trial, [{}] * env_num, env_num, **settings) as manager:
+        manager.launch()
+        assert len(set(manager.pid)) == workers
 
 
 WRONG_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
@@ -156,7 +176,7 @@ def test_a_deadline_in_this_process_is_refused() -> None:
             BaseEnvManager([Trial], cfg={key: 1.0})
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_what_the_caller_passed_stays_as_it_was(kind: str) -> None:
     class Greedy(Trial):
         def __init__(self, cfg: Any) -> None:
@@ -179,7 +199,7 @@ def test_what_the_caller_passed_stays_as_it_was(kind: str) -> None:
         assert [len(one[0].rewards) for one in play(manager).values()] == [2, 3], "cfgs are read once"
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_envs_are_built_where_they_run_and_the_parent_builds_one_when_it_is_asked_for(
     kind: str, tmp_path: Path
 ) -> None:
@@ -200,7 +220,7 @@ def test_envs_are_built_where_they_run_and_the_parent_builds_one_when_it_is_aske
     assert counted("closed") == [2, 1]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_spaces_and_env_info_are_those_of_one_env_before_and_after_launch(kind: str) -> None:
     manager = make(kind, 2)
     for launch in (False, True):

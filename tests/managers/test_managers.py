@@ -10,9 +10,9 @@ import pytest
 from stepmill import errors
 from stepmill.errors import ConcurrentUseError
 from stepmill.managers import (
-    EnvState,
     SubprocessEnvManager,
 )
+from support.manager_cases import DONE, ERROR, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
 from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.process_envs import (
     Gate,
@@ -22,17 +22,10 @@ from support.process_envs import (
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
-
-
-# Where the ways of waiting say nothing new.
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-
-
 # ---- launch and close ----------------------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_launch_leads_from_void_to_run(kind: str) -> None:
     seen = []
 
@@ -64,7 +57,7 @@ def test_envs_that_are_being_reset_are_in_state_reset() -> None:
     assert seen == [RESET, RESET]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_closing_twice_is_silent_and_a_closed_manager_can_be_launched_again(kind: str) -> None:
     manager = make(kind, [{"length": 2}] * 2, episode_num=1)
     manager.close()
@@ -82,7 +75,7 @@ def test_closing_twice_is_silent_and_a_closed_manager_can_be_launched_again(kind
         assert (manager.closed, states(manager)) == (True, [VOID, VOID])
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_launching_an_open_manager_is_an_error_and_changes_nothing(kind: str) -> None:
     with launched(kind, 2) as manager:
         manager.step({0: 0})
@@ -91,7 +84,7 @@ def test_launching_an_open_manager_is_an_error_and_changes_nothing(kind: str) ->
         assert elapsed(manager) == {0: 1, 1: 0}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_use_of_a_manager_that_is_not_launched_is_an_error(kind: str) -> None:
     manager = make(kind, 2)
     uses = {
@@ -113,7 +106,7 @@ def test_use_of_a_manager_that_is_not_launched_is_an_error(kind: str) -> None:
         manager.close()
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_launch_with_wrong_parameters_leaves_the_manager_closed(kind: str) -> None:
     manager = make(kind, 2)
     with pytest.raises(errors.InputError, match="expected 2 parameters"):
@@ -131,7 +124,7 @@ def test_the_name_says_what_it_is() -> None:
 # ---- states --------------------------------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_env_is_reset_as_soon_as_it_ends_and_the_others_are_not(kind: str) -> None:
     with launched(kind, [{"length": 1}, {"length": 5}]) as manager:
         timesteps = {}
@@ -161,7 +154,7 @@ def test_an_env_whose_reset_is_not_over_is_in_state_reset_and_takes_no_action(ga
         assert (states(manager), elapsed(manager)) == ([RUN, RUN], {0: 0, 1: 2})
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_without_auto_reset_an_ended_env_needs_one(kind: str) -> None:
     with launched(kind, [{"length": 1}, {}], auto_reset=False) as manager:
         manager.step({0: 0})
@@ -203,7 +196,7 @@ def test_every_env_plays_its_episodes_and_not_one_more(kind: str, auto_reset: bo
             assert count(tmp_path, "reset", env_id) == 3, "there is no reset after the last one"
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_env_that_is_done_takes_no_action(kind: str) -> None:
     with launched(kind, [{"length": 1}, {}], episode_num=1) as manager:
         manager.step({0: 0})
@@ -214,7 +207,7 @@ def test_an_env_that_is_done_takes_no_action(kind: str) -> None:
         assert list(manager.step({1: 0})) == [1]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_an_abnormal_step_marks_the_env_and_is_flagged_to_the_caller(kind: str) -> None:
     with launched(kind, [{"abnormal_at": 2, "length": 2}, {}]) as manager:
         manager.step({0: 0})
@@ -239,7 +232,7 @@ class Listing(SubprocessEnvManager):
         return [*super().method_name_list, "visit"]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_attributes_of_the_envs_are_lists(kind: str) -> None:
     with launched(kind, [{"length": 3}, {"length": 4}]) as manager:
         manager.step({1: 0})
@@ -248,7 +241,7 @@ def test_attributes_of_the_envs_are_lists(kind: str) -> None:
         assert len(set(manager.pid)) == (1 if kind == "serial" else 2)
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_name_that_nobody_has_is_an_error(kind: str) -> None:
     with launched(kind, 2) as manager:
         assert not hasattr(manager, "no_such_thing")
@@ -257,7 +250,7 @@ def test_a_name_that_nobody_has_is_an_error(kind: str) -> None:
         assert elapsed(manager) == {0: 0, 1: 0}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_method_that_is_not_listed_is_an_error(kind: str) -> None:
     with launched(kind, 2) as manager:
         assert manager.method_name_list == ["reset", "step", "seed", "close"]
@@ -294,7 +287,7 @@ def test_envs_can_be_asked_while_they_are_resetting(gate: Gate) -> None:
         assert elapsed(manager)[0] == 0
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_call_while_a_manager_launches_is_refused(kind: str, gate: Gate) -> None:
     manager = make(kind, [suffering("constructor", "gate", folder=gate.folder), {}])
     join = doing(manager.launch)

@@ -26,6 +26,7 @@ from stepmill import EnvError, errors
 from stepmill.envs.seeds import EpisodeSeeds
 from stepmill.managers import EnvState
 from stepmill.managers.standings import Standings
+from support.manager_cases import DONE, ERROR, NEED_RESET, RESET, RUN, VOID
 from support.manager_envs import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
 from support.process_envs import Gate, no_hang, outcome
 
@@ -33,7 +34,6 @@ pytestmark = pytest.mark.usefixtures("server")
 
 N = 3
 LAUNCHES = 4
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
 
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -519,7 +519,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         manager, model = self.manager, self.model
-        manager._core.check()
+        manager._scheduler.check()
         assert manager.closed == model.closed
         found = manager.env_state
         for env_id, env in enumerate(model.envs):

@@ -12,10 +12,10 @@ from stepmill import errors
 from stepmill.errors import InputError
 from stepmill.managers import (
     BaseEnvManager,
-    EnvState,
     SyncSubprocessEnvManager,
 )
 from support.contract_envs import Walk
+from support.manager_cases import DONE, RUN, SERIAL_AND_ASYNC
 from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.process_envs import (
     Gate,
@@ -25,17 +25,10 @@ from support.process_envs import (
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
-
-
-# Where the ways of waiting say nothing new.
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-
-
 # ---- reset ---------------------------------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_reset_begins_all_envs_anew(kind: str) -> None:
     with launched(kind, 2) as manager:
         while manager.step(dict.fromkeys(manager.ready_obs, 0)) and max(elapsed(manager).values()) < 3:
@@ -56,7 +49,7 @@ PARAMS: dict[str, tuple[dict[str, Any], dict[int, Any]]] = {
 }
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_reset_takes_parameters_of_some_or_all(kind: str) -> None:
     with launched(kind, 3) as manager:
         for arguments, expected in PARAMS.values():
@@ -69,7 +62,7 @@ def test_reset_takes_parameters_of_some_or_all(kind: str) -> None:
             assert {i: kwargs for i, kwargs in enumerate(manager.reset_kwargs) if i in expected} == expected
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_parameters_hold_for_the_resets_that_follow(kind: str) -> None:
     with make(kind, [{"length": 1}, {"length": 2}]) as manager:
         manager.launch({0: {"a": 1}, 1: {"b": 2}})
@@ -91,7 +84,7 @@ WRONG_RESETS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 }
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_reset_that_cannot_be_is_an_error_and_changes_nothing(kind: str) -> None:
     with launched(kind, 2) as manager:
         manager.step({0: 0})
@@ -135,7 +128,7 @@ def test_reset_of_an_env_that_is_resetting_waits_for_that_one(gate: Gate) -> Non
         assert count(gate.folder, "reset", 0) == 3
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_reset_brings_a_done_env_back_and_its_episodes_are_counted_on(kind: str) -> None:
     with launched(kind, [{"length": 1}], episode_num=1) as manager:
         for episodes in (1, 2):
@@ -156,7 +149,7 @@ SEEDS: dict[str, tuple[dict[str, Any], list[int]]] = {
 }
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_seeds_come_from_a_number_a_list_or_a_dict(kind: str) -> None:
     with make(kind, 3) as manager:
         for arguments, expected in SEEDS.values():
@@ -210,7 +203,7 @@ def lone_seeds(seed: int, episodes: int) -> list[int | None]:
     return out
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_dynamic_seeds_are_new_in_every_episode_and_static_ones_the_same(kind: str) -> None:
     with make(kind, 2) as manager:
         manager.seed({0: 5, 1: 6}, dynamic_seed=True)
@@ -226,7 +219,7 @@ def test_dynamic_seeds_are_new_in_every_episode_and_static_ones_the_same(kind: s
             assert manager.last_seed == [9, lone_seeds(6, 5)[3 + episode]], "a matter of each env"
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_dynamic_is_how_envs_are_seeded_unless_told_otherwise(kind: str) -> None:
     with make(kind, 1) as manager:
         manager.seed(5)
@@ -236,7 +229,7 @@ def test_dynamic_is_how_envs_are_seeded_unless_told_otherwise(kind: str) -> None
         assert [*first, *manager.last_seed] == lone_seeds(5, 2)
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_seed_goes_with_the_next_reset_that_is_asked_for(kind: str) -> None:
     with make(kind, [{"length": 1}, {}]) as manager:
         manager.seed(5)
@@ -286,7 +279,9 @@ def test_a_seed_that_was_given_with_a_step_in_flight_is_the_one_of_the_reset(cls
 def test_parameters_that_cannot_be_sent_change_nothing() -> None:
     with SyncSubprocessEnvManager([lambda: Walk({})] * 2) as manager:
         manager.launch()
-        with pytest.raises(InputError, match="expected what can be sent to a worker process: TypeError"):
+        with pytest.raises(
+            InputError, match="expected a value that can be pickled and sent to a worker process: TypeError"
+        ):
             manager.reset({0: {"lock": threading.Lock()}})
         manager.reset({0: {}})
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
@@ -295,7 +290,7 @@ def test_parameters_that_cannot_be_sent_change_nothing() -> None:
 def test_parameters_that_cannot_be_sent_are_not_those_of_the_next_reset() -> None:
     with SyncSubprocessEnvManager([lambda: Walk({"length": 1})] * 2) as manager:
         manager.launch()
-        with pytest.raises(InputError, match="expected what can be sent to a worker process"):
+        with pytest.raises(InputError, match="expected a value that can be pickled and sent to a worker process"):
             manager.reset({0: {"lock": threading.Lock()}})
         assert [one.done for one in manager.step({0: 0, 1: 0}).values()] == [True, True]
         assert eventually(lambda: len(manager.ready_obs) == 2)

@@ -14,7 +14,7 @@ from stepmill import _native
 from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import InputError
 from stepmill.managers.config import DEFAULTS, EnvRecipe, read_settings
-from stepmill.managers.envs import open_pool
+from stepmill.managers.pool import open_pool
 from support.manager_envs import Trial, suffering
 from support.process_envs import Gate
 
@@ -180,7 +180,7 @@ def test_columns_that_do_not_fit_are_refused(kind: Any, rewards: np.ndarray, ter
 # ---- waiting for steps ---------------------------------------------------------------------------
 
 
-def pool_of(backend: str, cfgs: list[dict[str, Any]]) -> Any:
+def opened_pool(backend: str, cfgs: list[dict[str, Any]]) -> Any:
     settings = read_settings("test", DEFAULTS, backend == "process", {}, {"num_workers": len(cfgs)})
     recipes = [EnvRecipe(Trial, ({"id": env_id, **cfg},)) for env_id, cfg in enumerate(cfgs)]
     return open_pool(recipes, settings, backend)
@@ -197,7 +197,7 @@ def reset_all(pool: Any, count: int) -> None:
 
 
 def test_resets_are_not_what_a_wait_for_steps_is_for() -> None:
-    pool = pool_of("inline", [{}] * 3)  # which runs its envs in the order of sending
+    pool = opened_pool("inline", [{}] * 3)  # which runs its envs in the order of sending
     try:
         reset_all(pool, 3)
         pool.send_reset([0, 1], None, None)
@@ -213,7 +213,7 @@ def test_resets_are_not_what_a_wait_for_steps_is_for() -> None:
 
 @pytest.mark.usefixtures("deadline")
 def test_a_wait_for_steps_does_not_wait_for_resets(gate: Gate) -> None:
-    pool = pool_of("process", [suffering("reset", "gate", [2], folder=gate.folder), {}, {}])
+    pool = opened_pool("process", [suffering("reset", "gate", [2], folder=gate.folder), {}, {}])
     try:
         reset_all(pool, 3)
         pool.send_reset([0], None, None)

@@ -96,16 +96,16 @@ def test_a_reset_that_was_asked_for_makes_results_void() -> None:
     arrive(standings, {0: Standing.READY, 1: Standing.FAILED}, timesteps={0: STEP}, errors={1: failure(1)})
     assert standings.states()[1] is EnvState.ERROR
     send_resets(standings, [0, 1])
-    assert standings.waiting() == 0
+    assert standings.result_count() == 0
 
 
 def test_a_reset_that_failed_is_due_until_it_is_sent_again() -> None:
     standings = built()
     send_resets(standings, list(ALL))
-    arrive(standings, {3: Standing.RETRYING}, failures={3: 1}, due={3: 0.0})
+    arrive(standings, {3: Standing.RETRYING}, failures={3: 1}, retry_at={3: 0.0})
     assert standings.states()[3] is EnvState.RESET
     send_resets(standings, [3])
-    assert not standings.due
+    assert not standings.retry_at
 
 
 def test_what_is_dropped_is_only_what_steps() -> None:
@@ -181,14 +181,14 @@ def test_the_pool_is_believed() -> None:
 def test_what_is_broken_is_said() -> None:
     standings = running()
     send(standings, [0])
-    with pytest.raises(AssertionError, match="what the pool has in flight steps or resets"):
+    with pytest.raises(AssertionError, match="the envs that step or reset are those"):
         standings.check([1])
     standings.timesteps[0] = STEP
-    with pytest.raises(AssertionError, match="an env steps when its last result is returned"):
+    with pytest.raises(AssertionError, match="an env steps only after its last result was returned"):
         standings.check([0])
     standings.errors[0] = failure(0)
-    with pytest.raises(AssertionError, match=r"an env has one result; .*only failed envs have errors"):
+    with pytest.raises(AssertionError, match=r"an env has one result at most; .*only failed envs have errors"):
         standings.check([0])
-    standings.due[2] = 0.0
-    with pytest.raises(AssertionError, match="what is tried again has its time"):
+    standings.retry_at[2] = 0.0
+    with pytest.raises(AssertionError, match="the envs that are retried have a time for it"):
         standings.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import ActionError
 from stepmill.managers import (
     BaseEnvManager,
-    EnvState,
 )
 from support.contract_envs import Walk
 from support.envs import SpaceEnv
+from support.manager_cases import DONE, ERROR, EVERY_KIND, NEED_RESET, RESET, SERIAL_AND_ASYNC
 from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.probes import assert_equal
 from support.process_envs import Gate, eventually
@@ -24,18 +25,10 @@ from support.process_envs import Gate, eventually
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
 
-VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
-ALL = pytest.mark.parametrize("kind", KINDS)
-
-
-# Where the ways of waiting say nothing new.
-BOTH = pytest.mark.parametrize("kind", ["serial", "async"])
-
-
 # ---- step ----------------------------------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_timestep_is_what_the_env_gave(kind: str) -> None:
     lone = Trial({"length": 2})
     lone.seed(7)
@@ -56,7 +49,7 @@ def test_a_timestep_is_what_the_env_gave(kind: str) -> None:
 ACTIONS = [1, np.int32(1), np.array(1), np.array([1]), [1], 1.0]
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_actions_may_be_numbers_arrays_and_lists(kind: str) -> None:
     with launched(kind, [{"length": 50}] * 2) as manager:
         for action, other in [*zip(ACTIONS, ACTIONS, strict=True), ([1], 0), (0, np.array([[1]]))]:
@@ -67,7 +60,7 @@ def test_actions_may_be_numbers_arrays_and_lists(kind: str) -> None:
 
 
 @pytest.mark.torch
-@BOTH
+@SERIAL_AND_ASYNC
 def test_actions_may_be_tensors(kind: str) -> None:
     import torch
 
@@ -82,7 +75,7 @@ STRUCTURED = spaces.Dict(
 
 
 @pytest.mark.torch
-@BOTH
+@SERIAL_AND_ASYNC
 def test_actions_of_dict_and_tuple_spaces(kind: str) -> None:
     import torch
 
@@ -111,7 +104,7 @@ WRONG_ACTIONS: dict[str, tuple[Any, type[Exception], str]] = {
 }
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_a_wrong_action_is_an_error_and_nothing_is_sent(kind: str) -> None:
     with launched(kind, 2) as manager:
         for actions, error, message in WRONG_ACTIONS.values():
@@ -132,7 +125,7 @@ def test_an_action_is_not_bent_to_the_shape_of_the_space(shape: tuple[int, ...])
         assert manager.received == [[]] * 4
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_step_of_some_steps_those_and_no_others(kind: str) -> None:
     with launched(kind, 3) as manager:
         assert list(manager.step({2: 0, 0: 0})) == [0, 2]
@@ -141,7 +134,7 @@ def test_step_of_some_steps_those_and_no_others(kind: str) -> None:
         assert elapsed(manager) == {0: 1, 1: 1, 2: 1}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_step_of_nothing_gathers_what_is_in_flight(kind: str) -> None:
     with launched(kind, 2) as manager:
         assert manager.step({}) == {}
@@ -152,7 +145,7 @@ def test_step_of_nothing_gathers_what_is_in_flight(kind: str) -> None:
         assert elapsed(manager) == {0: 1, 1: 1}
 
 
-@ALL
+@EVERY_KIND
 def test_actions_reach_the_envs_that_were_named_whatever_ends(kind: str) -> None:
     """``play`` asserts it of every action."""
     with launched(kind, [{"length": n} for n in (1, 2, 3, 1)], episode_num=8) as manager:
@@ -181,15 +174,20 @@ def test_an_action_reaches_its_env_though_a_reset_ends_between_ready_obs_and_ste
 # ---- when step returns ---------------------------------------------------------------------------
 
 
+def opening_after_a_step_of_env_0(gate: Gate, *held: int) -> Callable[[], None]:
+    """Lets env 1 through once these envs are at the gate (env 1 alone by default) and env 0 has made its step."""
+
+    def let_through() -> None:
+        assert sorted(gate.wait() for _ in held or (1,)) == list(held or (1,))
+        assert eventually(lambda: count(gate.folder, "step", 0) == 1)
+        gate.open(1)
+
+    return doing(let_through)
+
+
 def test_sync_managers_return_when_all_that_are_in_flight_are_ready(gate: Gate) -> None:
     with launched("sync", [{"folder": gate.folder}, gated(gate, 1)]) as manager:
-
-        def let_through() -> None:
-            assert gate.wait() == 1
-            assert eventually(lambda: count(gate.folder, "step", 0) == 1)
-            gate.open(1)
-
-        join = doing(let_through)
+        join = opening_after_a_step_of_env_0(gate)
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
         join()
 
@@ -198,13 +196,7 @@ def test_sync_managers_return_when_all_that_are_in_flight_are_ready(gate: Gate) 
 def test_async_managers_return_at_least_wait_num(gate: Gate, timeout: float | None) -> None:
     cfgs = [{"folder": gate.folder}, gated(gate, 1), gated(gate, 1)]
     with launched("async", cfgs, wait_num=2, timeout=timeout) as manager:
-
-        def let_through() -> None:
-            assert sorted([gate.wait(), gate.wait()]) == [1, 2]
-            assert eventually(lambda: count(gate.folder, "step", 0) == 1)
-            gate.open(1)
-
-        join = doing(let_through)
+        join = opening_after_a_step_of_env_0(gate, 1, 2)
         assert list(manager.step({0: 0, 1: 0, 2: 0})) == [0, 1]
         join()
         assert list(manager.ready_obs) == [0, 1]
@@ -216,13 +208,7 @@ def test_async_managers_return_at_least_wait_num(gate: Gate, timeout: float | No
 
 def test_with_time_left_step_waits_for_all_that_are_in_flight(gate: Gate) -> None:
     with launched("async", [{"folder": gate.folder}, gated(gate, 1)], wait_num=1, timeout=1000) as manager:
-
-        def let_through() -> None:
-            assert gate.wait() == 1
-            assert eventually(lambda: count(gate.folder, "step", 0) == 1)
-            gate.open(1)
-
-        join = doing(let_through)
+        join = opening_after_a_step_of_env_0(gate)
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
         join()
 
@@ -238,10 +224,14 @@ def test_step_does_not_wait_for_the_resets_of_others(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize(("wait_num", "timeout"), [(2, 0.01), (1, None), (2, 0)])
-def test_the_others_go_on_while_one_env_never_finishes(gate: Gate, wait_num: int, timeout: float | None) -> None:
+def test_the_others_go_on_while_one_env_never_finishes(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, wait_num: int, timeout: float | None
+) -> None:
+    """Also on fewer cores than envs, and with the default number of workers."""
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
     # Two episodes never end: a call returns wait_num envs, and not only ended ones, while the stuck one runs.
     cfgs: list[dict[str, Any]] = [{"length": 3}, gated(gate, 1), {"length": 10**6}, {"length": 10**6}]
-    with launched("async", cfgs, wait_num=wait_num, timeout=timeout) as manager:
+    with launched("async", cfgs, wait_num=wait_num, timeout=timeout, num_workers=None) as manager:
         got = dict.fromkeys(range(4), 0)
         actions = dict.fromkeys(range(4), 0)
         while min(got[i] for i in (0, 2, 3)) < 20:
@@ -274,7 +264,7 @@ def test_step_never_returns_only_ended_envs_while_others_run(gate: Gate) -> None
         assert {i: one.done for i, one in timesteps.items()} == {0: True, 1: False}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_ended_envs_are_returned_where_no_other_runs(kind: str) -> None:
     with launched(kind, [{"length": 1}] * 2) as manager:
         timesteps = manager.step({0: 0, 1: 0})
@@ -327,7 +317,7 @@ def test_an_end_is_not_lost_when_others_ask_before_step_does(gate: Gate) -> None
 # ---- ready_obs -----------------------------------------------------------------------------------
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_ready_obs_has_the_envs_that_can_take_an_action(kind: str) -> None:
     with launched(kind, 2) as manager:
         first = manager.ready_obs
@@ -362,14 +352,14 @@ def test_ready_obs_waits_while_the_only_one_that_is_not_done_is_resetting(gate: 
         assert elapsed(manager) == {1: 0}
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_ready_obs_is_empty_when_all_are_done(kind: str) -> None:
     with launched(kind, [{"length": 1}] * 2, episode_num=1) as manager:
         play(manager)
         assert (manager.ready_obs, manager.ready_obs_id, manager.step({})) == ({}, [], {})
 
 
-@BOTH
+@SERIAL_AND_ASYNC
 def test_ready_obs_does_not_wait_for_envs_that_the_caller_has_to_reset(kind: str) -> None:
     with launched(kind, [{"abnormal_at": 1}, {"length": 1}], auto_reset=False) as manager:
         while manager.step(dict.fromkeys(manager.ready_obs, 0)):
@@ -387,7 +377,7 @@ def test_ready_obs_does_not_wait_for_an_action_in_flight(gate: Gate) -> None:
 
 
 class OddTensor:
-    """As torch's of a type that numpy has not."""
+    """Like a torch tensor of a type that numpy does not know."""
 
     def detach(self) -> OddTensor:
         return self
@@ -402,6 +392,6 @@ class OddTensor:
 def test_tensors_that_numpy_cannot_hold_are_refused_in_our_words() -> None:
     with BaseEnvManager([lambda: Walk({})]) as manager:
         manager.launch()
-        with pytest.raises(ActionError, match="expected numbers of a type that numpy has"):
+        with pytest.raises(ActionError, match="expected numbers of a type that numpy knows"):
             manager.step({0: OddTensor()})
         assert list(manager.step({0: 0})) == [0]

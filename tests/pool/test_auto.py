@@ -18,7 +18,7 @@ import stepmill
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.pool import auto
 from stepmill.pool.process.trial import StepCost
-from stepmill.pool.settings import Settings, check_settings
+from stepmill.pool.settings import check_settings
 from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
@@ -409,6 +409,57 @@ def test_envs_that_the_same_code_builds_are_one_kind(verdict: Any, factories: An
         assert pool.backend == "inline"
 
 
+def noted(number: Any) -> Any:
+    return Walk()
+
+
+NOT_ALIKE: dict[str, Any] = {
+    "closures": ([walk_of(0), walk_of(1)], {}),
+    "defaults": ([lambda number=number: Walk() for number in range(2)], {}),
+    "arguments": ([functools.partial(noted, number) for number in range(2)], {}),
+    "keywords": ([functools.partial(noted, number=number) for number in range(2)], {}),
+    "arrays": ([functools.partial(noted, np.arange(2) + number) for number in range(2)], {}),
+    "callables": ([Makes(0), Makes(1)], {}),
+    "methods": ([Makes(0).make, Makes(1).make], {}),
+    "configurations": (noted, {"env_config": [{"number": 0}, {"number": 1}]}),
+}
+
+
+@pytest.mark.usefixtures("no_trial")
+@pytest.mark.parametrize("case", NOT_ALIKE)
+def test_in_async_mode_envs_that_are_not_built_alike_mean_processes(case: str) -> None:
+    task, arguments = NOT_ALIKE[case]
+    with stepmill.make(task, num_envs=2, batch_size=1, **arguments) as pool:
+        assert pool.backend == "process"
+
+
+@pytest.mark.parametrize("case", NOT_ALIKE)
+def test_in_sync_mode_the_same_code_is_enough(verdict: Any, case: str) -> None:
+    verdict("inline")
+    task, arguments = NOT_ALIKE[case]
+    with stepmill.make(task, num_envs=2, **arguments) as pool:
+        assert pool.backend == "inline"
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments"),
+    [
+        (Walk, {}),
+        (noted, {"number": 3}),
+        (noted, {"env_config": [{"number": 1}, {"number": 1}]}),
+        ([lambda: Walk() for _ in range(2)], {}),
+        ([walk_of(7), walk_of(7)], {}),
+        ([functools.partial(noted, number="x") for _ in range(2)], {}),
+        (["gymnasium:CartPole-v1"] * 2, {}),
+    ],
+    ids=["class", "configuration", "configurations", "lambdas", "closures", "partials", "ids"],
+)
+def test_in_async_mode_envs_that_are_built_alike_are_one_kind(verdict: Any, task: Any, arguments: Any) -> None:
+    verdict("inline")
+    with stepmill.make(task, num_envs=2, batch_size=1, **arguments) as pool:
+        assert pool.backend == "inline"
+
+
 def test_envs_that_cannot_be_sent_run_in_the_calling_thread_and_the_user_is_told(caplog: Any) -> None:
     lock = threading.Lock()
     with caplog.at_level(logging.WARNING, "stepmill"), stepmill.make([lambda: (lock, Walk())[1]] * 2) as pool:
@@ -448,10 +499,6 @@ def test_costly_envs_run_in_processes() -> None:
         assert pool.backend == ("process" if cores > 1 else "inline")
 
 
-def settings(num_envs: int, batch_size: int | None, workers: int) -> Settings:
-    return check_settings(num_envs=num_envs, batch_size=batch_size, num_workers=workers, reward_dtype="float64")
-
-
 @pytest.mark.parametrize(
     ("step_us", "info_us", "num_envs", "batch_size", "cores", "processes"),
     [
@@ -465,6 +512,9 @@ def settings(num_envs: int, batch_size: int | None, workers: int) -> Settings:
         (1, 0, 1000, None, 1, False),  # nobody to share the work with
         (1000, 0, 64, None, 1, False),
         (20, 12, 8, None, 2, False),  # infos have to be pickled
+        (14, 0, 4, 2, 2, False),  # a worker per env, but no more cores for it
+        (500, 0, 4, 2, 2, True),
+        (500, 0, 3, 2, 1, False),
     ],
 )
 def test_what_is_faster(
@@ -477,7 +527,7 @@ def test_what_is_faster(
     processes: bool,
 ) -> None:
     monkeypatch.setattr(auto._native, "available_cores", lambda: cores)
-    asked = settings(num_envs, batch_size, min(num_envs, cores))
+    asked = check_settings(num_envs=num_envs, batch_size=batch_size, reward_dtype="float64")
     assert auto.is_faster_in_processes(StepCost(step_us * 1e-6, info_us * 1e-6), asked) == processes
 
 

@@ -412,9 +412,11 @@ def test_any_number_of_envs_and_workers(num_envs: int, workers: int) -> None:
         assert_same(play(pool, 30), play(oracle, 30))
 
 
-def test_by_default_there_is_a_worker_a_core_and_never_more_than_envs() -> None:
-    with stepmill.make(CountingEnv, num_envs=64, backend="process") as pool:
-        cores = stepmill._native.available_cores()
-        assert len(pool.stats()["workers"]) == min(cores, 64)
-    with stepmill.make(CountingEnv, backend="process") as pool:
-        assert len(pool.stats()["workers"]) == 1
+@pytest.mark.parametrize(("num_envs", "batch_size", "workers"), [(1, None, 1), (3, None, 2), (3, 1, 3), (8, 1, 2)])
+def test_the_default_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch, num_envs: int, batch_size: int | None, workers: int
+) -> None:
+    """``tests/pool/test_settings.py`` has more cases: these show that so many are started."""
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
+    with stepmill.make(CountingEnv, num_envs=num_envs, batch_size=batch_size, backend="process") as pool:
+        assert pool.config["num_workers"] == len(pool.stats()["workers"]) == workers

@@ -224,7 +224,7 @@ BAD_RESETS = {
     "mask-list": ({"options": {"reset_mask": [True] * 3}}, errors.ResetOptionError, ValueError, "bool array"),
     "mask-ints": ({"options": {"reset_mask": np.ones(3, int)}}, errors.ResetOptionError, ValueError, "int64"),
     "mask-short": ({"options": {"reset_mask": np.ones(2, bool)}}, errors.ResetOptionError, ValueError, "(3,)", "(2,)"),
-    "mask-none": ({"options": {"reset_mask": np.zeros(3, bool)}}, errors.ResetOptionError, ValueError, "without any"),
+    "mask-none": ({"options": {"reset_mask": np.zeros(3, bool)}}, errors.ResetOptionError, ValueError, "got all False"),
     "mask-and-ids": (
         {"env_id": [0], "options": {"reset_mask": np.ones(3, bool)}},
         errors.ResetOptionError,

@@ -1,4 +1,4 @@
-"""An info that cannot be put into the batch's costs its own row, with a word; an env's own keys pass as they are."""
+"""An info that cannot be merged into the batch's costs its own row, with a warning; an env's own keys are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.pool.process import telling
+from stepmill.pool import warn_once
 from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
@@ -22,7 +22,7 @@ on_backends = pytest.mark.parametrize("backend", ["inline", "process"])
 @pytest.fixture(autouse=True)
 def nothing_told_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each word is said once in a process, and other tests run in this one."""
-    monkeypatch.setattr(telling, "_told", set())
+    monkeypatch.setattr(warn_once, "_shown", set())
 
 
 class Broken(Exception):
@@ -180,7 +180,7 @@ def test_the_user_is_told_of_an_odd_info(backend: str, odd: str) -> None:
         if backend == "process" and odd in ("much too deep", "a mapping that cannot be read"):
             pool.step([0.0, 0.0])  # the worker could not even pickle it
             return
-        with pytest.warns(UserWarning, match="info of env 1 cannot be put into the batch") as told:
+        with pytest.warns(UserWarning, match="info of env 1 cannot be merged into the batch") as told:
             pool.step([0.0, 0.0])
         assert told[0].filename == __file__  # the line that called, not one of ours
 

@@ -16,6 +16,7 @@ import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.pool.host import Preparation
+from support.manager_cases import pool_of
 from support.probes import VIEWS, ProbeTwin, in_thread, seen
 from support.process_envs import Gate, tell_gate, wait_at_gate
 
@@ -134,7 +135,7 @@ def test_a_reset_that_is_refused_neither_tells_nor_renews() -> None:
 
     with BaseEnvManager([factory] * 2) as manager:
         manager.launch()
-        pool = manager._core.pool
+        pool = pool_of(manager)
         pool.send([0.0, 0.0], [0, 1])
         told: list[Any] = []
         with pytest.raises(errors.InFlightError):
@@ -223,8 +224,7 @@ def uncopyable(what: str) -> Any:
 )
 def test_a_copy_is_refused_and_the_original_goes_on(what: str, how: Callable[[Any], Any]) -> None:
     with uncopyable(what) as original:
-        inner = original._core if what == "manager" else original._engine
-        for one in (original, inner):
+        for one in (original, original._scheduler if what == "manager" else original._engine):
             with pytest.raises(errors.CopyError, match="cannot be copied or pickled") as caught:
                 how(one)
             assert isinstance(caught.value, TypeError)

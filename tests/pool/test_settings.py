@@ -1,4 +1,4 @@
-"""What ``make`` refuses."""
+"""What ``make`` refuses, and how many workers it takes where nobody says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import stepmill
 from stepmill import StepmillError, errors
+from stepmill.pool.settings import check_settings
 from support.probes import KINDS, VIEWS, ProbeTwin, thread_count
 from support.subprocesses import run_well
 from support.twins import TASKS
@@ -176,3 +177,40 @@ def test_odd_characters_in_messages() -> None:
             pool.reset(options={"\ud800": 1})
         with pytest.raises(errors.ActionError):
             pool.step({"\ud800": 1})
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "batch_size", "cores", "workers"),
+    [
+        # Sync: one per core, and none without an env.
+        (1, 1, 2, 1),
+        (2, 2, 16, 2),
+        (4, 4, 2, 2),
+        (64, 64, 16, 16),
+        # Async and few: one per env.
+        (2, 1, 1, 2),
+        (3, 2, 1, 3),
+        (4, 2, 2, 4),
+        (7, 1, 2, 7),
+        (8, 4, 16, 8),
+        (63, 32, 16, 63),
+        (64, 1, 256, 64),
+        # Async and many: one per core again.
+        (4, 1, 1, 1),
+        (8, 4, 2, 2),
+        (64, 32, 2, 2),
+        (64, 32, 16, 16),
+        (65, 1, 48, 48),
+        (300, 1, 256, 256),
+    ],
+)
+def test_the_default_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch, num_envs: int, batch_size: int, cores: int, workers: int
+) -> None:
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: cores)
+    asked = {"num_envs": num_envs, "batch_size": batch_size, "reward_dtype": "float64"}
+    assert check_settings(**asked).num_workers == workers
+    assert check_settings(**asked, num_workers=1).num_workers == 1
+    assert check_settings(**asked, num_workers=4096).num_workers == num_envs
+    spec = stepmill.make_spec(ProbeTwin, num_envs=num_envs, batch_size=batch_size)
+    assert spec.config["num_workers"] == workers

@@ -209,7 +209,7 @@ def test_every_action_of_a_manager_has_one_row_wherever_a_handler_raises(cls: An
             assert {one: row.info["steps"] for one, row in rows.items()} == {0: done, 1: done}
             assert {one: row.reward.tolist() for one, row in rows.items()} == {0: [0.25], 1: [0.5]}
             assert manager.episode_count == dict.fromkeys((0, 1), done if length == 1 else 0)
-            manager._core.check()
+            manager._scheduler.check()
 
         assert at_every_point(attempt, __file__) > 100
 
@@ -234,7 +234,7 @@ def test_a_failure_in_a_manager_comes_once_wherever_a_handler_raises(cls: Any) -
             assert str(error.__cause__) == f"step {before[0] + 1}"
             assert [row.info["steps"] for row in error.batch.values()] == [before[1] + 1]
             assert manager.steps == [one + 1 for one in before]
-            manager._core.check()
+            manager._scheduler.check()
             manager.reset(env_id=[0])
 
         assert at_every_point(attempt, __file__) > 100
@@ -253,9 +253,9 @@ def test_a_reset_of_a_manager_leaves_each_env_in_one_place_wherever_a_handler_ra
             with contextlib.suppress(Alarm), alarms:
                 manager.reset()
             _ = manager.ready_obs_id
-            manager._core.check()
+            manager._scheduler.check()
             manager.reset()
-            manager._core.check()
+            manager._scheduler.check()
             assert manager.ready_obs_id == [0, 1]
 
         assert at_every_point(attempt, __file__) > 100

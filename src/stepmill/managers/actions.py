@@ -1,4 +1,4 @@
-"""From actions of single envs to batches."""
+"""Actions of single envs become a batch."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from stepmill.fitting import Misfit, fits, form_of, has_form
 from stepmill.spaces import FlatSpace
 from stepmill.trees import Tree, map_tree, step_into
 
-__all__ = ["stack_actions", "stack_open_actions"]
+__all__ = ["stack_actions", "stack_any_actions"]
 
 
 def stack_actions(space: FlatSpace, actions: list[Any], players: int) -> Any:
-    """Actions of single envs, arrays or tensors or numbers, as a batch: one row per env, in every part."""
+    """Actions of single envs (arrays, tensors, numbers) as a batch: every part has one row per env."""
     return _stack(space.tree, space, actions, players, "action")
 
 
-def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[int, list[Any]]]:
+def stack_any_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[int, list[Any]]]:
     """Actions of single envs that also take what their space does not describe: see ``DingAsItIs``.
 
-    Returns a batch, and by row the actions that do not fit into it: in the batch something else stands in for these.
+    Returns a batch, and by row the actions that do not fit into it: in the batch, valid actions stand in for these.
     """
     tree = space.tree[0]
     batch, sent = None, {}
-    if isinstance(tree, int) and tree >= 0:  # nearly all of them are, and nearly always fit
+    if isinstance(tree, int) and tree >= 0:  # nearly always, and the actions nearly always fit
         try:
             batch = _stack(tree, space, actions, 1, "action")
         except ActionError:
@@ -46,13 +46,13 @@ def stack_open_actions(space: FlatSpace, actions: list[Any]) -> tuple[Any, dict[
 
 
 def _describes(tree: Tree, space: FlatSpace, action: Any) -> bool:
-    """Whether an action has the form of the space; its values are the engine's to check."""
+    """Whether an action has the form of the space. Its values are checked by the engine."""
 
     def accepts(index: int, part: Any) -> bool:
         numbers = None if index < 0 else as_numbers(_as_array(part))
         return numbers is not None and _same_shape(numbers.shape, space.leaves[index].shape)
 
-    return tree != () and fits(accepts, tree, action)  # an env without an action space has a tree without parts
+    return tree != () and fits(accepts, tree, action)  # an env without an action space has an empty tree
 
 
 def _any_action(space: FlatSpace, index: int) -> np.ndarray | None:
@@ -60,7 +60,7 @@ def _any_action(space: FlatSpace, index: int) -> np.ndarray | None:
         return None
     leaf = space.leaves[index]
     low = np.where(np.isfinite(leaf.low), leaf.low, 0.0).astype(leaf.dtype)
-    return np.full(leaf.shape, low[0]) if low.size == 1 else low.reshape(leaf.shape)  # one stands for all
+    return np.full(leaf.shape, low[0]) if low.size == 1 else low.reshape(leaf.shape)  # one value for all
 
 
 def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path: str) -> Any:
@@ -89,7 +89,7 @@ def _stack(tree: Tree, space: FlatSpace, actions: list[Any], players: int, path:
         arrays = [np.asarray(one) for one in actions]
         if not all(_same_shape(one.shape, shape) for one in arrays):
             got = ", ".join(map(str, sorted({one.shape for one in arrays})))
-            raise ActionError(f"{path}: expected shape {shape} of every env, got {got}")
+            raise ActionError(f"{path}: expected shape {shape} for every env, got {got}")
         stacked = np.array([one.reshape(shape) for one in arrays])
     return stacked.reshape(len(actions) * players, *space.leaves[tree].shape)
 
@@ -107,11 +107,11 @@ def _as_array(action: Any) -> Any:
     try:
         return action.detach().cpu().numpy()
     except TypeError as error:  # bfloat16 and others
-        raise ActionError(f"action: expected numbers of a type that numpy has, got {action!r}: {error}") from error
+        raise ActionError(f"action: expected numbers of a type that numpy knows, got {action!r}: {error}") from error
 
 
 def _same_shape(got: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    """A Discrete action may have shape (1,), as policies give it: axes of length one do not matter."""
+    """Axes of length one do not matter: policies give Discrete actions of shape (1,)."""
     return [n for n in got if n != 1] == [n for n in expected if n != 1]
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
-import numpy as np
-
-from stepmill.arguments import true_or_false, whole_number
+from stepmill.arguments import true_or_false
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
-from stepmill.errors import ConfigError, EnvError, InputError, UsageError, summary
+from stepmill.errors import EnvError, UsageError, summary
 from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
-from stepmill.managers.core import ManagerCore, Params
-from stepmill.managers.envs import EnvSpaces, check_recorder, env_info_of, random_action_of, read_value, spaces_of
+from stepmill.managers.envs import EnvSpaces, env_info_of, spaces_of
+from stepmill.managers.inputs import read_ids, read_replay_paths, read_reset_params, read_seeds
+from stepmill.managers.scheduler import Scheduler
 from stepmill.managers.states import EnvState, Standing
 from stepmill.uncopyable import Uncopyable
 
 __all__ = ["BaseEnvManager"]
-
-_SEED_LIMIT = 2**63
 
 
 class BaseEnvManager(Uncopyable):
@@ -30,9 +27,9 @@ class BaseEnvManager(Uncopyable):
         env_fn: A function that makes an env from a configuration; or a list of functions, each of which makes one. The
             env is a ``BaseEnv``, or any other kind that pools take.
         env_cfg: With one function: a list of configurations, one per env.
-        env_num: How many envs, where that is to be checked.
+        env_num: How many envs; given to be checked against ``env_cfg``.
         episode_num: Episodes that each env plays before it is DONE; ``"inf"`` for no limit.
-        cfg: A dict over ``default_config()``.
+        cfg: A dict of settings that override those of ``default_config()``.
     """
 
     _backend = "inline"
@@ -57,8 +54,8 @@ class BaseEnvManager(Uncopyable):
         self._recipes = read_recipes(env_fn, env_cfg, env_num)
         self._ref: Any = None
         self._spaces: EnvSpaces | None = None
-        self._samplers: dict[int, Any] = {}  # of random actions, where envs have none of their own
-        self._core = ManagerCore(self, self._recipes, self._settings, self._backend, self._resets_abnormal)
+        self._samplers: dict[int, Any] = {}  # action spaces by env id, for envs without a `random_action`
+        self._scheduler = Scheduler(self, self._recipes, self._settings, self._backend, self._resets_abnormal)
 
     @classmethod
     def default_config(cls) -> dict[str, Any]:
@@ -71,10 +68,10 @@ class BaseEnvManager(Uncopyable):
         """Builds the envs and resets them. A manager that was closed can be launched again."""
         if not self.closed:
             raise UsageError(f"{self!r} is launched already: close() it first")
-        if isinstance(reset_param, Mapping):  # for some of the envs, but all are reset
+        if isinstance(reset_param, Mapping):  # it may name only some of the envs, but all are reset
             reset_param = {**dict.fromkeys(range(self.env_num)), **reset_param}
-        self._read_params(reset_param, None)  # before anything is built
-        self._spaces = self._core.open()
+        read_reset_params(reset_param, None, self.env_num)  # before anything is built
+        self._spaces = self._scheduler.open()
         try:
             self.reset(reset_param)
         except BaseException:
@@ -83,7 +80,7 @@ class BaseEnvManager(Uncopyable):
 
     def close(self) -> None:
         """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
-        self._core.close()  # first: where it refuses, nothing changes
+        self._scheduler.close()  # first: if it refuses, nothing changes
         ref, self._ref = self._ref, None
         if ref is not None:
             close_quietly(ref)
@@ -91,16 +88,16 @@ class BaseEnvManager(Uncopyable):
     @property
     def closed(self) -> bool:
         """Whether it is not launched, or closed again."""
-        return self._core.closed
+        return self._scheduler.closed
 
     @property
     def env_num(self) -> int:
         """How many envs there are."""
-        return self._core.env_num
+        return self._scheduler.env_num
 
     def __repr__(self) -> str:
         """The class, and how many envs."""
-        return repr(self._core)
+        return repr(self._scheduler)
 
     def __enter__(self) -> Self:
         """The manager itself; leaving closes it."""
@@ -112,47 +109,28 @@ class BaseEnvManager(Uncopyable):
     # ---- reset -------------------------------------------------------------------------------
 
     def reset(self, reset_param: Any = None, env_id: Any = None) -> None:
-        """Resets envs and waits for them: all, those of ``env_id``, or those that a dict names.
+        """Resets envs and waits for them: all of them, those of ``env_id``, or those that a dict names.
 
         Args:
             reset_param: Keyword arguments of the envs' ``reset``: a list of dicts, one per env that is reset, or a
                 dict from env id to a dict (None: the same as last time). The automatic resets that follow use them too.
             env_id: Which envs; by default all, or those of the dict.
 
-        What these envs have in flight comes to nothing. Episode counts go on.
+        The results of actions that these envs have in flight are dropped. Episode counts go on.
         """
-        self._core.require_open()
-        self._core.reset(self._read_params(reset_param, env_id))
-
-    def _read_params(self, reset_param: Any, env_id: Any) -> Params:
-        if isinstance(reset_param, Mapping):
-            ids = self._core.check_ids(list(reset_param) if env_id is None else env_id)
-            if set(ids) != set(reset_param):
-                raise InputError(f"reset: expected parameters for the envs {ids}, got them for {list(reset_param)}")
-            params = dict(reset_param)
-        else:
-            ids = self._core.check_ids(range(self.env_num) if env_id is None else env_id)
-            if reset_param is not None and not isinstance(reset_param, Sequence):
-                raise InputError(f"reset: expected a list of dicts, or a dict by env id, got {reset_param!r}")
-            given = [None] * len(ids) if reset_param is None else list(reset_param)
-            if len(given) != len(ids):
-                raise InputError(f"reset: expected {len(ids)} parameters, one per env, got {len(given)}")
-            params = dict(zip(ids, given, strict=True))
-        for one, param in params.items():
-            if param is not None and not isinstance(param, Mapping):
-                raise InputError(f"reset: expected a dict of arguments for env {one}, got {param!r}")
-        return params
+        self._scheduler.require_launched()
+        self._scheduler.reset(read_reset_params(reset_param, env_id, self.env_num))
 
     # ---- step --------------------------------------------------------------------------------
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Sends actions, by env id, and returns the timesteps that are ready, by env id.
 
-        Waits as ``wait_num`` and ``step_wait_timeout`` say, and never returns ended envs alone while others run.
-        ``step({})`` gathers what is in flight. An env that fails is in state ERROR until it is reset; the error that is
-        raised carries the other timesteps in ``batch``.
+        Waits as ``wait_num`` and ``step_wait_timeout`` say, and never returns only ended envs while others run.
+        ``step({})`` collects what is in flight. An env that fails is in state ERROR until it is reset; the error that
+        is raised carries the other timesteps in ``batch``.
         """
-        return self._core.step(actions)
+        return self._scheduler.step(actions)
 
     # ---- what is ready -----------------------------------------------------------------------
 
@@ -162,7 +140,7 @@ class BaseEnvManager(Uncopyable):
 
         Waits while all live envs are resetting; empty when all are DONE.
         """
-        return self._core.ready_observations()
+        return self._scheduler.ready_observations()
 
     @property
     def next_obs(self) -> dict[int, Any]:
@@ -172,33 +150,33 @@ class BaseEnvManager(Uncopyable):
     @property
     def ready_obs_id(self) -> list[int]:
         """The ids of ``ready_obs``."""
-        return self._core.await_ready()
+        return self._scheduler.await_ready()
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
         """The pictures of the envs that can take an action, by env id."""
-        ids = self._core.await_ready()
-        return dict(zip(ids, self._core.pool.use(self._core.pool.host.render, ids), strict=True)) if ids else {}
+        ids = self._scheduler.await_ready()
+        return dict(zip(ids, self._scheduler.pool.render(ids), strict=True)) if ids else {}
 
     @property
     def active_env(self) -> list[int]:
         """The envs in state RUN, with or without an action in flight."""
-        return self._core.standings.among(Standing.READY, Standing.STEPPING)
+        return self._scheduler.standings.ids_in(Standing.READY, Standing.STEPPING)
 
     @property
     def ready_env(self) -> list[int]:
         """The envs that can take an action now."""
-        return self._core.standings.ready()
+        return self._scheduler.standings.ready()
 
     @property
     def env_done(self) -> list[int]:
         """The envs that have played their ``episode_num``."""
-        return self._core.standings.among(Standing.DONE)
+        return self._scheduler.standings.ids_in(Standing.DONE)
 
     @property
     def all_done(self) -> bool:
         """Whether all envs have played their ``episode_num``."""
-        return self._core.standings.count(Standing.DONE) == self.env_num
+        return self._scheduler.standings.count(Standing.DONE) == self.env_num
 
     @property
     def done(self) -> bool:
@@ -208,34 +186,34 @@ class BaseEnvManager(Uncopyable):
     @property
     def env_state(self) -> dict[int, EnvState]:
         """The state of every env."""
-        return self._core.standings.states()
+        return self._scheduler.standings.states()
 
     def env_state_done(self, env_id: int) -> bool:
         """Whether an env has played its ``episode_num``."""
-        (one,) = self._core.check_ids([env_id])
-        return self._core.standings[one] is Standing.DONE
+        (one,) = read_ids([env_id], self.env_num)
+        return self._scheduler.standings[one] is Standing.DONE
 
     @property
     def episode_count(self) -> dict[int, int]:
-        """How many episodes every env has ended since the launch."""
-        return {one: env.episodes for one, env in enumerate(self._core.envs)}
+        """How many episodes each env has finished since the launch."""
+        return {one: env.episodes for one, env in enumerate(self._scheduler.envs)}
 
     def random_action(self) -> dict[int, Any]:
         """An action for each env of ``ready_obs``, by env id: from the env's own ``random_action``, or from its space.
 
         The same seeds give the same actions.
         """
-        ids = self._core.await_ready()
+        ids = self._scheduler.await_ready()
         if not ids:
             return {}
-        if self._env_spaces.draws_actions:
-            return dict(zip(ids, self._core.pool.use(self._core.pool.host.apply, random_action_of, ids), strict=True))
+        if self._env_spaces.has_random_action:
+            return dict(zip(ids, self._scheduler.pool.random_actions(ids), strict=True))
         return {one: self._sampler(one).sample() for one in ids}
 
     def _sampler(self, env_id: int) -> Any:
         if env_id not in self._samplers:
             self._samplers[env_id] = sampler = copy.deepcopy(self._env_spaces.action)
-            sampler.seed(self._core.envs[env_id].seed)
+            sampler.seed(self._scheduler.envs[env_id].seed)
         return self._samplers[env_id]
 
     # ---- seeds, videos -----------------------------------------------------------------------
@@ -244,49 +222,35 @@ class BaseEnvManager(Uncopyable):
         """Seeds envs: the seeds go with the next ``launch`` or ``reset``.
 
         Args:
-            seed: A number, and env i gets seed + i; a list, one per env; or a dict from env id to seed.
-            env_id: Which envs, where ``seed`` is not a dict; by default all.
+            seed: A number (env i gets seed + i), a list with one seed per env, or a dict from env id to seed.
+            env_id: Which envs, if ``seed`` is not a dict; by default all.
             dynamic_seed: See ``BaseEnv.seed``; None leaves it as it was.
         """
-        self._core.refuse_others()
-        if isinstance(seed, Mapping):
-            ids = self._core.check_ids(list(seed))
-            seeds = list(seed.values())
-        else:
-            ids = self._core.check_ids(range(self.env_num) if env_id is None else env_id)
-            if isinstance(seed, Sequence) or np.ndim(seed) > 0:
-                seeds = list(seed)
-            else:
-                first = whole_number("seed", seed, 0, _SEED_LIMIT - 1)
-                seeds = [first + one for one in ids]
-        if len(seeds) != len(ids):
-            raise ConfigError(f"seed: expected {len(ids)} seeds, one per env, got {len(seeds)}")
-        read = {one: whole_number("seed", value, 0, _SEED_LIMIT - 1) for one, value in zip(ids, seeds, strict=True)}
+        self._scheduler.refuse_if_busy()
+        seeds = read_seeds(seed, env_id, self.env_num)
         if dynamic_seed is not None:
             true_or_false("dynamic_seed", dynamic_seed)
-        for one, value in read.items():
-            self._core.envs[one].seed_anew(value, dynamic_seed)
+        for one, value in seeds.items():
+            self._scheduler.envs[one].set_seed(value, dynamic_seed)
             self._samplers.pop(one, None)
 
     def enable_save_replay(self, replay_path: Any = None) -> None:
-        """Every episode from the next reset on becomes a video: see ``BaseEnv.enable_save_replay``.
+        """Records every episode from the next reset on: see ``BaseEnv.enable_save_replay``.
 
         Args:
             replay_path: A folder, or a list of folders, one per env; ``./video`` by default.
         """
-        paths = [replay_path] * self.env_num if not isinstance(replay_path, list | tuple) else list(replay_path)
-        if len(paths) != self.env_num:
-            raise ConfigError(f"replay_path: expected {self.env_num} folders, one per env, got {len(paths)}")
+        paths = read_replay_paths(replay_path, self.env_num)
         if not self.closed:
-            self._core.pool.use(self._core.pool.host.apply, check_recorder, list(range(self.env_num)))
-        for env, path in zip(self._core.envs, paths, strict=True):
-            env.record_to("./video" if path is None else str(path))
+            self._scheduler.pool.check_can_record()
+        for env, path in zip(self._scheduler.envs, paths, strict=True):
+            env.record_to(path)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
     @property
     def env_ref(self) -> Any:
-        """An env in this process, built when it is asked for: to look at, not to play."""
+        """An env in this process, built when you first ask for it: to look at, not to play."""
         if self._ref is None:
             try:
                 self._ref = self._recipes[0]()
@@ -320,12 +284,8 @@ class BaseEnvManager(Uncopyable):
 
     @property
     def env_info(self) -> BaseEnvInfo:
-        """What an env says about itself, in the old form."""
-        info: BaseEnvInfo = (
-            env_info_of(self.env_ref)
-            if self.closed
-            else self._core.pool.use(self._core.pool.host.apply, env_info_of, [0])[0]
-        )
+        """What an env says about itself, in the older form."""
+        info: BaseEnvInfo = env_info_of(self.env_ref) if self.closed else self._scheduler.pool.env_info()
         return info
 
     @property
@@ -341,8 +301,7 @@ class BaseEnvManager(Uncopyable):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r}; its envs can be asked once it is launched"
             )
-        every = list(range(self.env_num))
+        pool = self._scheduler.pool
         if name in self.method_name_list:
-            pool = self._core.pool
-            return lambda *args, **kwargs: pool.use(pool.host.call, name, every, args, kwargs)
-        return self._core.pool.use(self._core.pool.host.apply, read_value(name), every)
+            return lambda *args, **kwargs: pool.call(name, None, args, kwargs)
+        return pool.read_attribute(name)

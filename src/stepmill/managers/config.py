@@ -1,4 +1,4 @@
-"""The envs and settings of a manager, from either form of its constructor."""
+"""Reads the envs and settings of a manager, from either form of its constructor."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ DEFAULTS: dict[str, Any] = {
     "step_wait_timeout": None,
     "connect_timeout": 60,
     "num_workers": None,
-    # Keys of the successor's configurations that nothing here depends on.
+    # Keys of DI-engine's configurations that have no effect here.
     "context": "fork",
     "copy_on_get": True,
     "reset_inplace": False,
 }
-# Keys of both forms of configuration that others read, or that are read elsewhere.
-_NOT_OURS = frozenset({"type", "import_names", "cfg_type", "env_fn", "env_cfg", "env_num"})
+# Keys that a cfg may have for other readers, such as `create_env_manager`.
+_IGNORED_KEYS = frozenset({"type", "import_names", "cfg_type", "env_fn", "env_cfg", "env_num"})
 
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """Makes one env. It gets a copy of the cfg: the caller's stays as it was."""
+    """Makes one env, with a copy of the cfg: the caller's stays as it was."""
 
     env_fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -80,7 +80,7 @@ def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
     if not isinstance(env_fn, Sequence) or not env_fn or not all(callable(one) for one in env_fn):
         raise ConfigError(f"env_fn: expected a function, or a list of functions that each make an env, got {env_fn!r}")
     if env_cfg is not None:
-        raise ConfigError("env_cfg: expected None beside a list of functions, which have their configurations inside")
+        raise ConfigError("env_cfg: expected None with a list of functions, which hold their own configurations")
     if env_num is not None and env_num != len(env_fn):
         raise ConfigError(f"env_num: expected {len(env_fn)}, one per function of env_fn, got {env_num!r}")
     return [EnvRecipe(one) for one in env_fn]
@@ -89,38 +89,40 @@ def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
 def read_settings(
     name: str, defaults: Mapping[str, Any], in_processes: bool, cfg: Any, given: Mapping[str, Any]
 ) -> ManagerSettings:
-    """Checks a configuration. ``given``: the other arguments of the constructor."""
+    """Checks a configuration. ``given``: the other keyword arguments of the constructor."""
     if cfg is not None and not isinstance(cfg, Mapping):
         raise ConfigError(f"{name}: cfg: expected a dict, got {cfg!r}")
-    own = {key: value for key, value in (cfg or {}).items() if key not in _NOT_OURS}
+    own = {key: value for key, value in (cfg or {}).items() if key not in _IGNORED_KEYS}
     check_keys(name, {**own, **given}, defaults)
-    one = {**defaults, **own, **given}
+    values = {**defaults, **own, **given}
     for key in ("step_timeout", "reset_timeout"):
-        if one[key] is not None and not in_processes:
+        if values[key] is not None and not in_processes:
             raise UnsupportedError(
                 f"{name}: {key}: an env in this process cannot be interrupted: use SubprocessEnvManager"
             )
-    one_of(f"{name}: retry_type", one["retry_type"], ("reset", "renew"))
-    one_of(f"{name}: output", one["output"], ("numpy", "torch"))
-    one_of(f"{name}: context", one["context"], ("fork", "spawn", "forkserver"))  # ours needs none of them
-    true_or_false(f"{name}: copy_on_get", one["copy_on_get"])  # what is handed out is always the caller's own
+    one_of(f"{name}: retry_type", values["retry_type"], ("reset", "renew"))
+    one_of(f"{name}: output", values["output"], ("numpy", "torch"))
+    one_of(
+        f"{name}: context", values["context"], ("fork", "spawn", "forkserver")
+    )  # workers start the same way with each
+    true_or_false(f"{name}: copy_on_get", values["copy_on_get"])  # what is handed out is always a copy
     return ManagerSettings(
-        episode_num=_count(f"{name}: episode_num", one["episode_num"]),
-        max_retry=whole_number(f"{name}: max_retry", one["max_retry"], 0),
-        retry_type=one["retry_type"],
-        retry_waiting_time=real_number(f"{name}: retry_waiting_time", one["retry_waiting_time"], 0.0),
-        auto_reset=true_or_false(f"{name}: auto_reset", one["auto_reset"]),
-        step_timeout=_seconds(f"{name}: step_timeout", one["step_timeout"]),
-        reset_timeout=_seconds(f"{name}: reset_timeout", one["reset_timeout"]),
-        start_timeout=seconds(f"{name}: connect_timeout", one["connect_timeout"]),
-        output=one["output"],
-        shared_memory=true_or_false(f"{name}: shared_memory", one["shared_memory"]),
-        # In this process envs run one after another, and there is nothing to wait for.
-        wait_num=_count(f"{name}: wait_num", one["wait_num"]) if in_processes else math.inf,
+        episode_num=_count(f"{name}: episode_num", values["episode_num"]),
+        max_retry=whole_number(f"{name}: max_retry", values["max_retry"], 0),
+        retry_type=values["retry_type"],
+        retry_waiting_time=real_number(f"{name}: retry_waiting_time", values["retry_waiting_time"], 0.0),
+        auto_reset=true_or_false(f"{name}: auto_reset", values["auto_reset"]),
+        step_timeout=_seconds(f"{name}: step_timeout", values["step_timeout"]),
+        reset_timeout=_seconds(f"{name}: reset_timeout", values["reset_timeout"]),
+        start_timeout=seconds(f"{name}: connect_timeout", values["connect_timeout"]),
+        output=values["output"],
+        shared_memory=true_or_false(f"{name}: shared_memory", values["shared_memory"]),
+        # In this process envs run one after another: all results are there when `step` looks.
+        wait_num=_count(f"{name}: wait_num", values["wait_num"]) if in_processes else math.inf,
         wait_timeout=None
-        if one["step_wait_timeout"] is None
-        else real_number(f"{name}: step_wait_timeout", one["step_wait_timeout"], 0.0),
-        num_workers=_workers(f"{name}: num_workers", one["num_workers"]) if in_processes else None,
+        if values["step_wait_timeout"] is None
+        else real_number(f"{name}: step_wait_timeout", values["step_wait_timeout"], 0.0),
+        num_workers=_workers(f"{name}: num_workers", values["num_workers"]) if in_processes else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Managers and their envs from configurations."""
+"""Makes managers and their envs from configurations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def create_env_manager(cfg: Mapping[str, Any], env_fn: Any = None) -> BaseEnvMan
     Args:
         cfg: The configuration of the manager. ``env_fn``, ``env_cfg`` and ``env_num`` may be in it;
             ``import_names`` are modules to import first.
-        env_fn: A list of functions, or one; needed where ``cfg`` has none.
+        env_fn: A function or a list of functions; required if ``cfg`` has none.
     """
     given = read_cfg("create_env_manager", cfg, ["type"])
     for module in given.get("import_names", ()):
@@ -47,7 +47,7 @@ def create_env_manager(cfg: Mapping[str, Any], env_fn: Any = None) -> BaseEnvMan
 def get_vec_env_setting(
     cfg: Mapping[str, Any], collect: bool = True, eval_: bool = True
 ) -> tuple[Callable[[Any], Any], list[Any] | None, list[Any] | None]:
-    """What a run needs to make its managers: the env's class, and the cfgs for its collectors and its evaluators.
+    """What a run needs to make its managers: the env's class, and the cfgs of its collectors and evaluators.
 
     Args:
         cfg: The configuration of the env. ``type`` is an env class, ``"package.module:Class"``, or an id that ``make``
@@ -58,13 +58,13 @@ def get_vec_env_setting(
     given = read_cfg("get_vec_env_setting", cfg, ["type"])
     for module in given.get("import_names", ()):
         importlib.import_module(module)
-    env_fn = _env_of(given["type"])
+    env_fn = _find_env(given["type"])
     owner: Any = env_fn if hasattr(env_fn, "create_collector_env_cfg") else BaseEnv
     collectors, evaluators = owner.create_collector_env_cfg, owner.create_evaluator_env_cfg
     return env_fn, collectors(cfg) if collect else None, evaluators(cfg) if eval_ else None
 
 
-def _env_of(kind: Any) -> Callable[[Any], Any]:
+def _find_env(kind: Any) -> Callable[[Any], Any]:
     if callable(kind):
         return kind  # type: ignore[no-any-return]
     if not isinstance(kind, str):

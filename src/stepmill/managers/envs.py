@@ -1,16 +1,13 @@
-"""The envs of a manager, as its pool steps them, and what they are asked where they run."""
+"""What runs where the envs of a manager run: it builds them, instructs them and asks them questions."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 from gymnasium import spaces
 
-from stepmill import _native
 from stepmill.envs.adapters import as_base_env, as_pool_env
 from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium
@@ -19,70 +16,27 @@ from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvInfo, element_info_of
 from stepmill.errors import UnsupportedError
-from stepmill.managers.config import EnvRecipe, ManagerSettings
-from stepmill.managers.rows import RowsAsTheyCome
+from stepmill.managers.config import EnvRecipe
 from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
-from stepmill.pool.host import PythonHost, open_engine
-from stepmill.pool.settings import check_settings
-from stepmill.pool.source import EnvBlueprint, PythonSource
 
 __all__ = [
+    "EnvFactory",
     "EnvSpaces",
     "Instructions",
-    "check_recorder",
+    "ReadAttribute",
+    "check_can_record",
     "env_info_of",
-    "open_pool",
     "random_action_of",
-    "read_value",
     "spaces_of",
 ]
 
 
-def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> _native.Engine:
-    """A pool whose results come as they are ready, and that resets nothing by itself."""
-    source = PythonSource(
-        _name_of(recipes[0].env_fn),
-        [EnvBlueprint(_InManager(one, not settings.shared_memory), {}, None) for one in recipes],
-        None,
-        None,
-    )
-    pool_settings = check_settings(
-        num_envs=len(recipes),
-        num_workers=settings.num_workers,
-        seed=[secrets.randbits(62) for _ in recipes],  # until somebody calls `seed`
-        backend=backend,
-        autoreset="disabled",
-        step_timeout=settings.step_timeout,
-        reset_timeout=settings.reset_timeout,
-        start_timeout=settings.start_timeout,
-        reward_dtype="float32",
-        as_ready=True,
-    )
-    host: PythonHost
-    if backend == "inline":
-        from stepmill.pool.inline import InlineHost
-
-        host = InlineHost(source, pool_settings, finisher=RowsAsTheyCome)
-    else:
-        from stepmill.pool.process.host import ProcessHost
-
-        host = ProcessHost(source, pool_settings, finisher=RowsAsTheyCome)
-    return open_engine(host, pool_settings)
-
-
-def _name_of(env_fn: Any) -> str:
-    return getattr(env_fn, "__name__", type(env_fn).__name__)
-
-
-# ---- envs as a manager has them in its pool -------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class _InManager:
-    """Makes an env that loses nothing in the pool: the manager puts together what the pool has in several places."""
+class EnvFactory:
+    """Makes an env for the pool that sends everything its timesteps have: ``RowReader`` puts them together again."""
 
     recipe: EnvRecipe
-    by_value: bool  # observations are sent pickled, whether they fit their space or not
+    pickles_observations: bool  # whether they fit their space or not
 
     def __call__(self, env_id: int) -> Any:
         env = self.recipe()
@@ -90,25 +44,28 @@ class _InManager:
             env = as_base_env(env)
         if isinstance(env, DingAsBaseEnv):
             env.env_id = env_id
-            return DingAsItIs(env, self.by_value)
+            return DingAsItIs(env, self.pickles_observations)
         pool_env = env if isinstance(env, gymnasium.Env) else as_pool_env(env, env_id)
-        if isinstance(pool_env, TeamAsGymnasium) and self.by_value:  # rows of one env stay together
+        if isinstance(pool_env, TeamAsGymnasium) and self.pickles_observations:  # rows of one env stay together
             pool_env = AsGymnasium(pool_env.base_env)
         if isinstance(pool_env, AsGymnasium):
             pool_env.keeps_timesteps = True
-        return _ObservationsByValue(pool_env) if self.by_value and _can_be_stepped(pool_env) else pool_env
+        return _PickledObservations(pool_env) if self.pickles_observations and _can_be_stepped(pool_env) else pool_env
 
 
 def _can_be_stepped(env: Any) -> bool:
-    """Whether it looks like an env. If not, the pool says what is wrong with it."""
-    return all(hasattr(env, name) for name in _OF_EVERY_ENV) and not hasattr(env, "agent_iter")
+    """Whether it looks like an env. If it does not, the pool says what is wrong with it."""
+    return all(hasattr(env, name) for name in _ENV_ATTRIBUTES) and not hasattr(env, "agent_iter")
 
 
-_OF_EVERY_ENV = ("reset", "step", "observation_space", "action_space")
+_ENV_ATTRIBUTES = ("reset", "step", "observation_space", "action_space")
 
 
-class _ObservationsByValue(gymnasium.Env[Any, Any]):
-    """Not a ``gymnasium.Wrapper``, which only takes Gymnasium's own envs: pools step whatever has its methods."""
+class _PickledObservations(gymnasium.Env[Any, Any]):
+    """Declares that observations may be anything, so that they are pickled.
+
+    Not a ``gymnasium.Wrapper``, which takes only Gymnasium's own envs: pools step whatever has its methods.
+    """
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -147,53 +104,53 @@ class _ObservationsByValue(gymnasium.Env[Any, Any]):
         return True
 
 
-# ---- what is asked of an env, where it runs ------------------------------------------------------
+# ---- questions to an env -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EnvSpaces:
-    """The spaces of an env, as its author has them.
+    """The spaces of an env, as its author declares them.
 
-    ``are_open``: it also takes and shows what they do not describe. ``draws_actions``: it has a ``random_action``.
+    ``takes_anything``: the env also takes and shows what they do not describe.
     """
 
     observation: spaces.Space[Any]
     action: spaces.Space[Any]
     reward: spaces.Space[Any]
-    are_open: bool
-    draws_actions: bool
+    takes_anything: bool
+    has_random_action: bool
 
 
-def _own(env: Any) -> Any:
-    """The author's env, without what we put around it."""
-    if isinstance(env, _ObservationsByValue):
+def _authors_env(env: Any) -> Any:
+    """The env that the author wrote, without what we put around it."""
+    if isinstance(env, _PickledObservations):
         env = env.env
     return getattr(env, "base_env", env)
 
 
 def spaces_of(env: Any) -> EnvSpaces:
-    """The author's spaces."""
-    own = _own(env)
-    if is_ding_env(own):  # `env_ref`, which is not adapted
+    """The spaces that its author declares."""
+    own = _authors_env(env)
+    if is_ding_env(own):  # it is `env_ref`, which no adapter is around
         own = as_base_env(own)
     reward = getattr(own, "reward_space", None)
     return EnvSpaces(
         own.observation_space,
         own.action_space,
         BaseEnv.reward_space if reward is None else reward,
-        are_open=isinstance(env, DingAsItIs),
-        draws_actions=hasattr(own, "random_action"),
+        takes_anything=isinstance(env, DingAsItIs),
+        has_random_action=hasattr(own, "random_action"),
     )
 
 
 def random_action_of(env: Any) -> Any:
-    """An action that the env's own ``random_action`` gives."""
-    return _own(env).random_action()
+    """What the env's own ``random_action`` returns."""
+    return _authors_env(env).random_action()
 
 
 def env_info_of(env: Any) -> BaseEnvInfo:
     """What an env says about itself, or what its spaces say."""
-    own = _own(env)
+    own = _authors_env(env)
     if hasattr(own, "info") and callable(own.info):
         return own.info()  # type: ignore[no-any-return]
     found = spaces_of(env)
@@ -202,34 +159,34 @@ def env_info_of(env: Any) -> BaseEnvInfo:
     )
 
 
-def check_recorder(env: Any) -> None:
-    """Raises where an env cannot write videos."""
-    if not hasattr(_own(env), "enable_save_replay"):
+def check_can_record(env: Any) -> None:
+    """Raises if an env cannot write videos."""
+    if not hasattr(_authors_env(env), "enable_save_replay"):
         raise UnsupportedError(
-            f"enable_save_replay: expected a BaseEnv, got {_own(env)}: wrap it in stepmill.envs.DingEnvWrapper"
+            f"enable_save_replay: expected a BaseEnv, got {_authors_env(env)}: wrap it in stepmill.envs.DingEnvWrapper"
         )
 
 
 @dataclass(frozen=True)
 class Instructions:
-    """What an env does not know from its configuration. Called with an env, it tells the env."""
+    """What an env's configuration does not say. Called with an env, it tells the env."""
 
     dynamic_seed: bool | None
     replay_path: str | None
 
     def __call__(self, env: Any) -> None:
-        inside = env.env if isinstance(env, _ObservationsByValue) else env
-        if self.dynamic_seed is not None and hasattr(inside, "dynamic_seed"):
-            inside.dynamic_seed = self.dynamic_seed
+        adapter = env.env if isinstance(env, _PickledObservations) else env
+        if self.dynamic_seed is not None and hasattr(adapter, "dynamic_seed"):
+            adapter.dynamic_seed = self.dynamic_seed
         if self.replay_path is None:
             return
-        check_recorder(env)
-        _own(env).enable_save_replay(self.replay_path)
+        check_can_record(env)
+        _authors_env(env).enable_save_replay(self.replay_path)
 
 
 @dataclass(frozen=True)
-class read_value:
-    """Reads an attribute that is not a method."""
+class ReadAttribute:
+    """Called with an env, it reads an attribute that is not a method."""
 
     name: str
 

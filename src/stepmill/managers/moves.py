@@ -1,8 +1,8 @@
-"""What moves envs from one standing to another, written down before it is done.
+"""Moves: what takes envs from one standing to another, written down before it is done.
 
 A signal handler may raise between any two instructions of Python code, Ctrl-C above all. Then the next call of the
 manager finds here what the last one was doing, and does it again: each move says what things are afterwards, not by how
-much they change, so that to make it twice is to make it once.
+much they change, so making it twice is the same as making it once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError
-from stepmill.managers.rows import Place
+from stepmill.managers.rows import StoredObs
 from stepmill.managers.states import Standing
 
 __all__ = ["Arrival", "Handover", "Sending", "SentResets"]
@@ -21,17 +21,17 @@ __all__ = ["Arrival", "Handover", "Sending", "SentResets"]
 
 @dataclass(frozen=True, slots=True)
 class SentResets:
-    """What is sent where it is resets. They have one seed per env."""
+    """What a ``Sending`` of resets adds, with one seed per env."""
 
     seeds: Sequence[int | None]
-    automatic: bool  # nobody asked for them; else what is left of the episode before is void
-    params: Mapping[int, Mapping[str, Any]]  # that are new
-    episodes: Mapping[int, int]  # that ended, without those of which nobody saw the end
+    automatic: bool  # the caller did not ask for them; if it did, unreturned results of the last episode are dropped
+    params: Mapping[int, Mapping[str, Any]]  # the new ones
+    episodes: Mapping[int, int]  # how many have ended, without those whose end the caller never saw
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """Actions or resets. They were sent if the pool has these envs in flight."""
+    """Actions or resets are being sent. They were sent if the pool has these envs in flight."""
 
     ids: Sequence[int]
     resets: SentResets | None = None
@@ -39,24 +39,24 @@ class Sending:
 
 @dataclass(slots=True)
 class Arrival:
-    """What a batch means for its envs."""
+    """A batch has come: what it means for its envs."""
 
     ids: Sequence[int]
-    places: Sequence[Place]  # of their observations
-    standings: dict[int, Standing] = field(default_factory=dict)  # of those that are not READY now
-    timesteps: dict[int, BaseEnvTimestep] = field(default_factory=dict)  # for a step to return
-    errors: dict[int, EnvError] = field(default_factory=dict)  # for a step to raise
-    episodes: dict[int, int] = field(default_factory=dict)  # that have ended
-    failures: dict[int, int] = field(default_factory=dict)  # of resets that ended, in a row; 0: it went well
-    due: dict[int, float] = field(default_factory=dict)  # when those that failed are tried again
-    given_up: EnvError | None = None  # a reset that failed for good
-    has_ended: bool = False  # some of them are ENDED
+    stored_obs: Sequence[StoredObs]  # their observations
+    standings: dict[int, Standing] = field(default_factory=dict)  # of the envs that are not READY now
+    timesteps: dict[int, BaseEnvTimestep] = field(default_factory=dict)  # for `step` to return
+    errors: dict[int, EnvError] = field(default_factory=dict)  # for `step` to raise
+    episodes: dict[int, int] = field(default_factory=dict)  # how many have ended
+    failures: dict[int, int] = field(default_factory=dict)  # in a row, of resets that came back; 0: it succeeded
+    retry_at: dict[int, float] = field(default_factory=dict)  # when resets that failed are tried again
+    fatal: EnvError | None = None  # of a reset that failed for good: the manager is to be closed
+    has_ended: bool = False  # some of the envs are ENDED
     lost_worker: bool = False
 
 
 @dataclass(slots=True)
 class Handover:
-    """What a step is about to return, or to raise. The one move that is undone where the caller did not get it."""
+    """What ``step`` is about to return or raise. It is the one move that is undone, if the caller did not get it."""
 
     call: object
     timesteps: dict[int, BaseEnvTimestep]

@@ -1,4 +1,4 @@
-"""Where an env of a manager stands: as users see it, and as the manager has it.
+"""Where an env of a manager stands: as users see it, and in the finer steps that the manager needs.
 
 ::
 
@@ -7,7 +7,7 @@
      │                          │        │     └────► DONE        its episode_num is reached
      └──close── any             └─reset──┴─failure──► ERROR       until reset({id: ...})
 
-Inside of RUN and of RESET::
+Inside RUN and RESET::
 
     READY ──step──► STEPPING ──► READY               ENDED ──► RESETTING ──► READY
                         ├──end──► ENDED, DONE, …                  ▲   └─failure──► RETRYING ──┐
@@ -34,17 +34,17 @@ class EnvState(Enum):
 
 
 class Standing(Enum):
-    """Where one env stands, and the state that users see of that."""
+    """Where one env stands, and the state that users see."""
 
     UNBUILT = 0, EnvState.VOID
-    BUILT = 1, EnvState.INIT  # and never reset
-    READY = 2, EnvState.RUN  # takes an action, once the caller has its last result
+    BUILT = 1, EnvState.INIT  # never reset yet
+    READY = 2, EnvState.RUN  # takes an action once the caller has its last result
     STEPPING = 3, EnvState.RUN  # an action is in flight
-    DROPPED = 4, EnvState.ERROR  # an action is in flight, and its result comes to nothing
-    ENDED = 5, EnvState.RESET  # its reset is not sent yet
+    DROPPED = 4, EnvState.ERROR  # an action is in flight whose result is thrown away
+    ENDED = 5, EnvState.RESET  # its reset has not been sent yet
     RESETTING = 6, EnvState.RESET  # a reset is in flight
-    RETRYING = 7, EnvState.RESET  # its reset failed, and is tried again later
-    UNRESET = 8, EnvState.NEED_RESET  # ended, and its reset is left to the caller
+    RETRYING = 7, EnvState.RESET  # its reset failed and will be tried again
+    NEEDS_RESET = 8, EnvState.NEED_RESET  # ended; the caller has to reset it
     DONE = 9, EnvState.DONE
     FAILED = 10, EnvState.ERROR
 

@@ -11,15 +11,15 @@ __all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManager", "SyncSubprocessE
 
 
 class SubprocessEnvManager(BaseEnvManager):
-    """Envs in worker processes. ``step`` returns all that is ready, ``wait_num`` envs at least, after ``timeout``.
+    """Envs in worker processes. ``step`` returns what is ready after ``timeout``, but at least ``wait_num`` envs.
 
     Args:
         env_fn: See ``BaseEnvManager``.
         env_cfg: See there.
         env_num: See there.
         episode_num: See there.
-        timeout: How many seconds ``step`` waits for all; None: it returns as soon as ``wait_num`` are ready.
-        wait_num: How many envs ``step`` waits for in any case, at most those in flight.
+        timeout: How many seconds ``step`` waits for all envs; None: it returns as soon as ``wait_num`` are ready.
+        wait_num: How many envs ``step`` waits for in any case; at most those in flight.
         cfg: A dict over ``default_config()``.
     """
 
@@ -46,7 +46,7 @@ class SubprocessEnvManager(BaseEnvManager):
 
 
 class AsyncSubprocessEnvManager(SubprocessEnvManager):
-    """``SubprocessEnvManager`` under the name that its successor uses."""
+    """``SubprocessEnvManager`` under DI-engine's name."""
 
 
 class SyncSubprocessEnvManager(SubprocessEnvManager):

@@ -1,4 +1,4 @@
-"""The end of the program, with pools still open and perhaps in use."""
+"""Closes the pools that are still open, and perhaps in use, when the program ends."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from stepmill.errors import ConcurrentUseError
 
 __all__ = ["close_at_exit"]
 
-# Engines, not views: one may outlive its view, where somebody kept a method of it.
+# Engines, not views: an engine outlives its view if the user kept one of its methods.
 _engines: weakref.WeakSet[_native.Engine] = weakref.WeakSet()
-_LEAVING_S = 1.0  # what a daemon thread has to come out of an env's step; where it only waits for one, it comes at once
+_LEAVING_S = 1.0  # how long a daemon thread may take to leave an env's step; one that only waits leaves at once
 
 
 def close_at_exit(engine: _native.Engine) -> None:
-    """Has a pool closed when the program ends, if it is still there."""
+    """Closes the pool when the program ends, if it still exists."""
     _engines.add(engine)
 
 
 @atexit.register
 def _close_open_pools() -> None:
-    """Ends threads while the interpreter is still whole: of every pool, whatever one of them raises."""
+    """Ends the threads of every pool while the interpreter is still intact, even if closing one pool raises."""
     _native.begin_exit()
     with ExitStack() as stack:
         for engine in list(_engines):
@@ -32,5 +32,5 @@ def _close_open_pools() -> None:
 
 def _close(engine: _native.Engine) -> None:
     engine.wait_until_left(_LEAVING_S)
-    with suppress(ConcurrentUseError):  # a daemon thread is in an env: both end with this process, and so do workers
+    with suppress(ConcurrentUseError):  # a daemon thread is in an env: it ends with this process, and so do workers
         engine.close()

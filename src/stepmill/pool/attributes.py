@@ -1,4 +1,4 @@
-"""Attributes and methods of a single env, through its wrappers: wherever it runs."""
+"""Attributes and methods of a single env, through its wrappers, in any process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["call_env", "contained", "get_attribute", "has_attribute", "set_attri
 
 
 def has_attribute(env: Any, name: str) -> bool:
-    """Whether the env or one of its wrappers has it."""
+    """Whether the env or one of its wrappers has the attribute."""
     return env.has_wrapper_attr(name) if hasattr(env, "has_wrapper_attr") else hasattr(env, name)
 
 
@@ -22,7 +22,7 @@ def get_attribute(env: Any, name: str) -> Any:
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
-    """Sets it where it is, else on the outermost wrapper."""
+    """Sets an attribute on the layer that has it, or else on the outermost wrapper."""
     if hasattr(env, "set_wrapper_attr"):
         env.set_wrapper_attr(name, value)
     else:
@@ -30,16 +30,16 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
 
 
 def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method; what is not callable is returned as it is."""
+    """Calls a method; an attribute that is not callable is returned as it is."""
     attribute = get_attribute(env, name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
 @contextlib.contextmanager
 def contained(env_id: int, phase: str) -> Iterator[None]:
-    """Makes an ``EnvError`` of what would end the caller's program: ``sys.exit`` in an env, above all.
+    """Turns exceptions that would end the caller's program, above all ``sys.exit`` in an env, into an ``EnvError``.
 
-    KeyboardInterrupt stays what it is: it may well be the user's Ctrl-C.
+    KeyboardInterrupt passes through: it may be the user's Ctrl-C.
     """
     try:
         yield

@@ -1,9 +1,8 @@
 """``backend="auto"`` for Python envs: worker processes or the calling thread, whichever is faster.
 
-That is settled before the pool's envs exist, because no env can be moved: a copy of one shares what lies in globals
-with its neighbours, loses what a C library keeps for it, or begins its episode anew. So one env more is built, in a
-worker that steps it for a while and is gone before env 0 is built; then the pool's envs are built, once, in the right
-place.
+This is decided before the pool's envs exist, because no env can be moved: a copy would share globals with its
+neighbours, lose what a C library keeps for it, or start its episode over. So one extra env is built, in a worker that
+steps it for a while and has ended before env 0 is built. Then the pool's envs are built once, in the right place.
 """
 
 from __future__ import annotations
@@ -26,37 +25,39 @@ __all__ = ["choose_backend"]
 
 Backend = Literal["inline", "process"]
 
-# Seconds of a trial: a constructor that takes longer is that of a heavy env (or imports for so long), and is not
-# stepped; steps of all others are measured for a while; what has not come to an end then is killed.
+# Seconds of a trial. An env whose constructor takes longer than the first is heavy (or its imports are), and is not
+# stepped. The steps of all others are measured for the second. A trial that takes longer than the third is killed.
 _HEAVY_S, _ENOUGH_S, _MOST_S = 0.5, 0.02, 1.0
 
 # Fitted to the time of a batch of 2, 8 and 64 CartPoles and envs of 100 µs, inline and in processes, which
 # benchmarks/results has for 2 and for 16 cores; and, on 2 cores, of CartPoles and envs of 5 to 100 µs in async batches.
 #
-# What a step costs beside the env's own code, wherever it runs: the action, the row, the loop.
+# What a step costs besides the env's own code, on either backend: the action, the row, the loop.
 _ROW_S = 1.5e-6
-# What a batch costs more in processes: the caller and the workers wake each other. A caller with a core to itself
-# spins in the meantime; without one it sleeps, a futex each way, which an async pool hides in part.
+# The extra cost of a batch in processes: the caller and the workers wake each other. A caller with its own core spins
+# while it waits; without one it sleeps, which costs a futex each way. An async pool hides part of that.
 _SPIN_S, _SLEEP_S, _ASYNC_SLEEP_S = 5e-6, 35e-6, 20e-6
-_RECEIVED_ROW_S = 0.6e-6  # and what the caller has to do for each of its rows
+_RECEIVED_ROW_S = 0.6e-6  # the caller's own work for each row of such a batch
+_SWITCH_S = 5e-6  # if workers share cores: from the process of one env to that of the next
 
 _log = logging.getLogger("stepmill")
 
 
 def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, Launcher | None]:
-    """Where the envs of a pool run faster; and, for worker processes, their launcher if it has begun its work.
+    """Where the envs of a pool run faster; and, for worker processes, the launcher if it has already started loading.
 
-    Whatever goes wrong in the trial means processes, without a word: if it is serious the pool will meet it too. Envs
-    of several kinds mean processes without a trial. Envs that cannot be sent to a process have no choice.
+    If anything goes wrong in the trial, the answer is processes, without a warning: a serious problem will show up in
+    the pool as well. If env 0 cannot stand for all, the answer is processes without a trial. Envs that cannot be sent
+    to a process run in the calling thread.
     """
-    if settings.num_envs == 1:  # it has nobody to run beside
+    if settings.num_envs == 1:  # there is no other env to run in parallel
         return "inline", None
     try:
         launcher = Launcher(source, settings)
     except (ConfigError, OSError) as error:  # they cannot be pickled, or the system refuses a descriptor
         _log.warning("the envs run in the calling thread: %s", error)
         return "inline", None
-    if not _are_of_one_kind(source):
+    if not _first_stands_for_all(source, settings):
         return "process", launcher
     try:
         cost = launcher.try_out(Trial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
@@ -70,29 +71,58 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
 
 
 def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
-    """Whether a batch of such steps comes sooner from worker processes than from the calling thread."""
-    rows, workers = settings.batch_size, settings.num_workers
+    """Whether worker processes finish a batch of such steps sooner than the calling thread."""
+    rows, workers, cores = settings.batch_size, settings.num_workers, _native.available_cores()
     one = step.own + _ROW_S
     wake = _ASYNC_SLEEP_S if settings.is_async else _SLEEP_S
-    if workers < _native.available_cores():
+    if workers < cores:
         wake = _SPIN_S
-    in_processes = wake + math.ceil(rows / workers) * one + rows * (_RECEIVED_ROW_S + step.info)
+    turn = one + _SWITCH_S if workers > cores else one
+    in_processes = wake + math.ceil(rows / min(workers, cores)) * turn + rows * (_RECEIVED_ROW_S + step.info)
     return in_processes < rows * one
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
 
 
-def _are_of_one_kind(source: PythonSource) -> bool:
-    """Whether env 0 stands for all: the same code builds them, whatever their configurations."""
-    first = _code(source.envs[0].factory)
-    return all(_code(env.factory) == first for env in source.envs)
+def _first_stands_for_all(source: PythonSource, settings: Settings) -> bool:
+    """Whether env 0 can stand for all: the same code builds them.
+
+    In sync mode their configurations may differ. In async mode they may not: a cheap env 0 would bring a slow one into
+    the calling thread, where all others would wait for it.
+    """
+    first = source.envs[0]
+    code, captured = _taken_apart(first.factory)
+    for env in source.envs:
+        if env.factory is first.factory and env.config is first.config:
+            continue
+        its_code, its_captured = _taken_apart(env.factory)
+        if its_code != code:
+            return False
+        if settings.is_async and not _are_equal([its_captured, env.config], [captured, first.config]):
+            return False
+    return True
 
 
-def _code(factory: Any) -> Any:
-    """What builds the envs, of a function without what it has captured: a list of these is often made in a loop."""
+def _taken_apart(factory: Any) -> tuple[Any, list[Any]]:
+    """The code that builds an env, and what it has captured: factories are often made in a loop."""
+    captured: list[Any] = []
     while isinstance(factory, functools.partial | types.MethodType):
-        factory = factory.func if isinstance(factory, functools.partial) else factory.__func__
+        if isinstance(factory, functools.partial):
+            captured += [factory.args, factory.keywords]
+            factory = factory.func
+        else:
+            captured.append(factory.__self__)
+            factory = factory.__func__
     if isinstance(factory, types.FunctionType):
-        return factory.__code__
-    return factory if isinstance(factory, type | GymnasiumFactory) else type(factory)
+        return factory.__code__, [*captured, factory.__defaults__, factory.__kwdefaults__, *(factory.__closure__ or ())]
+    if isinstance(factory, type | GymnasiumFactory):
+        return factory, captured
+    return type(factory), [*captured, factory]
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # arrays have no single answer, and a user's class may do anything
+        return False

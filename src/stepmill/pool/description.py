@@ -1,4 +1,4 @@
-"""What a pool has to know of its Python envs: only an env can tell."""
+"""What a pool needs to know about its Python envs, and only an env itself can tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["EnvDescription"]
 
 @dataclass(frozen=True)
 class EnvDescription:
-    """Of one env. Those of a pool share their spaces and their number of players."""
+    """Describes one env. All envs of a pool have the same spaces and the same number of players."""
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
@@ -33,7 +33,7 @@ class EnvDescription:
         )
 
     def check_like(self, env_id: int, first: EnvDescription, first_id: int) -> None:
-        """Raises where this env, ``env_id``, cannot be in one pool with another."""
+        """Raises if this env, ``env_id``, cannot share a pool with ``first``."""
         for name in ("observation_space", "action_space", "num_players"):
             expected, got = getattr(first, name), getattr(self, name)
             if expected != got:

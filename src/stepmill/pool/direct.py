@@ -1,7 +1,7 @@
-"""Methods that hand out batches, without a Python frame between the engine and the caller.
+"""Methods that return batches, without a Python frame between the engine and the caller.
 
-CPython runs signal handlers between the instructions of Python code: one that raises right after the engine gave away
-a batch, but in a frame of ours, would lose the batch. So such a method only prepares the call, and C++ makes it.
+CPython runs signal handlers between the instructions of Python code. If one raised in a frame of ours, right after the
+engine had given away a batch, the batch would be lost. So such a method only prepares the call, and C++ makes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Call = tuple[Callable[..., R], tuple[Any, ...]]  # a function that returns R, an
 
 
 class _Bound(functools.partial[Any]):
-    """The method of an object: calls what it prepares. The object lives as long as this."""
+    """A bound method that makes the call it prepares. Keeps its object alive."""
 
     @property
     def _method(self) -> types.MethodType:
@@ -44,7 +44,7 @@ class _Bound(functools.partial[Any]):
 
 
 class direct(Generic[T, P, R]):
-    """Makes a method of one that returns ``(function, arguments)``: its result is the function's."""
+    """Decorates a method that returns ``(function, arguments)``: calling it returns ``function(*arguments)``."""
 
     def __init__(self, prepare: Callable[Concatenate[T, P], Call[R]]) -> None:
         self._prepare = prepare

@@ -17,7 +17,7 @@ _KINDS = (EnvError, WorkerDiedError, EnvTimeoutError)
 
 
 class _Raised(Protocol):
-    """What a row says of its env's exception: a ``Note``."""
+    """The exception of an env that came with its row: a ``Note``."""
 
     @property
     def error(self) -> BaseException | None: ...
@@ -29,7 +29,7 @@ class _Raised(Protocol):
 
 @dataclass(frozen=True)
 class Fault:
-    """One failure of one env. ``failures`` counts those in a row, with no good step between."""
+    """One failure of one env. ``failures`` counts consecutive ones, without a good step between them."""
 
     env_id: int
     phase: str
@@ -42,24 +42,24 @@ class Fault:
 
     @classmethod
     def read(cls, fault: tuple[int, int, int, int, int, str, int]) -> Fault:
-        """One as the engine tells it."""
+        """Reads a fault from the tuple that the engine reports."""
         env_id, phase, episode, step, failures, message, kind = fault
         return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind])
 
     def caused_by(self, cause: BaseException | None, phase: str | None = None, message: str | None = None) -> Fault:
-        """The same with the env's own exception, where it is known; ``message`` is what that says."""
+        """The same fault with the env's own exception, if it is known; ``message`` is that exception's text."""
         if cause is None:
             return self
         said = summary(cause) if message is None else message
         return replace(self, cause=cause, message=said, phase=phase or self.phase)
 
     def with_cause(self, raised: _Raised | None) -> Fault:
-        """The same with the exception that came with the env's row, if one did."""
+        """The same fault with the exception that came with the env's row, if any."""
         return self if raised is None else self.caused_by(raised.error, raised.phase, raised.message or self.message)
 
     def error(self) -> EnvError:
         text = f"env {self.env_id} failed in {self.phase} (episode {self.episode}, step {self.step}): {self.message}"
-        # Of the cause's own kind where that is ours; a subclass of the user's may not be made as ours are.
+        # The class of the cause if it is one of ours. A subclass of the user's may have another constructor.
         kinds = type(self.cause).__mro__ if isinstance(self.cause, EnvError) else ()
         kind = next((one for one in kinds if one.__module__ == EnvError.__module__), self.kind)
         error: EnvError = kind(text, env_id=self.env_id, phase=self.phase, episode=self.episode, step=self.step)
@@ -75,10 +75,10 @@ class FaultPolicy:
     max_restarts: int | None  # None: never give up
 
     def error_of(self, faults: Sequence[Fault]) -> EnvError | None:
-        """What the engine raises, with the batch; None where there are no failures, or they are borne."""
-        if not faults or (self.on_error == "restart" and all(map(self._is_borne, faults))):
+        """The error that the engine raises with the batch; None if nothing failed, or every failure is tolerated."""
+        if not faults or (self.on_error == "restart" and all(map(self._is_tolerated, faults))):
             return None
         return EnvError.gather([fault.error() for fault in faults])
 
-    def _is_borne(self, fault: Fault) -> bool:
+    def _is_tolerated(self, fault: Fault) -> bool:
         return self.max_restarts is None or fault.failures < max(self.max_restarts, 1)

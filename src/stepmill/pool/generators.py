@@ -11,14 +11,14 @@ from stepmill import _native
 
 __all__ = ["generators_of", "seeds_of"]
 
-UNKNOWN = -1  # as Gymnasium has it
+UNKNOWN = -1  # Gymnasium's value for a seed that the env does not know
 
-# Of numpy's PCG64: state and increment as (high word, low word), has_uint32, uinteger.
+# The state of numpy's PCG64: state and increment as (high word, low word), has_uint32, uinteger.
 RandomState = tuple[tuple[int, int], tuple[int, int], int, int]
 
 
 def seeds_of(engine: _native.Engine, env_ids: Sequence[int]) -> list[int]:
-    """The seed of each env: what it was given last, or says itself. A seed that waits for the next reset counts."""
+    """The seed of each env: the last one it was given, or the one it reports. A seed that waits for a reset counts."""
     given = engine.seeds(env_ids)
     if engine.host.is_native:
         return [seed for seed, _ in given]
@@ -27,7 +27,7 @@ def seeds_of(engine: _native.Engine, env_ids: Sequence[int]) -> list[int]:
 
 
 def generators_of(engine: _native.Engine, env_ids: Sequence[int]) -> list[Any]:
-    """The generator of each env: itself where it lives in this process and is a Python object, else a copy."""
+    """The generator of each env: the object itself for a Python env in this process, otherwise a copy."""
     given = engine.seeds(env_ids)
     if engine.host.is_native:
         own = dict.fromkeys(i for i, (_, waits) in zip(env_ids, given, strict=True) if not waits)
@@ -40,7 +40,7 @@ def generators_of(engine: _native.Engine, env_ids: Sequence[int]) -> list[Any]:
 def _ask_seeded(
     engine: _native.Engine, question: Any, env_ids: Sequence[int], given: Sequence[tuple[int, bool]]
 ) -> dict[int, Any]:
-    """The answers of the envs that have had their seed: the others are about to forget what they would say."""
+    """The answers of the envs that no seed waits for: a waiting seed is about to replace what an env would answer."""
     asked = list(dict.fromkeys(i for i, (_, waits) in zip(env_ids, given, strict=True) if not waits))
     if not asked:
         return {}
@@ -57,12 +57,12 @@ def _own_generator(env: Any) -> Any:
 
 
 def _seeded(seed: int) -> np.random.Generator:
-    """What a reset with that seed gives an env."""
+    """The generator that a reset with this seed gives an env."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
 
 
 def _at(state: RandomState) -> np.random.Generator:
-    """A generator that stands where that of a native env does."""
+    """A generator in the same state as that of a native env."""
     (high, low), (increment_high, increment_low), has_uint32, uinteger = state
     bits = np.random.PCG64(0)
     bits.state = {

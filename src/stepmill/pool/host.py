@@ -1,9 +1,9 @@
 """What a host offers: the place where the envs of a pool live.
 
-The engine (``_native.Engine``) checks actions, waits and hands batches out, above any host. A host is one class of two
-halves. Its native half (``cpp/bindings/host.h``) is what the engine talks to while envs step. The other half is what
-this file describes: what no array holds, calls of the envs' methods, the end. ``native.py``, ``inline.py`` and
-``process/host.py`` have the three that there are.
+The engine (``_native.Engine``) checks actions, waits and returns batches, on top of any host. A host is one class with
+two halves. The engine talks to the native half (``cpp/bindings/host.h``) while envs step. This file describes the other
+half: values that do not fit in arrays, calls of the envs' methods, and the end. There are three hosts: ``native.py``,
+``inline.py`` and ``process/host.py``.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to an env before it is reset: it is built anew, it is told something."""
+    """What happens to an env before it is reset: ``renew`` builds it again, ``tell`` is called with it."""
 
     renew: bool = False
     tell: Callable[[Any], None] | None = None
 
 
 class Host(Protocol):
-    """Where envs live. A class that offers this derives from one of ``_native``'s hosts.
+    """Where envs live. A class that implements this derives from one of ``_native``'s hosts.
 
-    Nothing here is called but by the engine, or through ``engine.use``: so a closed pool, a forked child and a second
-    call at the same time are refused in one place.
+    Only the engine calls these methods, or ``engine.use`` does. So calls on a closed pool, in a forked child or during
+    another call are refused in one place.
     """
 
-    backend: str  # as the user names it
+    backend: str  # the user's name for it
     is_native: bool
     observation: FlatSpace
     action: FlatSpace
@@ -59,37 +59,37 @@ class Host(Protocol):
     render_mode: str | None
 
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
-        """Puts what no array holds into a batch: the result, and the error to raise with it, if any.
+        """Adds what does not fit in arrays to a batch. Returns the result, and the error to raise with it, if any.
 
-        Called for batches that have notes (``take_notes`` of the native half) or failed rows. Changes nothing that it
-        is given: a signal handler may raise in the middle, and then it is called again.
+        Called for batches that have notes (``take_notes`` of the native half) or failed rows. Does not change its
+        arguments: if a signal handler raises in the middle, it is called again.
         """
         ...
 
     def close(self) -> None:
-        """Ends the envs, then raises what their ``close`` raised. Goes on where an earlier call was interrupted."""
+        """Closes the envs, then raises what they raised. Continues where an earlier call was interrupted."""
         ...
 
 
 class PythonHost(Host, Protocol):
-    """Where Python envs live: what the engine and its users can do with these besides."""
+    """Where Python envs live: what the engine and its users can do with them in addition."""
 
     # ---- what goes with actions and resets ---------------------------------------------------
 
     def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, Any]:
-        """The parts of an action that arrays cannot carry, checked, by env id, as the native half takes them."""
+        """The parts of an action that do not fit in arrays, checked, by env id, in the form the native half takes."""
         ...
 
     def pack_objects(self, objects: list[Any]) -> Any:
-        """The same for one env, of parts that the caller has read from its action."""
+        """The same for one env, from parts that the caller has already read from its action."""
         ...
 
     def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> Any:
-        """The reset options of one env, as the native half takes them."""
+        """The reset options of one env, in the form that the native half takes."""
         ...
 
     def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
-        """Does it, unless ``pack_options`` sent it along. What it raises is the failure of that env's reset."""
+        """Prepares the envs, unless ``pack_options`` has passed it on. What an env raises fails its reset."""
         ...
 
     # ---- the envs themselves -----------------------------------------------------------------
@@ -103,14 +103,14 @@ class PythonHost(Host, Protocol):
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None: ...
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
-        """``function(env)`` of each, where the env lives."""
+        """``function(env)`` for each env, called where the env lives."""
         ...
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]: ...
 
 
 def open_engine(host: Host, settings: Settings) -> _native.Engine:
-    """The engine above a host. It ends with its last user: a view, or a method of its own that somebody kept."""
+    """The engine on top of a host. It ends with its last user: a view, or one of its methods that the user kept."""
     engine = _native.Engine(
         host=host,
         observation_tree=host.observation.tree,
@@ -124,7 +124,7 @@ def open_engine(host: Host, settings: Settings) -> _native.Engine:
 
 
 def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[str, Any]:
-    """What the native half of every host is told. ``max_episode_steps``: None where each env has its own."""
+    """Arguments for the native half of any host. ``max_episode_steps`` is None if each env has its own limit."""
     return {
         "seeds": settings.seed,
         "num_envs": settings.num_envs,
@@ -138,7 +138,7 @@ def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[st
 
 
 def python_env_arguments(observation: FlatSpace, action: FlatSpace, num_players: int) -> dict[str, Any]:
-    """What it is told of Python envs; each knows its own time limit, see ``cpp/bindings/python_env.h``."""
+    """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/python_env.h``."""
     return {
         "env_class": None,
         "configs": [],
@@ -153,7 +153,7 @@ def python_env_arguments(observation: FlatSpace, action: FlatSpace, num_players:
 
 
 def native_env_arguments(source: NativeSource) -> dict[str, Any]:
-    """What it is told of native envs."""
+    """Arguments for native envs."""
     return {
         "env_class": source.env_class,
         "configs": source.configs,
@@ -164,7 +164,7 @@ def native_env_arguments(source: NativeSource) -> dict[str, Any]:
 
 
 def native_spaces(source: NativeSource) -> tuple[FlatSpace, FlatSpace]:
-    """The spaces of native envs; their leaves are described by the env class."""
+    """The spaces of native envs; the env class describes their leaves."""
     return (
         FlatSpace(source.observation_space, source.observation_tree, [], []),
         FlatSpace(source.action_space, source.action_tree, [], []),
@@ -172,7 +172,7 @@ def native_spaces(source: NativeSource) -> tuple[FlatSpace, FlatSpace]:
 
 
 def describe_source(source: PythonSource) -> EnvDescription:
-    """What only an env knows: one is built and closed again."""
+    """Builds an env, asks it what only an env knows, and closes it again."""
     env = source.build(0)
     try:
         with contained(0, "constructor"):

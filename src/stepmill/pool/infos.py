@@ -1,6 +1,6 @@
-"""Info dicts of single envs to the info of a batch: Gymnasium's layout.
+"""Merges the info dicts of single envs into the info of a batch, in Gymnasium's layout.
 
-Every key becomes an array with a row per env, beside a mask ``_key`` that says which rows have it.
+Every key becomes an array with one row per env, with a mask ``_key`` that says which rows have it.
 Numbers and arrays become arrays of their type, dicts nest, anything else is kept as objects.
 """
 
@@ -13,46 +13,46 @@ from typing import Any
 import numpy as np
 
 from stepmill.errors import summary
-from stepmill.pool.foreign import bearing, own_failure
+from stepmill.pool.user_code import reproduced_failure, try_or
 from stepmill.pool.warn_once import warn_once
 
 __all__ = ["EnvInfo", "engine_keys", "merge_infos", "plain_info"]
 
-# What the engine says of a batch, those with a mask apart. An env's own key of the same name is left out.
+# The keys that the engine adds to a batch; the second set has masks. An env's own key of the same name is left out.
 _ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
 _MASKED_KEYS = {"episode_return", "episode_length", "abnormal"}
-_FINAL_KEYS = {"final_obs", "final_info"}  # only where an episode ends and the next begins in one step
-_MOST_LEVELS = 100  # of dicts in dicts; one that contains itself has no end
+_FINAL_KEYS = {"final_obs", "final_info"}  # only if an episode ends and the next one starts in the same step
+_MOST_LEVELS = 100  # of nested dicts; one that contains itself never ends
 
 
-EnvInfo = tuple[int, int, Mapping[Any, Any]]  # a row of a batch, its env id, and what the env told with it
+EnvInfo = tuple[int, int, Mapping[Any, Any]]  # a row of a batch, its env id, and the env's info
 
 
 @functools.cache
 def engine_keys(autoreset: str) -> frozenset[str]:
-    """The keys that are the engine's, under that autoreset mode."""
+    """The keys that belong to the engine in this autoreset mode."""
     masked = _MASKED_KEYS | (_FINAL_KEYS if autoreset == "same_step" else set())
     return frozenset(_ENGINE_KEYS | masked | {f"_{key}" for key in masked})
 
 
 def plain_info(info: Any, env_id: int) -> dict[Any, Any] | None:
-    """An info as a dict; None where there is none, or where it cannot be read: then the user is told."""
+    """An info as a dict; None if there is none. None with a warning if it cannot be read."""
     if info is None or type(info) is dict:
         return info
-    return bearing(lambda: dict(info.items()), lambda failure: _tell(env_id, failure))
+    return try_or(lambda: dict(info.items()), lambda failure: _tell(env_id, failure))
 
 
 def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = frozenset()) -> dict[Any, Any]:
-    """The infos of some rows of a batch of ``count`` as one, but for the keys ``taken``.
+    """Merges the infos of some rows of a batch of ``count`` rows, without the keys in ``taken``.
 
-    One that cannot be put there costs its own row, and the user is told. What the envs gave is not changed.
+    An info that cannot be merged is left out, with a warning. The envs' own dicts are not changed.
     """
     try:
         return _merge(infos, count, taken)
     except BaseException as error:
         broken: dict[int, BaseException] = {}
-        failure = own_failure(lambda: broken.update(_find_broken(infos, count, taken)))
-        if failure is not None or not broken:  # the infos are good: a signal handler raised it
+        failure = reproduced_failure(lambda: broken.update(_find_broken(infos, count, taken)))
+        if failure is not None or not broken:  # the infos are good: a signal handler raised
             raise
         if isinstance(error, KeyboardInterrupt) and not any(isinstance(b, KeyboardInterrupt) for b in broken.values()):
             raise  # Ctrl-C
@@ -63,14 +63,14 @@ def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = fr
 
 
 def _tell(env_id: int, failure: BaseException) -> None:
-    warn_once(f"the info of env {env_id} cannot be put into the batch's and is left out: {summary(failure)}")
+    warn_once(f"the info of env {env_id} cannot be merged into the batch's info and is left out: {summary(failure)}")
 
 
 # ---- merging -------------------------------------------------------------------------------------
 
 
 class _Level:
-    """The columns of an info, or of a dict in it."""
+    """The columns of an info, or of a nested dict in it."""
 
     __slots__ = ("masks", "values")
 
@@ -146,7 +146,7 @@ def _holds(array: np.ndarray, value: Any) -> bool:
 
 
 def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
-    """A column whose envs disagree on the type: keep every value as it is."""
+    """A column for envs that disagree on the type: it keeps every value as it is."""
     nested = column.as_dict() if type(column) is _Level else None
     out = np.full(len(mask), None, object)
     for row in np.flatnonzero(mask):
@@ -158,7 +158,7 @@ def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
 
 
 def _find_broken(infos: Sequence[EnvInfo], count: int, taken: frozenset[str]) -> dict[int, BaseException]:
-    """The rows whose infos cannot be merged, and why: by themselves, or else with those before them."""
+    """The rows whose infos cannot be merged, and why: first those broken by themselves, else those that clash."""
     broken = {one[0]: failure for one in infos if (failure := _failure(_merge, [one], count, taken)) is not None}
     if broken:
         return broken
@@ -181,7 +181,7 @@ def _failure(work: Callable[..., Any], *args: Any) -> BaseException | None:
 
 
 def _check_keys(seen: dict[Any, Any], info: Mapping[Any, Any], taken: frozenset[str] = frozenset()) -> None:
-    """Raises where a key of an info is the mask of another, of its own or of those ``seen``: dicts by level."""
+    """Raises if a key of an info is the mask of another key, in this info or in ``seen``, at any level of dicts."""
     together = {**seen, **{key: {} for key in info if key not in taken}}
     if any(f"_{key}" in together for key in together):
         raise _clash(together)

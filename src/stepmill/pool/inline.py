@@ -11,11 +11,11 @@ from stepmill.errors import EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, contained, get_attribute, set_attribute
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
 from stepmill.pool.infos import plain_info
 from stepmill.pool.object_actions import object_parts
-from stepmill.pool.own_envs import EnvBuilder
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource
@@ -25,7 +25,7 @@ __all__ = ["InlineHost"]
 
 
 class InlineHost(_native.InlineHost):
-    """A ``Host``: its envs are stepped one after the other, in ``recv``."""
+    """A ``Host`` whose envs are stepped one after another, in ``recv``."""
 
     backend = "inline"
     is_native = False
@@ -78,19 +78,19 @@ class InlineHost(_native.InlineHost):
         return self._finish(result, [_read_note(*note) for note in notes], [Fault.read(fault) for fault in faults])
 
     def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, list[Any]]:
-        """The object parts as they are."""
+        """The object parts, unchanged."""
         return object_parts(self.action, action, env_ids)
 
     def pack_objects(self, objects: list[Any]) -> list[Any]:
-        """Those of one env."""
+        """The parts of one env, unchanged."""
         return objects
 
     def pack_options(self, options: dict[str, Any] | None, _: Preparation | None) -> Any:
-        """The options as they are: ``prepare`` is called besides."""
+        """The options, unchanged; ``prepare`` is called separately."""
         return options
 
     def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
-        """Renews and tells. What that raises is what the reset will have raised."""
+        """Renews envs and calls ``tell``. What that raises, the reset will raise."""
         for env_id in env_ids:
             try:
                 if preparation.renew:
@@ -101,7 +101,7 @@ class InlineHost(_native.InlineHost):
                     preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
                 raise
-            except EnvError as error:  # of the constructor: its own exception is the cause
+            except EnvError as error:  # from the constructor, whose own exception is the cause
                 self.fail_next(env_id, error.__cause__ or error)
             except BaseException as error:
                 self.fail_next(env_id, error)
@@ -120,7 +120,7 @@ class InlineHost(_native.InlineHost):
                 set_attribute(self._envs[env_id], name, value)
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
-        """``function(env)`` of each."""
+        """``function(env)`` for each env."""
         return self._each("call", env_ids, function)
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
@@ -146,10 +146,10 @@ class InlineHost(_native.InlineHost):
     def close(self) -> None:
         super().close()
         if self.forked:
-            return  # the envs are the parent's
+            return  # the envs belong to the parent
         self._builder.forget()
         errors = []
-        while self._envs:  # those that an interrupted close left
+        while self._envs:  # a call after an interrupted one continues with the rest
             env_id = self._num_envs - len(self._envs)
             env = self._envs.pop(0)
             try:
@@ -162,11 +162,11 @@ class InlineHost(_native.InlineHost):
             raise EnvError.gather(errors)
 
     def __del__(self) -> None:
-        """Ends with its engine."""
+        """Closes the envs when the engine is gone."""
         try:  # when the interpreter ends, contextlib may be gone
             if self._is_built:
                 self.close()
-        except Exception:  # nobody is there to hear of it
+        except Exception:  # there is no caller to raise it to
             pass
 
 

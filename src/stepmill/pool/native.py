@@ -16,7 +16,7 @@ __all__ = ["NativeHost"]
 
 
 class NativeHost(_native.NativeHost):
-    """A ``Host``. Its envs are no Python objects, so that ``call`` and its like have nothing to reach."""
+    """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
     render_mode = None
@@ -36,5 +36,5 @@ class NativeHost(_native.NativeHost):
         )
 
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
-        """Settles failures; these envs have no notes."""
+        """Decides about failures; native envs have no notes."""
         return result, self._policy.error_of([Fault.read(fault) for fault in faults])

@@ -1,4 +1,4 @@
-"""The parts of actions that arrays cannot carry: values of Text, Sequence, Graph and custom spaces."""
+"""The parts of actions that do not fit in arrays: values of Text, Sequence, Graph and custom spaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["object_parts"]
 
 
 def object_parts(flat: FlatSpace, action: Any, env_ids: Sequence[int]) -> dict[int, list[Any]]:
-    """For each env the object parts of its action, checked. ``action`` is what the user sent to these envs."""
+    """The object parts of each env's action, checked. ``action`` is what the user sent to these envs."""
     tree = flat.tree
     if isinstance(action, dict) and "action" in action and not (isinstance(tree, dict) and "action" in tree):
         action = action["action"]

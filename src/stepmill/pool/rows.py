@@ -1,4 +1,4 @@
-"""What the rows of a batch have beside their arrays: infos, Python objects, failures."""
+"""What the rows of a batch have besides their arrays: infos, Python objects, failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "raised_by", "sna
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Of one row: ``objects`` are the object leaves of its observation, ``final_`` those of an episode's end."""
+    """What came with one row. ``objects`` are the object leaves of its observation; ``final_``: of an episode's end."""
 
     row: int
     env_id: int
@@ -29,15 +29,15 @@ class Note:
     objects: Sequence[Any] | None = None
     final_objects: Sequence[Any] | None = None
     error: BaseException | None = None
-    phase: str | None = None  # in which the error came
-    message: str | None = None  # what the error says, where that came with it
+    phase: str | None = None  # the phase that raised the error
+    message: str | None = None  # the text of the error, if it came with it
 
 
 @dataclass(frozen=True)
 class RowFinisher:
-    """Puts the notes into a batch, and settles its failures.
+    """Adds the notes to a batch, and decides about its failures.
 
-    Changes nothing of what it is given: a signal handler may raise in the middle, and then it is called again.
+    Does not change its arguments: if a signal handler raises in the middle, it is called again.
     """
 
     observation: FlatSpace
@@ -45,9 +45,9 @@ class RowFinisher:
     autoreset: str
 
     def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> tuple[Any, EnvError | None]:
-        """The result with all that belongs to it, and the error to raise with it, if any.
+        """The complete result, and the error to raise with it, if any.
 
-        ``result`` is the engine's: (obs, info), or (obs, reward, terminated, truncated, info).
+        ``result`` comes from the engine: (obs, info), or (obs, reward, terminated, truncated, info).
         """
         info = dict(result[-1])
         count = len(info["elapsed_step"])
@@ -81,12 +81,12 @@ class RowFinisher:
 
 
 def raised_by(notes: Sequence[Note]) -> dict[int, Note]:
-    """The notes of exceptions, by env id."""
+    """The notes with exceptions, by env id."""
     return {one.env_id: one for one in notes if one.error is not None}
 
 
 def _mark_abnormal(info: dict[str, Any], notes: Sequence[Note], count: int) -> None:
-    """Rows that their env itself says are wrong."""
+    """Marks the rows whose env says itself that something went wrong."""
     rows = [
         one.row
         for one in notes
@@ -101,22 +101,22 @@ def _mark_abnormal(info: dict[str, Any], notes: Sequence[Note], count: int) -> N
 
 
 def is_abnormal(info: Mapping[str, Any]) -> bool:
-    """Whether an env says of a step that something went wrong in it."""
+    """Whether an env reports that something went wrong in a step."""
     told = info.get("abnormal", False)
     return isinstance(told, bool | np.bool_) and bool(told)
 
 
 def objects_of(tree: Any, observation: Any) -> list[Any]:
-    """The object leaves of an observation, the caller's own: the env cannot change them any more."""
+    """Copies of the object leaves of an observation, which the env can no longer change."""
     return [copy.deepcopy(one) for one in object_leaves(tree, observation)]
 
 
 def snapshot(value: Any) -> Any:
-    """A value with its arrays copied, whatever they are nested in. One that has no end is left as it is."""
+    """A value with its arrays copied, however deeply nested. A value that contains itself is returned as it is."""
     try:
         return map_tree(_copied, value)
     except RecursionError:
-        return value  # it will not fit into the info of a batch, and there the user is told
+        return value  # it cannot be merged into the info of a batch, which warns the user
 
 
 def _copied(value: Any) -> Any:

@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "check_seeds",
     "check_settings",
+    "default_workers",
     "refuse_processes",
     "refuse_same_step",
 ]
@@ -41,13 +42,13 @@ MOST_ENVS = 2**24
 MOST_RESTARTS = 2**16 - 1  # SM_MOST_FAILURES in cpp/core/env_table.h
 
 
-# ---- checks: the name and what was given, to the value in its right type -------------------------
+# ---- checks: from a name and an argument to a value of the right type ----------------------------
 
 Check = Callable[[str, Any], Any]
 
 
 def _as_given(name: str, given: Any) -> Any:
-    """For those whose check needs another setting: see ``check_settings``."""
+    """For settings whose check depends on another setting: see ``check_settings``."""
     return given
 
 
@@ -64,7 +65,7 @@ def _or_none(check: Check) -> Check:
 
 
 def _autoreset(name: str, given: Any) -> Autoreset:
-    """A mode by our name for it, by Gymnasium's, or as Gymnasium's enum."""
+    """A mode by our name, by Gymnasium's name, or as a member of Gymnasium's enum."""
     for own, mode in GYMNASIUM_MODES.items():
         if given is mode or (isinstance(given, str) and given in (own, mode.value)):
             return own  # type: ignore[return-value]
@@ -93,10 +94,10 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a pool runs its envs, whatever they are.
+    """How a pool runs its envs.
 
-    The list of all settings, in the order of ``make``'s signature and of ``spec.config``. Each has the type of its
-    checked value, its default as a user would give it, and its check; the docstring of ``make`` says what it means.
+    This is the list of all settings, in the order of ``make``'s signature and of ``spec.config``. Each has the type of
+    its checked value, its default as a user would write it, and its check. The docstring of ``make`` explains them.
     """
 
     num_envs: Annotated[int, Setting(1, _whole(1, MOST_ENVS))]
@@ -118,9 +119,9 @@ class Settings:
     output: Annotated[str, Setting("numpy", _word("numpy"))]
 
     # Not arguments of `make`.
-    only_processes: str | None  # what was asked for that only worker processes have
+    only_processes: str | None  # the name of a setting that was given and that only worker processes have
     reward_dtype: str
-    # Results come as they are ready, also where a batch holds all envs: what the env managers use.
+    # Return results as they are ready, even if a batch holds all envs. Env managers use this.
     as_ready: bool = False
 
     @property
@@ -136,41 +137,64 @@ SETTINGS: dict[str, Setting] = {
 
 
 def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -> Settings:
-    """Checks what was given, and fills in the defaults and what depends on other settings or on the machine."""
+    """Checks the arguments, and fills in the defaults and what depends on other settings or on the machine."""
     one = {name: check(name, given.pop(name, default)) for name, (default, check) in SETTINGS.items()}
     asked = (name for name in ("num_workers", "step_timeout", "reset_timeout") if one[name] is not None)
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
         refuse_processes(only_processes)
-    envs, cores = one["num_envs"], _native.available_cores()
+    envs = one["num_envs"]
     batch = envs if one["batch_size"] is None else whole_number("batch_size", one["batch_size"], 1, envs)
     one["batch_size"] = batch
-    one["num_threads"] = min(one["num_threads"] or min(batch, cores), envs)
-    one["num_workers"] = min(one["num_workers"] or cores, envs)
+    one["num_threads"] = min(one["num_threads"] or min(batch, _native.available_cores()), envs)
+    one["num_workers"] = min(one["num_workers"] or default_workers(envs, waits_for_all=batch == envs), envs)
     one["seed"] = _all_seeds(one["seed"], envs)
     return Settings(**one, **given, only_processes=only_processes, reward_dtype=reward_dtype, as_ready=as_ready)
+
+
+# ---- how many workers ----------------------------------------------------------------------------
+
+# A worker steps its envs one at a time, the one that has used the least time first. With so many of them a slow one
+# gets its share of the worker and no more. With fewer, the worker again and again finds nothing but the slow one to do,
+# while the caller has the others, and these wait for it at every step.
+_ENOUGH_ENVS = 4
+# Each worker takes some 7 MB and 6 file descriptors, of which a process often may have only 1024.
+_MOST_WORKERS = 64
+
+
+def default_workers(num_envs: int, *, waits_for_all: bool) -> int:
+    """The number of worker processes where none was asked for: one per core, or one per env if that is fewer.
+
+    Where the caller takes results as they come and the envs are few, one per env in any case: a slow env must not
+    hold back the others. It costs a switch of processes for each step, which is little beside any but the cheapest.
+    A caller that waits for all of them waits for the slow one too, and gains nothing.
+    """
+    cores = _native.available_cores()
+    are_few = num_envs < _ENOUGH_ENVS * cores and num_envs <= _MOST_WORKERS
+    return num_envs if are_few and not waits_for_all else min(num_envs, cores)
 
 
 # ---- settings that do not go together ------------------------------------------------------------
 
 
 def refuse_same_step(players: int, settings: Settings) -> None:
-    """Raises where an autoreset mode does not go with many players."""
+    """Raises if the autoreset mode does not work with many players."""
     if players > 1 and settings.autoreset == "same_step":
         raise UnsupportedError(
-            "autoreset='same_step' with many players: the row of an end would hold the rewards of those who "
-            "played and the observations of those who begin, and they may differ in number. Use 'next_step'"
+            "autoreset='same_step' does not work with many players: the last row of an episode would hold the rewards "
+            "of its players and the observations of the next episode's players, and their numbers may differ. Use "
+            "'next_step'"
         )
 
 
 def refuse_processes(name: str | None) -> None:
-    """For backends without worker processes, where something was asked for that only these have."""
+    """Raises if a setting that only worker processes have was given to another backend."""
     if name == "num_workers":
-        raise UnsupportedError("num_workers is for worker processes, and there are none here: use backend='process'")
+        raise UnsupportedError("num_workers: this backend has no worker processes: use backend='process'")
     if name is not None:
         raise UnsupportedError(
-            f"{name}: a deadline needs an env that can be interrupted, and neither the inline nor the thread backend "
-            "can do that: use backend='process'. recv(timeout=...) limits the wait of the caller"
+            f"{name}: only an env in a worker process can be interrupted at a deadline: use backend='process'. "
+            "recv(timeout=...) limits how long the caller waits"
         )
 
 
@@ -178,7 +202,7 @@ def refuse_processes(name: str | None) -> None:
 
 
 def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:
-    """A seed for each env: ``seed + env_id`` from one number, or one by one from a list."""
+    """One seed per env: ``seed + env_id`` for a number, or the entries of a list."""
     if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
         if len(seed) != len(env_ids):
             raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one per env, got {len(seed)}")
@@ -191,7 +215,7 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
 
 
 def _all_seeds(seed: Any, num_envs: int) -> Sequence[int]:
-    """The same for all envs of a pool; from one number a range, since there may be a million."""
+    """The same for all envs of a pool; for a number it is a range, since there may be a million envs."""
     if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
         return tuple(one for one in check_seeds(seed, range(num_envs)) if one is not None)
     first, *_ = check_seeds(seed, (0,))

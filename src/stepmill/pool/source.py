@@ -1,4 +1,4 @@
-"""What stands behind a task id: native envs, or the factories of Python ones."""
+"""Finds what a task id stands for: native envs, or factories of Python envs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class NativeSource:
-    """Envs compiled into the engine, a configuration for each; envs that were given the same share one dict."""
+    """Envs compiled into the engine, with one configuration per env; equal ones given by the user share one dict."""
 
     id: str
     env_class: str
@@ -42,12 +42,12 @@ class NativeSource:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration of the first env, every key present."""
+        """The configuration of the first env, with every key."""
         return {**_native.default_config(self.env_class), **self.configs[0]}
 
     @property
     def env_configs(self) -> list[dict[str, Any]]:
-        """The configuration of every env, every key present."""
+        """The configuration of every env, with every key."""
         defaults = _native.default_config(self.env_class)
         return _for_each(self.configs, lambda one: {**defaults, **one})
 
@@ -81,17 +81,17 @@ class PythonSource:
         return [dict(env.config) for env in self.envs]
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
-        """Builds one env; its own exception is the cause of ours."""
-        recipe = self.envs[env_id]
+        """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``."""
+        blueprint = self.envs[env_id]
         try:
-            env = recipe.factory(**_with_ids(recipe, env_id, worker_id))
+            env = blueprint.factory(**_with_ids(blueprint, env_id, worker_id))
             if not isinstance(env, gymnasium.Env) or hasattr(env, "create_collector_env_cfg"):
                 from stepmill.envs.adapters import as_pool_env
 
                 env = as_pool_env(env, env_id)
         except KeyboardInterrupt:  # Ctrl-C, most likely
             raise
-        except BaseException as error:  # SystemExit, too: an env must not end the program that builds it
+        except BaseException as error:  # SystemExit too: an env must not end the program that builds it
             raise EnvError(
                 f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
                 env_id=env_id,
@@ -105,7 +105,7 @@ class PythonSource:
 
 
 def _fault(env: Any) -> str | None:
-    """What keeps a pool from stepping it."""
+    """Why a pool cannot step this object; None if it can."""
     missing = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
     if missing or hasattr(env, "agent_iter"):
         from stepmill.envs.adapters import not_an_env
@@ -127,12 +127,12 @@ def find_source(
     max_episode_steps: int | None,
     max_num_players: int,
 ) -> NativeSource | PythonSource:
-    """Finds the envs of a pool. Builds none of them."""
+    """Finds the envs of a pool, without building any."""
     tasks = list(task_id) if isinstance(task_id, list | tuple) else [task_id] * num_envs
     if len(tasks) != num_envs:
         raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
     configs = _configs(num_envs, config, env_config)
-    # Native envs draw no pictures; where one is asked for, Gymnasium's twin runs instead.
+    # Native envs cannot render. If rendering is asked for, Gymnasium's env of the same name runs instead.
     renders = any(one.get("render_mode") is not None for one in _once(configs))
     if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
         record = find(tasks[0])
@@ -145,9 +145,9 @@ def find_source(
         )
     if max_num_players != 1:
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
-    recipes = list(zip(tasks, configs, strict=True))
-    made = {(id(task), id(one)): _python_env(task, one, max_episode_steps) for task, one in _once(recipes, _ids)}
-    envs = [made[_ids(one)] for one in recipes]
+    pairs = list(zip(tasks, configs, strict=True))
+    made = {(id(task), id(one)): _python_env(task, one, max_episode_steps) for task, one in _once(pairs, _ids)}
+    envs = [made[_ids(one)] for one in pairs]
     known = find(tasks[0]) if isinstance(tasks[0], str) else None
     return PythonSource(
         _name(tasks[0]),
@@ -208,13 +208,13 @@ def _native_config(
         del given["render_mode"]
     if "render_mode" in given:
         raise UnsupportedError(
-            f"render_mode: {record.id} is native and draws no pictures. "
+            f"render_mode: {record.id} is native and cannot render. "
             f"make('gymnasium:{record.id}', backend='inline', render_mode=...) runs Gymnasium's own env"
         )
     if "max_num_players" in known:
         given["max_num_players"] = max_num_players
     elif max_num_players != 1:
-        raise ConfigError(f"max_num_players: {record.id} has one player an env, got {max_num_players}")
+        raise ConfigError(f"max_num_players: {record.id} has one player per env, got {max_num_players}")
     check_keys(record.id, given, known)
     return given
 
@@ -231,7 +231,7 @@ def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:
 
 
 def _for_each(configs: Sequence[T], function: Callable[[T], R]) -> list[R]:
-    """``function(one)`` for each, called once for those that are the same object."""
+    """``function(one)`` for each configuration, called once per object."""
     once = _once(configs)
     if len(once) == 1:
         return [function(once[0])] * len(configs)
@@ -247,7 +247,7 @@ def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
     if isinstance(task, str):
         record = find(task)
-        if record.factory is None:  # a native id that must run as Python: Gymnasium's env of that name
+        if record.factory is None:  # a native id that must run in Python: Gymnasium's env of that name
             try:
                 record = find(f"gymnasium:{task}")
             except UnknownEnvError:
@@ -262,7 +262,7 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
             check_keys(task, given, record.factory.known_keys())
             if max_episode_steps is not None:
                 given["max_episode_steps"] = max_episode_steps
-            limit = None  # Gymnasium's own wrapper keeps the limit
+            limit = None  # Gymnasium's own wrapper applies the limit
         else:
             check_keys(task, given, accepted_keys(record.factory))
         return EnvBlueprint(record.factory, given, limit)
@@ -276,10 +276,10 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
     return EnvBlueprint(task, config, max_episode_steps)
 
 
-def _with_ids(recipe: EnvBlueprint, env_id: int, worker_id: int) -> dict[str, Any]:
-    """The configuration, with the ids that the factory asks for by name."""
-    config = dict(recipe.config)
-    parameters = parameters_of(recipe.factory)
+def _with_ids(blueprint: EnvBlueprint, env_id: int, worker_id: int) -> dict[str, Any]:
+    """The configuration, with the ids that the factory has parameters for."""
+    config = dict(blueprint.config)
+    parameters = parameters_of(blueprint.factory)
     for name, value in (("env_id", env_id), ("worker_id", worker_id)):
         if name in parameters and name not in config:
             config[name] = value
@@ -287,7 +287,7 @@ def _with_ids(recipe: EnvBlueprint, env_id: int, worker_id: int) -> dict[str, An
 
 
 def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None) -> None:
-    """Every key given is known, or an error names the unknown one, the nearest and all others."""
+    """Raises if a key is not known; the error names it, the nearest known key, and all known keys."""
     if known is None:
         return
     known = list(known)

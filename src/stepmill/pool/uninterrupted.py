@@ -1,4 +1,4 @@
-"""Work that no signal handler can interrupt: what has to be done in one piece."""
+"""Runs work that no signal handler may interrupt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ R = TypeVar("R")
 
 
 def uninterrupted(work: Callable[[int | None], R]) -> R:
-    """Runs ``work`` where no signal handler can raise, so that it never loses what it just opened.
+    """Runs ``work`` where no signal handler can raise, so that it never loses what it has just opened.
 
-    Handlers run in the main thread: the work is done in another, and the main one waits. An exception that a
-    handler raises here, KeyboardInterrupt above all, cancels the work, whose own cleaning up is waited for.
-    ``work`` is given a descriptor, if there is one left, that can be read once it is cancelled.
+    Handlers run in the main thread, so the work runs in another one while the main thread waits. If a handler raises
+    here, above all KeyboardInterrupt, the work is cancelled, and we wait until it has cleaned up. ``work`` is passed a
+    descriptor, if one is available, that becomes readable when it is cancelled.
     """
     task = _Task(work)
     raised: BaseException | None = None
@@ -31,30 +31,30 @@ def uninterrupted(work: Callable[[int | None], R]) -> R:
         return task.outcome()
     try:
         task.start()
-    except RuntimeError:  # there is no thread to be had: no more are allowed, or the interpreter is shutting down
+    except RuntimeError:  # no thread is available: no more are allowed, or the interpreter is shutting down
         task.run()
         return task.outcome()
     except BaseException as error:
-        if task.decide():  # it has not begun, and now will not
+        if task.decide():  # it has not started, and now never will
             raise
         task.cancel()
         raised = error
     while not task.is_over:
         try:
-            # Neither join() nor an Event: the first believes, once interrupted, that the thread is over (Python
-            # 3.11), the second can be left locked.
+            # Neither join() nor an Event: once interrupted, join() believes that the thread has ended (Python 3.11),
+            # and an Event can be left locked.
             task.wait()
         except BaseException as error:
             task.cancel()
             raised = raised or error
     if raised is not None:
         raise raised
-    task.run()  # does nothing, unless the thread found no memory to begin: what is to be closed must be closed
+    task.run()  # does nothing, unless the thread had no memory to start: the work may have something to close
     return task.outcome()
 
 
 class _Token:
-    """Lives as long as the thread that was given it."""
+    """Lives as long as the thread that it was passed to."""
 
 
 class _Task(Generic[R]):
@@ -72,7 +72,7 @@ class _Task(Generic[R]):
         self._watch: weakref.ref[_Token] | None = None
 
     def start(self) -> None:
-        """Runs it in a thread. Not in a ``threading.Thread``: ``start`` of one that finds no memory never returns."""
+        """Runs it in a thread. Not a ``threading.Thread``: if that finds no memory, its ``start`` never returns."""
         _thread.start_new_thread(self._run_with, self._new_token())
 
     def _new_token(self) -> tuple[_Token]:
@@ -81,32 +81,32 @@ class _Task(Generic[R]):
             self._watch = weakref.ref(token, self._end)
             return (token,)
         finally:
-            del token  # a frame of ours may live on, in the traceback of what a signal handler raises
+            del token  # our frame may live on, in the traceback of what a signal handler raises
 
     def _end(self, _: object) -> None:
-        """Called by the thread that ends, not by the one that waits: what it takes from the queue it may lose again."""
+        """Called by the thread that ends. The one that waits might lose what it has just taken out of the queue."""
         self.is_over = True
         self._ended.put(None)
 
     def wait(self) -> None:
-        """Waits for the end of the thread, however it comes."""
+        """Waits until the thread has ended, for whatever reason."""
         self._ended.get()
 
     def decide(self) -> bool:
-        """Whether this call, of all, decides what becomes of the work."""
+        """Whether this call is the first, and so decides what happens to the work."""
         mine = object()
-        return self._decision.setdefault("made", mine) is mine  # looks and takes in one step
+        return self._decision.setdefault("made", mine) is mine  # checks and sets in one step
 
     def _run_with(self, token: _Token) -> None:
-        del token  # the interpreter holds it until the thread ends; this frame, in a traceback, might for longer
+        del token  # the interpreter holds it until the thread ends; this frame, in a traceback, might live longer
         self.run()
 
     def run(self) -> None:
-        """Does the work, unless that was done or decided against."""
+        """Does the work, unless it was done or decided against before."""
         if not self.decide():
             return
         try:
-            with self._lock, contextlib.suppress(OSError):  # no descriptor left: closing must work without
+            with self._lock, contextlib.suppress(OSError):  # no descriptor is left: closing must work without one
                 self._cancel_fd = os.eventfd(int(self._is_cancelled), os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._results.append(self._work(self._cancel_fd))
         except BaseException as error:  # raised again in the thread that waits

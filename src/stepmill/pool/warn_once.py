@@ -1,4 +1,4 @@
-"""Warnings about good rows: shown even where warnings are errors, since raising one would lose the rows."""
+"""Warnings about good rows. They never become errors, even under ``-W error``: raising would lose the rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["warn_once"]
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _shown: set[str] = set()
-_MOST = 1000  # texts with something new in each would go on forever
+_MOST = 1000  # texts that differ each time would be shown forever
 
 
 def warn_once(text: str) -> None:
-    """Warns of each text once in a process."""
+    """Shows each warning once per process."""
     if text in _shown or len(_shown) >= _MOST:
         return
     _shown.add(text)
@@ -25,7 +25,7 @@ def warn_once(text: str) -> None:
 
 
 def _level_of_caller() -> int:
-    """How far up the first frame is that is not ours: the line that a warning should show."""
+    """How many levels up the first frame outside this package is: a warning should show that line."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

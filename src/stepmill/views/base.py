@@ -1,4 +1,4 @@
-"""What every view of a pool has: names, checks of arguments, and the calls that need no translation."""
+"""What all views of a pool share: properties, checks of arguments, and the calls that need no translation."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ __all__ = ["PoolView"]
 
 
 class PoolView(Uncopyable):
-    """A pool of envs. Subclasses tell the engine how to show results, and hand them out as they come from there.
+    """A pool of envs. Subclasses tell the engine how to show results, and return them as the engine does.
 
-    Nothing is done to a result in between: a signal handler that raised there would lose it. See ``pool/direct.py``.
+    No Python code runs in between: if a signal handler raised there, the result would be lost. See ``pool/direct.py``.
     """
 
     spec: Any
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         self._engine = engine
-        self._host: Any = engine.host  # a `Host`; a `PythonHost` where envs are Python objects
+        self._host: Any = engine.host  # a `Host`; a `PythonHost` if the envs are Python objects
         self._settings = settings
         self._pool_spec = spec
         self.spec = spec
         self.num_envs = settings.num_envs
 
-    # ---- what it is --------------------------------------------------------------------------
+    # ---- properties --------------------------------------------------------------------------
 
     @property
     def batch_size(self) -> int:
@@ -56,17 +56,17 @@ class PoolView(Uncopyable):
 
     @property
     def is_async(self) -> bool:
-        """Whether ``recv`` returns as soon as ``batch_size`` of the envs are done."""
+        """Whether ``recv`` returns as soon as ``batch_size`` envs are done."""
         return self._settings.is_async
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """When envs whose episode is over are reset, as Gymnasium names it."""
+        """When envs whose episode is over are reset, as a member of Gymnasium's enum."""
         return GYMNASIUM_MODES[self._settings.autoreset]
 
     @property
     def is_native(self) -> bool:
-        """Whether compiled envs run, rather than Python ones."""
+        """Whether the envs are compiled, rather than Python objects."""
         return bool(self._host.is_native)
 
     @property
@@ -76,20 +76,20 @@ class PoolView(Uncopyable):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Everything ``make`` settled: the pool's settings and the env's configuration."""
+        """Everything that ``make`` decided: the pool's settings and the env's configuration."""
         return dict(self._pool_spec.config)
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:
-        """The seed that every env was given last, -1 where an env does not know."""
+        """The last seed of every env; -1 for an env that does not know it."""
         return tuple(seeds_of(self._engine, self._reachable(None)))
 
     @property
     def np_random(self) -> tuple[np.random.Generator, ...]:
         """The random generator of every env.
 
-        Of native envs and of those in worker processes it is a copy, which draws what the env would draw next; to draw
-        from it changes nothing. An env that waits for a seed is shown with the generator that this seed gives it.
+        For native envs and envs in worker processes it is a copy, which draws what the env would draw next; drawing
+        from it does not change the env. For an env that waits for a seed, it is the generator that this seed gives it.
         """
         return tuple(generators_of(self._engine, self._reachable(None)))
 
@@ -116,19 +116,19 @@ class PoolView(Uncopyable):
         """Queues actions and returns at once.
 
         Args:
-            action: An array with a row per env, or a dict ``{"action": ..., "env_id": ...}``.
-            env_id: Whose actions they are: by default all envs, in async mode those of the last ``recv``.
+            action: An array with one row per env, or a dict ``{"action": ..., "env_id": ...}``.
+            env_id: The envs that the actions are for: by default all envs, in async mode those of the last ``recv``.
         """
         self._engine.send(action, env_id)
 
     def async_reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
-        """Queues a reset of every env and returns at once; ``recv`` gives the results."""
+        """Queues a reset of every env and returns at once; ``recv`` returns the results."""
         self._engine.check_usable()
         seeds = None if seed is None else check_seeds(seed, range(self.num_envs), allow_none=True)
         self._engine.send_reset(None, seeds, self._check_options(options))
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
-        """For the engine's ``reset``: of all envs, the ids asked for, or those that a mask chooses."""
+        """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""
         self._engine.check_usable()
         options = self._check_options(options)
         mask = None
@@ -142,7 +142,7 @@ class PoolView(Uncopyable):
         return env_id, seeds, None if options == {} else options, mask
 
     def _take_engine_calls(self, view: type[PoolView]) -> None:
-        """Makes calls go straight to the engine, unless a subclass of ``view`` has methods of its own."""
+        """Makes calls go straight to the engine, unless a subclass of ``view`` has overridden the methods."""
         for name in ("step", "recv"):
             if getattr(type(self), name) is getattr(view, name):
                 setattr(self, name, getattr(self._engine, name))
@@ -156,7 +156,7 @@ class PoolView(Uncopyable):
             return None
         if not isinstance(options, Mapping):
             raise ResetOptionError(f"options: expected a dict, or a list of dicts, one per env, got {options!r}")
-        return dict(options)  # the caller's stays as it was
+        return dict(options)  # a copy: the caller's dict is not changed
 
     def _check_mask(self, mask: Any) -> np.ndarray:
         expected = f"a bool array of shape ({self.num_envs},) with at least one True"
@@ -164,19 +164,19 @@ class PoolView(Uncopyable):
             got = f"{mask.dtype} array of shape {mask.shape}" if isinstance(mask, np.ndarray) else repr(mask)
             raise ResetOptionError(f"options['reset_mask']: expected {expected}, got {got}")
         if not mask.any():
-            raise ResetOptionError(f"options['reset_mask']: expected {expected}, got one without any")
+            raise ResetOptionError(f"options['reset_mask']: expected {expected}, got all False")
         return np.ascontiguousarray(mask)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of every env, or of those named; an attribute is returned as it is."""
+        """Calls a method of every env, or of the given ones; an attribute is returned as it is."""
         _check_name("call", name)
         self._require_python_envs("call")
         return tuple(self._engine.use(self._host.call, name, self._reachable(env_ids), args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """An attribute of every env, or of those named. Of a native env: its configuration, spaces and generator."""
+        """An attribute of every env, or of the given ones. Native envs have configuration, spaces and generator."""
         _check_name("get_attr", name)
         ids = self._reachable(env_ids)
         if self._host.is_native:
@@ -184,7 +184,7 @@ class PoolView(Uncopyable):
         return tuple(self._engine.use(self._host.get_attr, name, ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
-        """Sets an attribute of every env, or of those named: one value for all, or a list, one per env."""
+        """Sets an attribute of every env, or of the given ones: one value for all, or a list with one per env."""
         _check_name("set_attr", name)
         ids = self._reachable(env_ids)
         if not isinstance(values, list | tuple):
@@ -195,7 +195,7 @@ class PoolView(Uncopyable):
         self._engine.use(self._host.set_attr, name, values, ids)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
-        """A picture of every env, or of those named."""
+        """A picture of every env, or of the given ones."""
         self._require_python_envs("render")
         return self._engine.use(self._host.render, self._reachable(env_ids))
 
@@ -230,7 +230,7 @@ class PoolView(Uncopyable):
         if self._host.is_native:
             raise UnsupportedError(
                 f"{what}: {self._pool_spec.id} is native and has no Python object. "
-                f"make('gymnasium:{self._pool_spec.id}') runs Gymnasium's own env, where it has one"
+                f"make('gymnasium:{self._pool_spec.id}') runs Gymnasium's own env, if it has one"
             )
 
     def _ids(self, env_ids: Any) -> list[int]:
@@ -246,14 +246,14 @@ class PoolView(Uncopyable):
         return ids
 
     def _reachable(self, env_ids: Sequence[int] | None) -> list[int]:
-        """Ids of envs to call. In the calling thread no step runs beside us: a queued one has not begun."""
+        """The ids of envs to call. In the calling thread no step runs meanwhile: a queued one has not started."""
         self._engine.check_usable()
         return self._ids(env_ids)
 
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends the pool's threads and frees its memory, but for the batches you still hold. Idempotent."""
+        """Ends the pool's workers and frees its memory, except for the batches you still hold. Idempotent."""
         self._engine.close()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""The dm view: ``dm_env.TimeStep`` with a row per env.
+"""The dm view: ``dm_env.TimeStep`` with one row per env.
 
-Every env runs through ``FIRST → MID → ... → LAST ⇢ FIRST``; the fields of a batch's TimeStep are arrays,
-so its envs stand at different points of that line. Under ``autoreset="same_step"`` the row of a LAST already
-holds the first observation of the next episode, so after the first reset no batch shows FIRST.
+Every env runs through ``FIRST → MID → ... → LAST ⇢ FIRST``. The fields of a batch's TimeStep are arrays, so its envs
+may be at different points of that line. With ``autoreset="same_step"`` the row of a LAST already holds the first
+observation of the next episode, so no batch after the first reset shows FIRST.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Players(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What a batch's TimeStep holds as its observation."""
+    """The observation in a batch's TimeStep."""
 
     obs: Any
     env_id: np.ndarray
@@ -42,10 +42,10 @@ class Observation(NamedTuple):
 
 
 class DmPool(PoolView):
-    """Results are ``dm_env.TimeStep``; rewards and discounts float32.
+    """Results are ``dm_env.TimeStep``; rewards and discounts are float32.
 
-    The discount is the env's own where it has one (an info key ``discount``), else 0 at a real end and 1
-    elsewhere: at a time limit the step is LAST with discount 1.
+    The discount is the env's own if it has one (the info key ``discount``), otherwise 0 at a real end and 1 elsewhere:
+    at a time limit the step is LAST with discount 1.
     """
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
@@ -75,7 +75,7 @@ class DmPool(PoolView):
     ) -> Call[dm_env.TimeStep]:
         """Resets all envs, or those of ``env_id`` in that order: FIRST, reward 0, discount 1.
 
-        ``options["reset_mask"]`` chooses envs; the rows of the others show where they stand: MID, or FIRST.
+        ``options["reset_mask"]`` selects envs; the rows of the others show where they are: MID or FIRST.
         """
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
@@ -91,7 +91,7 @@ class DmPool(PoolView):
 
 
 def _begun_or_not(info: dict[str, Any]) -> np.ndarray:
-    """FIRST where no step was taken yet, else MID: these are 0 and 1."""
+    """FIRST before an env's first step, then MID: these are 0 and 1."""
     step_type: np.ndarray = np.minimum(info["elapsed_step"], _MID)
     return step_type
 
@@ -112,14 +112,15 @@ def _translate(same_step: bool, result: Any) -> dm_env.TimeStep:
     step_type = _begun_or_not(info)
     step_type[terminated | truncated] = _LAST
     discount = (~terminated).astype(np.float32)
-    for told in (info, info.get("final_info", {}) if same_step else {}):  # there: of an end that a reset follows
+    # With `same_step`, the info of an episode's end is in `final_info`.
+    for told in (info, info.get("final_info", {}) if same_step else {}):
         if "discount" in told:
             _put_discounts(told["discount"], told["_discount"], discount)
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))
 
 
 def _put_discounts(told: Any, has: np.ndarray, discount: np.ndarray) -> None:
-    """Puts the envs' own discounts there. What is no number is left to the info."""
+    """Writes the envs' own discounts into ``discount``. What is not a number stays in the info only."""
     if not isinstance(told, np.ndarray) or told.ndim != 1:
         return
     if told.dtype.kind in "biuf":

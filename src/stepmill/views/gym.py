@@ -1,4 +1,4 @@
-"""The gym view: four results per step, one ``done``, as gym and EnvPool's users know it."""
+"""The gym view: four results per step, with one ``done``, as users of gym and EnvPool know it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ __all__ = ["GymPool"]
 
 
 class GymPool(PoolView):
-    """Results are ``(obs, reward, done, info)``, rewards float32.
+    """Results are ``(obs, reward, done, info)``; rewards are float32.
 
-    ``info["TimeLimit.truncated"]`` tells the ends that are no real ones: cut off by a limit while the
-    episode could have gone on.
+    ``info["TimeLimit.truncated"]`` marks episodes that did not really end: a limit cut them off.
     """
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:

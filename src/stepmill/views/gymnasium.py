@@ -1,4 +1,4 @@
-"""The gymnasium view: a ``gymnasium.vector.VectorEnv``, with ``send`` and ``recv`` beside it."""
+"""The gymnasium view: a ``gymnasium.vector.VectorEnv`` that also has ``send`` and ``recv``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["GymnasiumPool"]
 
 # `closed` asks the engine; `np_random` and its seed are those of the envs, as in Gymnasium's own vector envs.
 class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, override]
-    """Results are ``(obs, reward, terminated, truncated, info)``, rewards float64."""
+    """Results are ``(obs, reward, terminated, truncated, info)``; rewards are float64."""
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         super().__init__(engine, spec, settings)
@@ -40,9 +40,9 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
 
         Args:
             env_id: Ids of the envs to reset; all by default.
-            seed: Reseeds env i with ``seed + i``; or a list with a seed (or None) for each env reset.
-            options: Passed to the envs. ``options["reset_mask"]`` chooses envs as in Gymnasium: the
-                result then has a row for every env, the others unmoved.
+            seed: Reseeds env i with ``seed + i``; or a list with one seed (or None) per env that is reset.
+            options: Passed to the envs. ``options["reset_mask"]`` selects envs as in Gymnasium: the result then has a
+                row for every env, and the others are not changed.
         """
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
@@ -61,8 +61,8 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
         return self._engine.recv, (timeout,)
 
     def close(self, **kwargs: Any) -> None:
-        """Ends the pool's threads and frees its memory, but for the batches you still hold."""
+        """Ends the pool's workers and frees its memory, except for the batches you still hold."""
         PoolView.close(self)
 
     def __del__(self) -> None:
-        """Does nothing, where ``VectorEnv`` closes: whoever kept ``pool.step`` goes on, and the engine ends itself."""
+        """Does nothing, unlike that of ``VectorEnv``: a kept ``pool.step`` still works, and the engine ends itself."""

@@ -281,6 +281,25 @@ def test_async_recv_does_not_wait_for_a_stuck_env(make: Any, gate: Gate) -> None
     assert sorted(collect(pool)) == list(range(N))
 
 
+@pytest.mark.parametrize("stuck", range(N))
+def test_by_default_a_stuck_env_of_a_small_async_pool_holds_no_other_back(
+    make: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch, stuck: int
+) -> None:
+    monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
+    pool = make({stuck: "gate"}, batch_size=1, num_workers=None)
+    pool.reset()
+    send(pool, stuck)
+    assert gate.wait() == stuck
+    for steps in range(1, 4):  # it is at the gate all the while
+        for env_id in range(N):
+            if env_id != stuck:
+                send(pool, env_id)
+                info = pool.recv()[4]
+                assert (info["env_id"].tolist(), info["elapsed_step"].tolist()) == ([env_id], [steps])
+    gate.open(stuck)
+    assert elapsed(collect(pool)) == [1]
+
+
 @pytest.mark.parametrize("batch_size", [N, 2], ids=["sync", "async"])
 def test_an_interrupted_recv_leaves_the_actions_in_flight(make: Any, gate: Gate, batch_size: int) -> None:
     stuck = range(N) if batch_size == 2 else [2]

@@ -1,6 +1,6 @@
-"""Our env managers in DI-engine, by name.
+"""Registers our env managers with DI-engine, by name.
 
-Importing this module registers them. A configuration of DI-engine can ask for that itself::
+Importing this module is enough. A configuration of DI-engine can do that itself::
 
     create_config = dict(env_manager=dict(type="stepmill_subprocess", import_names=["stepmill.interop.ding"]), ...)
 
@@ -18,7 +18,7 @@ from stepmill.errors import MissingPackageError
 if importlib.util.find_spec("ding") is None:
     raise MissingPackageError("stepmill.interop.ding needs DI-engine 0.5.3, which is not installed")
 
-# DI-engine registers its own managers here, each name once: this has to come before `replace_managers`.
+# DI-engine registers its own managers on import, and only once per name: it has to come before `replace_managers`.
 import ding.envs  # type: ignore[import-not-found]  # noqa: F401
 from ding.utils import ENV_MANAGER_REGISTRY  # type: ignore[import-not-found]
 
@@ -54,9 +54,9 @@ for _name, _manager in MANAGERS.items():
 
 
 def replace_managers() -> dict[str, Any]:
-    """Puts our managers in the place of DI-engine's own, for configurations that name those.
+    """Replaces DI-engine's own managers with ours, for configurations that name DI-engine's.
 
-    Returns the ones that were there, by name: ``ENV_MANAGER_REGISTRY.update(...)`` with them puts them back.
+    Returns the replaced ones by name: ``ENV_MANAGER_REGISTRY.update(...)`` with them puts them back.
     """
     before = {name: ENV_MANAGER_REGISTRY[name] for name in MANAGERS}
     for name, manager in MANAGERS.items():

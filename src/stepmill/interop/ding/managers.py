@@ -1,4 +1,4 @@
-"""Managers as DI-engine's serial pipelines use them: dicts by env id, in and out."""
+"""Managers for DI-engine's serial pipelines: dicts by env id, in and out."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from gymnasium import spaces
 from stepmill.envs.adapters.ding import build_env
 from stepmill.errors import ConfigError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
+from stepmill.managers.inputs import read_ids
 
 __all__ = ["DingAsyncSubprocessEnvManager", "DingBaseEnvManager", "DingManager", "DingSubprocessEnvManager"]
 
-_OF_DING = frozenset({"type", "import_names", "cfg_type"})
+_DING_KEYS = frozenset({"type", "import_names", "cfg_type"})
 
 
 class DingManager(BaseEnvManager):
-    """What DI-engine wants of any manager, beyond what ours have.
+    """What DI-engine expects of every manager, beyond what ours have.
 
     - The configuration is an ``EasyDict``. An unknown key is ignored with a warning: DI-engine merges configurations
       from several sources.
-    - It takes DI-engine's own envs too; see ``DingAsBaseEnv``.
-    - An env whose step was abnormal is reset at once, and that episode does not count: some of DI-engine's consumers
-      reset such an env, and some go on with it.
+    - It also takes DI-engine's own envs; see ``DingAsBaseEnv``.
+    - An env whose step was abnormal is reset at once, and that episode does not count: some of DI-engine's collectors
+      and evaluators reset such an env, and some go on with it.
     """
 
     _resets_abnormal = True
 
     def __init__(self, env_fn: Sequence[Any], cfg: Mapping[str, Any] | None = None) -> None:
         given = {} if cfg is None else dict(cfg)
-        strange = given.keys() - self._defaults.keys() - _OF_DING
-        if strange:
+        unknown = given.keys() - self._defaults.keys() - _DING_KEYS
+        if unknown:
             warnings.warn(
-                f"{type(self).__name__}: the config keys {sorted(strange)} have no effect. Known keys: "
+                f"{type(self).__name__}: the config keys {sorted(unknown)} have no effect. Known keys: "
                 f"{', '.join(self._defaults)}",
                 stacklevel=2,
             )
@@ -47,14 +48,14 @@ class DingManager(BaseEnvManager):
                 del known[key]
                 warnings.warn(
                     f"{type(self).__name__}: {key} has no effect: an env in this process cannot be interrupted. "
-                    "stepmill_subprocess keeps deadlines",
+                    "Use stepmill_subprocess for deadlines",
                     stacklevel=2,
                 )
         try:
-            # Neither a generator nor a single function: DI-engine gives a list.
+            # DI-engine gives a list, never a generator or a single function.
             functions = [functools.partial(build_env, one) if callable(one) else one for one in env_fn]
             super().__init__(functions, cfg=known)
-        except KeyError as error:  # which DI-engine would show as a manager of an unknown name
+        except KeyError as error:  # DI-engine would report it as an unknown manager
             raise ConfigError(str(error)) from error
         self._action_space: Any = None
         self._first_seed: int | None = None
@@ -74,7 +75,7 @@ class DingManager(BaseEnvManager):
 
     @property
     def action_space(self) -> Any:
-        """The action space of one env, always the same object; old ``gym``'s for DI-engine's random policy."""
+        """The action space of one env, always the same object; one of old ``gym`` for DI-engine's random policy."""
         if self._action_space is None:
             self._action_space = _gym_space(super().action_space)
             if self._first_seed is not None:
@@ -83,22 +84,20 @@ class DingManager(BaseEnvManager):
 
     @property
     def _episode_num(self) -> float:
-        """DI-engine's parallel collectors read it."""
+        """For DI-engine's parallel collectors, which read it."""
         return self._settings.episode_num
 
     def reward_shaping(self, env_id: int, transitions: Any) -> Any:
-        """What an env's own ``reward_shaping`` makes of its transitions."""
-        self._core.require_open()
-        return self._core.pool.use(
-            self._core.pool.host.call, "reward_shaping", self._core.check_ids([env_id]), (transitions,), {}
-        )[0]
+        """What an env's own ``reward_shaping`` returns for its transitions."""
+        return self._call_env("reward_shaping", env_id, transitions)
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Calls an env's own ``enable_save_figure``."""
-        self._core.require_open()
-        self._core.pool.use(
-            self._core.pool.host.call, "enable_save_figure", self._core.check_ids([env_id]), (figure_path,), {}
-        )
+        self._call_env("enable_save_figure", env_id, figure_path)
+
+    def _call_env(self, method: str, env_id: int, argument: Any) -> Any:
+        pool = self._scheduler.pool
+        return pool.call(method, read_ids([env_id], self.env_num), (argument,), {})[0]
 
 
 def _seed(space: Any, seed: int) -> None:
@@ -107,7 +106,7 @@ def _seed(space: Any, seed: int) -> None:
 
 
 def _gym_space(space: Any) -> Any:
-    """DI-engine's random policy knows these two from ``gym``, and draws differently where it does not know a space."""
+    """DI-engine's random policy knows these two spaces of ``gym``, and draws differently from others."""
     if isinstance(space, spaces.Discrete):
         return gym.spaces.Discrete(int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete) and not space.start.any():

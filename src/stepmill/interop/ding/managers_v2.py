@@ -1,4 +1,4 @@
-"""Managers as DI-engine's middlewares use them: stacked observations out, actions in by position, trees back."""
+"""Managers for DI-engine's middlewares: stacked observations out, actions in by position, trees back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DingManagerV2(DingManager):
     Actions go to the envs whose observations were handed out last, in that order, whatever became ready since then;
     ``step`` waits for all of them, and its results have the same order: DI-engine pairs them by position.
 
-    DI-engine looks at nothing but ``done`` here, so an abnormal step never has it: an evaluation does not count the
+    DI-engine looks only at ``done`` here, so it is never true for an abnormal step: an evaluation does not count the
     episode, and goes on with the next one.
     """
 
@@ -37,19 +37,19 @@ class DingManagerV2(DingManager):
     @property
     def ready_obs(self) -> Any:
         """The observations of the envs that can take an action, as rows, by ascending id; none when all are DONE."""
-        self._handed_out = ids = self._core.await_ready()
+        self._handed_out = ids = self._scheduler.await_ready()
         if not ids:
             space = self.observation_space
             return stacked([space.sample()])[:0] if isinstance(space, Space) else np.zeros(0, np.float32)
-        return stacked(self._core.latest(ids))
+        return stacked(self._scheduler.last_observations(ids))
 
     def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
-        """Takes one action per row of the last ``ready_obs`` (or for its first rows), returns one tree per action.
+        """Takes one action per row of the last ``ready_obs``, or of its first rows; returns one tree per action.
 
-        The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. Of ``info``, and of fields that an env's
-        timesteps have beyond these, they have whatever can become an array of numbers.
+        The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. ``info``, and fields that an
+        env's timesteps have beyond these, are kept as far as they can become arrays of numbers.
         """
-        self._core.require_open()
+        self._scheduler.require_launched()
         ids, self._handed_out = self._handed_out, None
         if ids is None:
             ids = self.ready_obs_id

@@ -1,4 +1,4 @@
-"""Trees of arrays, as DI-engine's middlewares want them.
+"""Trees of arrays for DI-engine's middlewares.
 
 A tree is built from its storage, with leaves that are arrays already: ``treetensor``'s own constructor maps a function
 over the leaves, and takes fifty times as long.
@@ -17,15 +17,15 @@ from treevalue.tree.common import create_storage  # type: ignore[import-not-foun
 from stepmill.envs.adapters.leftover import more_fields
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError
-from stepmill.managers.rows import tells_abnormal
+from stepmill.managers.rows import any_abnormal
 
 __all__ = ["action_rows", "numbers_of", "stacked", "timestep_tree"]
 
 
 def timestep_tree(env_id: int, timestep: BaseEnvTimestep) -> Any:
-    """A timestep as a tree, its env's id in it."""
+    """A timestep as a tree, which also has the id of its env."""
     info = _as_dicts(tuple(timestep.info)) if isinstance(timestep.info, list | tuple) else timestep.info
-    abnormal = tells_abnormal(timestep.info)
+    abnormal = any_abnormal(timestep.info)
     return _tree(
         {
             **numbers_of(more_fields(timestep)),
@@ -57,7 +57,7 @@ def _tree(content: dict[str, Any]) -> Any:
 
 
 def _as_dicts(value: Any) -> Any:
-    """Tuples as dicts: a tree has nothing else inside."""
+    """Tuples as dicts, since a tree holds only dicts and arrays."""
     if isinstance(value, dict):
         return {key: _as_dicts(child) for key, child in value.items()}
     if isinstance(value, tuple):
@@ -90,7 +90,7 @@ def _rows_of(actions: dict[str, Any]) -> list[Any]:
 
 
 def numbers_of(info: dict[Any, Any]) -> dict[str, Any]:
-    """What of an info can be a tree of tensors, under names that can be attributes."""
+    """The parts of an info that can be tensors, under names that can be attributes."""
     out = {}
     for key, value in info.items():
         found = numbers_of(value) if isinstance(value, dict) else _numbers(value)
@@ -100,12 +100,12 @@ def numbers_of(info: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _as_name(key: str) -> str:
-    """The name that DI-engine gives it: ``TimeLimit.truncated`` is ``TimeLimit_truncated``."""
+    """DI-engine's name for a key: ``TimeLimit.truncated`` is ``TimeLimit_truncated``."""
     return ("_" if key[:1].isdigit() else "") + key.replace(".", "_")
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """A copy of it as an array that torch takes; None where there is no such array."""
+    """A copy of it as an array that torch takes; None if there is no such array."""
     if value is None or isinstance(value, str | bytes):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Envs in worker processes: starts them, keeps as many alive as there should be, and ends them.
+"""Envs in worker processes: starts the workers, replaces those that die, and ends them.
 
-Steps never pass through here: ``send`` and ``recv`` are the engine's, and the workers map its memory.
+Steps never pass through here: the engine does ``send`` and ``recv``, and the workers map its memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stepmill.pool.process.caller.construction import build_error
 from stepmill.pool.process.caller.launcher import Launcher
 from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.caller.worker_handle import WorkerHandle
-from stepmill.pool.process.pickling import dumps_given
+from stepmill.pool.process.pickling import dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.wire import WireClosed, WireTimeout
 from stepmill.pool.rows import Note, RowFinisher
@@ -46,16 +46,16 @@ from stepmill.spaces import flatten
 
 __all__ = ["ProcessHost"]
 
-# A message to a worker fits into its socket, whatever it is doing, unless something is very wrong.
+# A message to a worker fits into its socket even while the worker is busy, unless something is very wrong.
 _ATTACH_S = 5.0
-# What a worker has to finish its step and close its envs, when the pool is closed.
+# How long a worker may take to finish its step and close its envs when the pool is closed.
 _CLOSE_S = 5.0
 
 
 class ProcessHost(_native.ProcessHost):
-    """A ``Host`` of envs of any kind, in processes of their own.
+    """A ``Host`` for envs of any kind, in their own processes.
 
-    ``launcher``: of the same source and settings, where one has begun to load already. It is the host's then.
+    ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
     """
 
     backend = "process"
@@ -72,7 +72,7 @@ class ProcessHost(_native.ProcessHost):
         self._source_id = source.id
         self._start_timeout = settings.start_timeout
         self._workers: dict[int, WorkerHandle] = {}
-        self._build_failures: dict[int, StepmillError] = {}  # of the lives that are current
+        self._build_failures: dict[int, StepmillError] = {}  # of the current life of each worker
         with explained_refusals("the worker processes of the pool could not be started"):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
             try:
@@ -106,7 +106,7 @@ class ProcessHost(_native.ProcessHost):
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
 
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
-        """Builds the native half, and settles what every worker is told of it."""
+        """Builds the native half, and what every worker is told about it."""
         limit = None
         if isinstance(source, NativeSource):
             envs, limit = native_env_arguments(source), source.max_episode_steps
@@ -129,7 +129,7 @@ class ProcessHost(_native.ProcessHost):
         }
 
     def _attach(self, worker: WorkerHandle) -> None:
-        """Has the engine watch over a worker, and gives the worker what it needs to serve."""
+        """Tells the engine to watch a worker, and sends the worker what it needs to serve."""
         outbox = _native.create_outbox()
         try:
             self.admit(
@@ -151,15 +151,15 @@ class ProcessHost(_native.ProcessHost):
                 "incarnation": worker.incarnation,
                 "env_count": worker.envs[1] - worker.envs[0],
             }
-            with contextlib.suppress(WireClosed, WireTimeout):  # it died, or is stuck: the engine will see
+            with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice
                 worker.wire.send(("attach", attachment), [self.arena, outbox], _ATTACH_S)
         finally:
             os.close(outbox)
 
     def restart(self) -> None:
-        """Starts a process for each worker that has none and is needed. Does not wait until it has built its envs."""
+        """Starts a process for each needed worker that has none. Does not wait until it has built its envs."""
         for worker_id, incarnation in self.to_restart():
-            # In one piece: a process that was forked and is not known to the engine would serve beside the next one.
+            # Uninterrupted: a forked process that the engine does not know would serve alongside the next one.
             uninterrupted(functools.partial(self._start_again, worker_id, incarnation))
 
     def _start_again(self, worker_id: int, incarnation: int, _: int | None) -> None:
@@ -168,7 +168,7 @@ class ProcessHost(_native.ProcessHost):
             with explained_refusals("the system refuses it"):
                 worker = self._launcher.fork_worker(worker_id, incarnation)
                 self._attach(worker)
-        except Exception as error:  # no more processes, descriptors or memory are to be had
+        except Exception as error:  # no more processes, descriptors or memory are available
             if worker is not None:
                 kill(worker.pidfd)
             reason = f"its worker process could not be started: {summary(error)}"
@@ -191,13 +191,13 @@ class ProcessHost(_native.ProcessHost):
         for one in map(Fault.read, faults):
             fault = replace(one, message=messages[one.env_id]) if one.env_id in messages else one
             if fault.phase == "constructor":
-                # In one piece: what is read from a wire cannot be read again.
+                # Uninterrupted: what is read from a wire cannot be read again.
                 fault = fault.caused_by(uninterrupted(functools.partial(self._build_failure, fault.env_id)))
             known.append(fault)
         return self._finisher(result, read, known)
 
     def _build_failure(self, env_id: int, _: int | None) -> BaseException | None:
-        """Why the process that should run an env could not build its envs, where it said so."""
+        """Why the worker process of an env could not build its envs, if it said so."""
         worker = next((one for one in self._workers.values() if one.envs[0] <= env_id < one.envs[1]), None)
         if worker is None:
             return None
@@ -207,7 +207,7 @@ class ProcessHost(_native.ProcessHost):
                 if kind == "failed":
                     self._build_failures[worker.worker_id] = build_error(self._source_id, *content)
         failure = self._build_failures.get(worker.worker_id)
-        # Of the env itself its own exception, of its neighbours what happened to it.
+        # The env that failed gets its own exception, its neighbours get the error about that env.
         own = isinstance(failure, EnvError) and failure.env_id == env_id
         return failure.__cause__ if failure is not None and own else failure
 
@@ -219,17 +219,17 @@ class ProcessHost(_native.ProcessHost):
         return {env_id: self.pack_objects(objects) for env_id, objects in parts.items()}
 
     def pack_objects(self, objects: list[Any]) -> bytes:
-        """Those of one env."""
-        return dumps_given("action", (None, objects, None), ActionError)
+        """The parts of one env, pickled."""
+        return dumps_argument("action", (None, objects, None), ActionError)
 
     def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> bytes | None:
-        """The options of one env, and what is done to it before its reset."""
+        """The options of one env, with what happens to it before its reset."""
         if options is None and preparation is None:
             return None
-        return dumps_given("reset options", (options, None, preparation), ResetOptionError)
+        return dumps_argument("reset options", (options, None, preparation), ResetOptionError)
 
     def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
-        """Nothing: it went with the options, and is done where the envs live."""
+        """Does nothing: the preparation was sent with the options, and happens where the envs live."""
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -241,21 +241,21 @@ class ProcessHost(_native.ProcessHost):
 
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         what = f"set_attr({name!r})"
-        questions = [dumps_given(what, ("set", name, (value,), {})) for value in values]
+        questions = [dumps_argument(what, ("set", name, (value,), {})) for value in values]
         _raise_first(self._answers("set_attr", env_ids, questions))
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
-        """``function(env)`` of each, where the env runs."""
+        """``function(env)`` for each env, called where the env lives."""
         return self._ask("call", "apply", env_ids, "", (function,))
 
     def random_states(self, env_ids: Sequence[int]) -> list[Any]:
-        """Where the generators of native envs stand, see ``pool.generators``."""
+        """The states of the native envs' generators, see ``pool.generators``."""
         return self._ask("get_attr", "random", env_ids)
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = self._answers("render", env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
         for frame in frames:
-            if isinstance(frame, _NoAnswer):
+            if isinstance(frame, _FailedCall):
                 raise frame.as_env_error()
         return tuple(frames)
 
@@ -268,25 +268,25 @@ class ProcessHost(_native.ProcessHost):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
-        question = dumps_given(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
+        question = dumps_argument(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
         return _raise_first(self._answers(phase, env_ids, [question] * len(env_ids)))
 
     def _answers(self, phase: str, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
-        """The envs' answers, those that failed as ``_NoAnswer``."""
+        """The answers of the envs; a ``_FailedCall`` for each one that failed."""
         out: list[Any] = []
         for env_id, answer in zip(env_ids, self.ask(list(env_ids), list(questions)), strict=True):
             if isinstance(answer, tuple):
-                out.append(_NoAnswer(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
+                out.append(_FailedCall(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
                 continue
             with contained(env_id, phase):
                 good, value = pickle.loads(answer)
-            out.append(value if good else _NoAnswer(env_id, phase, rebuild(value)))
+            out.append(value if good else _FailedCall(env_id, phase, rebuild(value)))
         return out
 
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends the workers: each finishes its step and closes its envs; what takes too long is killed."""
+        """Ends the workers: each finishes its step and closes its envs. Workers that take too long are killed."""
         errors: list[EnvError] = []
         try:
             if not (self.has_ended or self.forked):
@@ -296,7 +296,7 @@ class ProcessHost(_native.ProcessHost):
                     pass
                 errors = self._close_errors()
         finally:
-            super().close()  # kills what is left
+            super().close()  # kills the workers that are left
             self._launcher.close()
         if errors:
             raise EnvError.gather(errors)
@@ -312,16 +312,16 @@ class ProcessHost(_native.ProcessHost):
         return errors
 
     def __del__(self) -> None:
-        """Ends with its engine."""
+        """Ends the workers when the engine is gone."""
         try:  # when the interpreter ends, contextlib may be gone
             if self._is_built:
                 self.close()
-        except Exception:  # nobody is there to hear of it
+        except Exception:  # there is no caller to raise it to
             pass
 
 
-class _NoAnswer:
-    """In place of an answer: why there is none."""
+class _FailedCall:
+    """Takes the place of an answer: why there is none."""
 
     def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
         self.error = error
@@ -336,17 +336,17 @@ class _NoAnswer:
 
 def _raise_first(answers: list[Any]) -> list[Any]:
     for answer in answers:
-        if not isinstance(answer, _NoAnswer):
+        if not isinstance(answer, _FailedCall):
             continue
         if isinstance(answer.error, Exception):
             raise answer.error
-        # sys.exit() in an env must not end this program; nor is a KeyboardInterrupt from there the user's.
+        # sys.exit() in an env must not end this program, and a KeyboardInterrupt from there is not the user's Ctrl-C.
         raise answer.as_env_error()
     return answers
 
 
 def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a worker has to know of the leaves. Bounds are for its messages only, and those of many elements long."""
+    """What a worker needs to know about the leaves. It needs bounds only for messages, and large leaves have many."""
     if spec is None:
         return None
     short = {role: [_with_short_bounds(leaf) for leaf in spec[role]] for role in ("observation", "action")}

@@ -6,6 +6,6 @@ import struct
 
 __all__ = ["OBITUARY"]
 
-# What the pool is told of a death: worker id, incarnation, exit code or minus the signal. In one write, so never in
-# part. A worker id of -1 is the template itself; its pid stands in place of the incarnation.
+# What the pool is told about a death: worker id, incarnation, and the exit code or minus the signal. It is written at
+# once, so it never arrives in part. A worker id of -1 means the template itself, with its pid as the incarnation.
 OBITUARY = struct.Struct("<iii")

@@ -1,7 +1,7 @@
-"""What travels from the caller to the workers: the envs' recipes, and the surroundings they expect.
+"""What the caller sends to the workers: the blueprints of the envs, and the surroundings that they expect.
 
-Two layers. The outer one holds plain data and can always be read; it puts ``sys.path``, the working directory, the
-environment, warnings and logging in place. Only then can the inner one be read, which imports the user's modules.
+There are two layers. The outer one holds plain data and can always be read. It sets up ``sys.path``, the working
+directory, the environment, warnings and logging. Only then can the inner one be read, which imports the user's modules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stepmill.registry import GymnasiumFactory, gymnasium_spec
 
 __all__ = ["Payload", "StderrHandler", "one_thread_each", "pack", "unpack"]
 
-# Each worker has a core to itself at best: libraries that start a thread for each core would only be in the way.
+# Each worker has one core at best: libraries that start a thread per core would only get in the way.
 _THREAD_SETTINGS = (
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -39,7 +39,7 @@ _THREAD_SETTINGS = (
 
 
 def one_thread_each(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which numerical libraries use one thread, where the user did not say otherwise."""
+    """An environment in which numerical libraries use one thread, unless the user has set another number."""
     return {**dict.fromkeys(_THREAD_SETTINGS, "1"), **environ}
 
 
@@ -55,7 +55,7 @@ def pack(source: PythonSource | NativeSource) -> bytes:
             "logging": _logging(),
             "gymnasium_level": gymnasium.logger.min_level,
             "specs": _pickled_specs(),
-            "recipes": _recipes(source),
+            "pickled_source": _pickled_source(source),
         }
     )
 
@@ -77,60 +77,60 @@ class Payload:
     logging: dict[str, Any]
     gymnasium_level: int
     specs: list[bytes]
-    recipes: bytes
+    pickled_source: bytes
 
     def apply(self) -> None:
-        """Makes this process look like the caller, as far as modules can tell when they are imported."""
+        """Makes this process look like the caller's, as far as modules can tell when they are imported."""
         sys.argv[:] = self.argv
         sys.path[:] = self.sys_path
         if self.cwd is not None:
-            with contextlib.suppress(OSError):  # gone in the meantime
+            with contextlib.suppress(OSError):  # it was deleted in the meantime
                 os.chdir(self.cwd)
         os.environ.clear()
         os.environ.update(one_thread_each(self.environ))
-        importlib.invalidate_caches()  # what was looked up before this may have been edited since
+        importlib.invalidate_caches()  # files may have changed since they were looked up
         gymnasium.logger.min_level = self.gymnasium_level
         _apply_logging(self.logging)
         warnings.resetwarnings()
-        # The ids of the caller are known before the modules that register them are imported, which is no news.
+        # We register the caller's ids before the modules that register them are imported: no reason to warn.
         warnings.filterwarnings("ignore", r".*Overriding environment .* already in registry")
         self._apply_warnings(self._known_warnings())
 
     def _known_warnings(self) -> set[int]:
-        """The filters of categories whose module is there. Those of others mean nothing here."""
+        """The filters of categories whose module is loaded. The others mean nothing here."""
         return {i for i, (module, _) in enumerate(self.warnings) if module in sys.modules}
 
     def _apply_warnings(self, chosen: set[int]) -> None:
         for i in sorted(chosen):
-            with contextlib.suppress(Exception):  # the category may be one of the user's
+            with contextlib.suppress(Exception):  # the category may be the user's own class
                 action, message, category, module, line = pickle.loads(self.warnings[i][1])
                 warnings.filterwarnings(action, message, category, module, line, append=True)
 
     def source(self) -> PythonSource | NativeSource:
-        """Reads the inner layer. Runs code of the user, and may raise whatever that raises."""
-        self._register_specs()  # what is rebuilt may ask for an env by its id
+        """Reads the inner layer. This runs the user's code, and may raise whatever that raises."""
+        self._register_specs()  # the objects that are rebuilt may ask for an env by its id
         before = self._known_warnings()
-        source: PythonSource | NativeSource = pickle.loads(self.recipes)
+        source: PythonSource | NativeSource = pickle.loads(self.pickled_source)
         self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
-        self._register_specs()  # modules imported just now have put their own versions in place
+        self._register_specs()  # the modules imported just now have registered their own versions
         if isinstance(source, PythonSource):
             _import_by_id(source)
         return source
 
     def _register_specs(self) -> None:
         for specs in self.specs:
-            # One that cannot be read is missed only by those who make it.
+            # A spec that cannot be read is missing only for envs that use it.
             with contextlib.suppress(Exception):
                 gymnasium.registry.update(pickle.loads(specs))
 
 
-# ---- recipes -------------------------------------------------------------------------------------
+# ---- the source ----------------------------------------------------------------------------------
 
 
-def _recipes(source: PythonSource | NativeSource) -> bytes:
+def _pickled_source(source: PythonSource | NativeSource) -> bytes:
     try:
         return dumps(source)
-    except Exception as error:  # whatever the pickling of a user's object raises
+    except Exception as error:  # pickling a user's object may raise anything
         raise ConfigError(
             f"{_culprit(source)} cannot be sent to a worker process: {type(error).__name__}: {error}. "
             "Build what cannot be pickled inside the factory, or use backend='inline'"
@@ -138,7 +138,7 @@ def _recipes(source: PythonSource | NativeSource) -> bytes:
 
 
 def _culprit(source: PythonSource | NativeSource) -> str:
-    """Which part of the source is the one that cannot be pickled."""
+    """The part of the source that cannot be pickled."""
     if isinstance(source, PythonSource):
         for env_id, env in enumerate(source.envs):
             if not _is_picklable(env.factory):
@@ -161,7 +161,7 @@ def _is_picklable(value: Any) -> bool:
 
 
 def _pickled_specs() -> list[bytes]:
-    """Every id that Gymnasium knows here. Those that name code only go together, they cannot fail to be read."""
+    """Every id that Gymnasium knows here. Specs that only name their code go together: reading them cannot fail."""
     plain, with_code = {}, []
     for id, spec in gymnasium.registry.items():
         found = _without_main(spec)
@@ -173,7 +173,7 @@ def _pickled_specs() -> list[bytes]:
 
 
 def _without_main(spec: Any) -> Any:
-    """A spec whose entry points in ``__main__`` are the things themselves: no worker has that module."""
+    """A spec with the objects themselves for entry points in ``__main__``: no worker has that module."""
     main = sys.modules.get("__main__")
     for field in ("entry_point", "vector_entry_point"):
         module, _, name = str(getattr(spec, field)).partition(":")
@@ -196,7 +196,7 @@ def _each_pickled(values: list[Any], split: bool = False) -> list[bytes]:
 
 
 def _import_by_id(source: PythonSource) -> None:
-    """Imports what Gymnasium would import for the first env of an id: once here, not in every worker."""
+    """Imports what Gymnasium would import for the first env of an id: once here, instead of in every worker."""
     for id in {env.factory.id for env in source.envs if isinstance(env.factory, GymnasiumFactory)}:
         with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
             entry_point = gymnasium_spec(id).entry_point
@@ -215,10 +215,10 @@ def _working_directory() -> str | None:
 
 
 def _warning_filters() -> list[tuple[str, bytes]]:
-    """Each with the module of its category: to read one of torch's would import torch."""
+    """The filters, each with the module of its category: unpickling one of torch's would import torch."""
     out = []
     for action, message, category, module, line in warnings.filters:
-        with contextlib.suppress(Exception):  # the category may be one that nothing can pickle
+        with contextlib.suppress(Exception):  # it may be impossible to pickle the category
             packed = dumps((action, _pattern(message), category, _pattern(module), line))
             out.append((category.__module__, packed))
     return out
@@ -236,7 +236,7 @@ def _logging() -> dict[str, Any]:
         "disabled": logging.root.manager.disable,
         "levels": {name: one.level for name, one in loggers.items() if one.level != logging.NOTSET or not name},
         "silent": [name for name, one in loggers.items() if not one.propagate],
-        # One of each: what goes to a file or a stream there goes to stderr in a worker.
+        # One per logger: what the caller logs to files or streams goes to stderr in a worker.
         "formatters": {
             name: _formatter(name, one.handlers[0].formatter) for name, one in loggers.items() if one.handlers
         },
@@ -244,9 +244,9 @@ def _logging() -> dict[str, Any]:
 
 
 def _formatter(logger: str, formatter: logging.Formatter | None) -> bytes:
-    """A formatter as bytes; one of the user's that cannot be pickled goes as its text.
+    """A formatter as bytes. If it cannot be pickled, a plain one with the same format replaces it.
 
-    So does one that a package has for its own loggers: to read that of torch would import torch.
+    The same goes for a formatter that a package has for its own loggers: unpickling torch's would import torch.
     """
     is_its_own = logger.partition(".")[0] == type(formatter).__module__.partition(".")[0]
     with contextlib.suppress(Exception):
@@ -260,7 +260,7 @@ def _formatter(logger: str, formatter: logging.Formatter | None) -> bytes:
 
 
 class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Shows log records in a worker, where the caller has handlers for them."""
+    """Shows log records in a worker if the caller has handlers for them."""
 
 
 def _apply_logging(settings: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Pickles code that a fresh process has no way to import.
+"""Pickles code that a new process cannot import.
 
-cloudpickle sends what lives in ``__main__`` by value, and trusts that every other module can be imported on the
-other side. Test files that pytest loaded, or a module that was loaded from a path, cannot: they go by value too.
+cloudpickle sends what is in ``__main__`` by value, and assumes that every other module can be imported on the other
+side. Test files that pytest loaded, or modules loaded from a path, cannot be imported there, so they go by value too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import cloudpickle
 import numpy as np
 
 from stepmill.errors import InputError, summary
-from stepmill.pool.foreign import own_failure
+from stepmill.pool.user_code import reproduced_failure
 
-__all__ = ["dumps", "dumps_given"]
+__all__ = ["dumps", "dumps_argument"]
 
 
 def dumps(value: Any) -> bytes:
@@ -33,16 +33,16 @@ def dumps(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-def dumps_given(what: str, value: Any, kind: type[InputError] = InputError) -> bytes:
-    """Pickles what the user passed to a call named ``what``, or raises an error of that kind."""
+def dumps_argument(what: str, value: Any, kind: type[InputError] = InputError) -> bytes:
+    """Pickles an argument of the call ``what``, or raises an error of class ``kind``."""
     try:
         return dumps(value)
     except Exception as error:
-        if own_failure(lambda: dumps(value)) is None:  # then it was not the value: a signal handler raised
+        if reproduced_failure(lambda: dumps(value)) is None:  # the value is good: a signal handler raised
             raise
         raise kind(
-            f"{what}: expected what can be sent to a worker process: {summary(error)}. Pass what can be pickled, or "
-            "use backend='inline'"
+            f"{what}: expected a value that can be pickled and sent to a worker process: {summary(error)}. Pass such a "
+            "value, or use backend='inline'"
         ) from error
 
 
@@ -50,7 +50,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, np.bool_, np.int64
 
 
 def _is_known_anywhere(value: Any, depth: int = 8) -> bool:
-    """Whether it is of numbers, text, arrays, and what they are put in, as far down as such data usually goes."""
+    """Whether a value is made of numbers, text, arrays and containers of these, nested as deeply as is usual."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -88,7 +88,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _can_be_imported(module: ModuleType) -> bool:
-    """Whether a search finds what the module came from. One without source is left to cloudpickle."""
+    """Whether an import would find the file of this module. A module without source is left to cloudpickle."""
     name, file = module.__name__, getattr(module, "__file__", None)
     if name == "__main__" or name.partition(".")[0] in sys.stdlib_module_names:
         return True

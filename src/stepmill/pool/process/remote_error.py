@@ -9,13 +9,13 @@ from typing import Any
 import cloudpickle
 
 from stepmill.errors import RemoteEnvError
-from stepmill.pool.foreign import bearing
+from stepmill.pool.user_code import try_or
 
 __all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
 
 
 def describe(error: BaseException) -> bytes:
-    """Packs an exception. Never fails: what cannot be packed of it is left out."""
+    """Packs an exception. Never fails: parts that cannot be packed are left out."""
     return pickle.dumps(
         {
             "type": type(error).__name__,
@@ -27,23 +27,23 @@ def describe(error: BaseException) -> bytes:
 
 
 def rebuild(description: bytes) -> BaseException:
-    """The exception itself where it could be pickled, else a stand-in; with the worker's traceback as a note."""
+    """The exception itself if it could be pickled, otherwise a stand-in; with the worker's traceback as a note."""
     parts: dict[str, Any] = pickle.loads(description)
     pickled: bytes | None = parts["pickled"]
-    error = None if pickled is None else bearing(lambda: pickle.loads(pickled), lambda _: None)
+    error = None if pickled is None else try_or(lambda: pickle.loads(pickled), lambda _: None)
     rebuilt = error if isinstance(error, BaseException) else RemoteEnvError(parts["type"], parts["message"])
     note = f"In the worker process:\n{parts['traceback']}"
-    bearing(lambda: BaseException.add_note(rebuilt, note), lambda _: None)  # a frozen dataclass takes no notes
+    try_or(lambda: BaseException.add_note(rebuilt, note), lambda _: None)  # a frozen dataclass takes no notes
     return rebuilt
 
 
 def summary(description: bytes) -> str:
-    """The name of the exception and its message: what ``str`` gave in the worker."""
+    """The name of the exception and its message, as ``str`` returned it in the worker."""
     parts: dict[str, Any] = pickle.loads(description)
     return f"{parts['type']}: {parts['message']}" if parts["message"] else str(parts["type"])
 
 
-# An exception is code of the env: its __str__, its __reduce__ and its constructor may raise anything.
+# An exception may be the env's own class: its __str__, its __reduce__ and its constructor may raise anything.
 
 
 def _message(error: BaseException) -> str:
@@ -64,7 +64,7 @@ def _traceback(error: BaseException) -> str:
 def _pickled(error: BaseException) -> bytes | None:
     try:
         pickled: bytes = cloudpickle.dumps(error)
-        # One whose constructor takes other arguments than it passed on fails only when it is read.
+        # An exception whose constructor takes other arguments than it passes to its base fails only on unpickling.
         return pickled if isinstance(pickle.loads(pickled), BaseException) else None
     except BaseException:
         return None

@@ -1,4 +1,4 @@
-"""Where a stuck process is: its Python stack, written by a signal handler in C, whatever it is doing."""
+"""Where a stuck process is: a signal handler in C writes its Python stack, even while it is busy."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ __all__ = ["DUMP_SIGNAL", "answer_with_stack", "read_stack", "stop_answering"]
 DUMP_SIGNAL = signal.SIGRTMAX - 3
 
 _ANSWER_S = 0.5
-_QUIET_S = 0.05  # no more text for so long: that was all of it
+_QUIET_S = 0.05  # after this long without more text, the dump is complete
 
 
 def answer_with_stack(fd: int) -> None:
-    """Has this process write its stack to ``fd`` on ``DUMP_SIGNAL``. A full pipe drops text and never blocks."""
+    """Makes this process write its stack to ``fd`` on ``DUMP_SIGNAL``. A full pipe drops text and never blocks."""
     os.set_blocking(fd, False)
     faulthandler.register(DUMP_SIGNAL, file=fd, all_threads=True, chain=False)
 
 
 def stop_answering() -> None:
-    """Takes ``answer_with_stack`` back; the signal does nothing then."""
+    """Undoes ``answer_with_stack``; the signal does nothing from then on."""
     faulthandler.unregister(DUMP_SIGNAL)
     signal.signal(DUMP_SIGNAL, signal.SIG_IGN)
 
 
 def read_stack(pidfd: int, dump_fd: int, pid: int) -> str:
-    """The stacks of all threads of a process that answers on ``dump_fd``, or why not. Takes half a second at most."""
+    """The stacks of all threads of a process that answers on ``dump_fd``, or why there is none. Takes at most 0.5 s."""
     state = _state(pid)
     if state in ("T", "t"):
         return f"process {pid} is stopped (by a signal or a debugger)"
     os.set_blocking(dump_fd, False)
-    _read_some(dump_fd)  # of an earlier dump
+    _read_some(dump_fd)  # drops what is left of an earlier dump
     try:
         signal.pidfd_send_signal(pidfd, DUMP_SIGNAL)
     except ProcessLookupError:

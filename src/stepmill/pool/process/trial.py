@@ -1,4 +1,4 @@
-"""The question what a step of an env costs, and the answer: ``backend="auto"`` wants to know."""
+"""What ``backend="auto"`` asks a worker and what it answers: the cost of a step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["StepCost", "Trial"]
 
 @dataclass(frozen=True)
 class Trial:
-    """What is to be tried: env 0, reset with ``seed``."""
+    """How to try out env 0: reset it with ``seed``, and how much time to spend."""
 
     seed: int
-    heavy_s: float  # a constructor that takes longer says enough
-    enough_s: float  # of steps
-    most_s: float  # of everything: it is ended then
+    heavy_s: float  # an env whose constructor takes longer is not stepped
+    enough_s: float  # how long to step it
+    most_s: float  # for everything: after that it is killed
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Seconds of a step."""
+    """The cost of a step, in seconds."""
 
-    own: float  # of the env's own code, resets counted in
-    info: float  # to pickle its info and to read it again, which only worker processes have to do
+    own: float  # the env's own code, including its share of resets
+    info: float  # pickling and unpickling the info, which only worker processes do

@@ -22,11 +22,12 @@ _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
 _CHUNK = 1 << 20
 _MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
-# Numbers that no program reaches by opening files, unless it opens hundreds.
+# A program reaches these numbers only if it opens hundreds of files.
 _HIGH_FD = 960
 
 
-# What bytes that are no pickle make of it. Nothing that a signal handler would raise: that is for the caller.
+# What unpickling raises for bytes that are not a pickle. Nothing that a signal handler would raise: that must reach
+# the caller.
 _GARBLED = (
     pickle.UnpicklingError,
     EOFError,
@@ -44,11 +45,11 @@ class WireClosed(Exception):
 
 
 class WireStolen(WireClosed):
-    """Other code of this process has closed the descriptor of this end; the number may be that of its own file."""
+    """Other code in this process has closed our descriptor; its number may now belong to another file."""
 
 
 class DescriptorsLost(OSError):
-    """A message came without descriptors that were sent with it: this process has no room for them."""
+    """A message arrived without the descriptors that were sent with it: this process has no room for them."""
 
     def __init__(self, message: Any) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -56,14 +57,14 @@ class DescriptorsLost(OSError):
 
 
 class WireTimeout(TimeoutError):
-    """A wait was too long. A kind of its own: a signal handler may raise a TimeoutError, too, and means the caller."""
+    """A wait took too long. Not a plain TimeoutError: a signal handler may raise that, and it is for the caller."""
 
 
 class Wire:
     """One end of a connection. One thread at a time may send, and one may receive.
 
-    The socket never blocks; waiting is done by ``poll``, so that every wait can have an end. A ``recv`` that ran
-    into its timeout can be called again: what came so far is kept. A ``send`` that did cannot, and closes the wire.
+    The socket never blocks; we wait with ``poll``, so that every wait can have a deadline. After a timeout, ``recv``
+    can be called again: it keeps what has arrived so far. ``send`` cannot, so it closes the wire.
     """
 
     def __init__(self, end: int | socket.socket) -> None:
@@ -71,7 +72,7 @@ class Wire:
         self._socket.setblocking(False)
         self._socket.set_inheritable(False)
         self._identity = _identity(self._socket.fileno())
-        self._begun = bytearray()  # of a message that has not come whole
+        self._begun = bytearray()  # the first part of a message that has not arrived completely
         self._fds: list[int] = []
         self._lost_fds = False  # of the same message
 
@@ -86,12 +87,12 @@ class Wire:
         return self._socket.fileno()
 
     def move(self, elsewhere: Callable[[int], int]) -> None:
-        """Gives this end another descriptor, which takes the place of the one it has."""
+        """Moves this end to another descriptor, which ``elsewhere`` returns for the present one."""
         self._socket = socket.socket(fileno=elsewhere(self._socket.detach()))
         self._socket.setblocking(False)
 
     def close(self) -> None:
-        """Closes this end. What of a message had come is dropped, with its descriptors."""
+        """Closes this end. An incomplete message is dropped, with its descriptors."""
         with contextlib.suppress(WireStolen):
             self._check_ours()
         self._socket.close()
@@ -100,13 +101,13 @@ class Wire:
         self._fds.clear()
 
     def hang_up(self) -> None:
-        """Ends the connection for both sides at once, even where a forked process holds a copy of this end."""
+        """Ends the connection for both sides at once, even if a forked process holds a copy of this end."""
         with contextlib.suppress(OSError, WireStolen):
             self._check_ours()
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def send(self, message: Any, fds: Sequence[int] = (), timeout: float | None = None) -> None:
-        """Sends a message, with copies of ``fds``, which stay the caller's."""
+        """Sends a message, with copies of ``fds``, which the caller keeps."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         rest = memoryview(_HEADER.pack(len(body)) + body)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -121,15 +122,15 @@ class Wire:
                     continue
                 rest, rights = rest[sent:], []  # descriptors travel with the first byte
         except TimeoutError:
-            self.close()  # half a message is on the way: nothing that follows could be read
+            self.close()  # half a message has been sent: nothing that follows could be read
             raise
         except OSError as error:
             raise _as_closed(error) from None
 
     def recv(self, timeout: float | None = None) -> tuple[Any, list[int]]:
-        """The next message and its descriptors, which are the caller's from then on.
+        """The next message and its descriptors, which the caller then owns.
 
-        ``DescriptorsLost`` has the message: the wire can be used further.
+        ``DescriptorsLost`` carries the message: the wire can still be used.
         """
         end = None if timeout is None else time.monotonic() + timeout
         self._check_ours()
@@ -145,9 +146,9 @@ class Wire:
         lost, self._lost_fds = self._lost_fds, False
         try:
             message = pickle.loads(memoryview(body)[_HEADER.size :])
-        except _GARBLED as error:  # not what we send: somebody else wrote into our descriptor
+        except _GARBLED as error:  # we did not send this: other code wrote into our descriptor
             close_all(fds)
-            raise WireClosed(f"what came over the wire cannot be read: {error}") from None
+            raise WireClosed(f"a message on the wire cannot be read: {error}") from None
         except BaseException:
             close_all(fds)
             raise
@@ -157,14 +158,14 @@ class Wire:
         return message, fds
 
     def _check_ours(self) -> None:
-        """Code of an env may close any descriptor and open its own file: nothing of ours goes into that."""
+        """An env may close any descriptor and then open a file with its number: we must not write into that."""
         number = self._socket.fileno()
         if number >= 0 and _identity(number) != self._identity:
             self._socket.detach()
-            raise WireStolen(f"descriptor {number} is not the wire's any more")
+            raise WireStolen(f"descriptor {number} is no longer the wire's")
 
     def _missing(self) -> int:
-        """How many bytes the message still lacks; of a header first. Never more: the next message is not ours yet."""
+        """How many bytes are missing, first of the header, then of the message. Never reads into the next message."""
         if len(self._begun) < _HEADER.size:
             return _HEADER.size - len(self._begun)
         (length,) = _HEADER.unpack_from(self._begun)
@@ -172,7 +173,7 @@ class Wire:
 
     def _read(self, count: int) -> None:
         space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
-        # CLOEXEC at once: a program that another thread starts right after this call must not inherit them.
+        # CLOEXEC at once: a program that another thread starts right after this call must not inherit the descriptors.
         data, control, flags, _ = self._socket.recvmsg(min(count, _CHUNK), space, socket.MSG_CMSG_CLOEXEC)
         for level, kind, content in control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -192,30 +193,30 @@ class Wire:
             if poll.poll(None if left is None else min(left, _MOST_S) * 1000):
                 return
             if left is not None and left <= _MOST_S:
-                raise WireTimeout("nothing came over the wire in time")
+                raise WireTimeout("no message arrived on the wire in time")
 
 
 def close_all(fds: Iterable[int]) -> None:
-    """Closes descriptors, each whatever became of the others."""
+    """Closes all descriptors, even if closing one of them fails."""
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
 
 
 def out_of_reach(fd: int) -> int:
-    """Moves a descriptor to a high number: an env that closes what it finds, and opens files, gets low ones."""
+    """Moves a descriptor to a high number: an env that closes descriptors at random and opens files uses low ones."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     least = _HIGH_FD if soft == resource.RLIM_INFINITY else min(_HIGH_FD, soft - _MAX_FDS)
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(least, 0))
-    except OSError:  # none is free up there
+    except OSError:  # no high number is free
         return fd
     os.close(fd)
     return high
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
-    """Which file a descriptor stands for; None where it is closed."""
+    """The file that a descriptor stands for; None if it is closed."""
     try:
         status = os.fstat(fd)
     except OSError:

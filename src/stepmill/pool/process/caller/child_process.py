@@ -1,4 +1,4 @@
-"""A process of ours that forks others: asked for one, woken where somebody stopped it, ended."""
+"""Our processes that fork others: ask them for a process, resume them after a SIGSTOP, end them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stepmill.refusals import explained_refusals
 
 __all__ = ["END_S", "ask_for_process", "ends", "is_over", "kill", "resume"]
 
-END_S = 5.0  # our own processes end in milliseconds; on a machine that is out of memory, later
+END_S = 5.0  # our own processes end in milliseconds, or later if the machine is out of memory
 _GLANCE_S = 0.1
 _serials = itertools.count(1)
 
@@ -26,22 +26,22 @@ def is_over(pidfd: int, seconds: float = 0.0) -> bool:
 
 
 def kill(pidfd: int) -> None:
-    """SIGKILL, which no process outlives."""
+    """Sends SIGKILL, which no process survives."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def resume(pid: int, pidfd: int) -> None:
-    """Has a process of ours go on where somebody stopped it (SIGSTOP): what it was asked for would never come."""
-    with contextlib.suppress(OSError):  # it is gone; or there is no descriptor left to look
-        # The name of the program, in brackets, may hold anything.
+    """Resumes one of our processes if it was stopped (SIGSTOP): we would wait for its answer forever."""
+    with contextlib.suppress(OSError):  # it is gone; or no descriptor is left to read its state
+        # The name of the program, in brackets, may contain anything.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         if fields[:1] == [b"T"]:
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)
 
 
 def ends(pid: int, pidfd: int) -> bool:
-    """Whether a process that was told to end does so."""
+    """Waits for a process that was told to end; whether it did."""
     deadline = Deadline(END_S)
     with contextlib.suppress(TimeoutError):
         while not deadline.wait([pidfd], _GLANCE_S):
@@ -64,13 +64,13 @@ def ask_for_process(
     while True:
         try:
             (kind, answered, answer), received = deadline.receive(wire, meanwhile)
-        except DescriptorsLost as lost:  # where it is ours, the process ends as soon as its wire is closed
+        except DescriptorsLost as lost:  # if it is our answer, the process ends as soon as its wire is closed
             if lost.message[1] == serial:
                 raise
             continue
         if answered == serial:
             break
-        close_all(received)  # for somebody who gave up waiting
+        close_all(received)  # the answer to a call that gave up waiting
     if kind == "refused":
         with explained_refusals("a worker process could not be started"):
             raise rebuild(answer)

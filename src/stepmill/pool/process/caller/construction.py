@@ -1,4 +1,4 @@
-"""Waits until the workers have built their envs, and says what went wrong where one has not."""
+"""Waits until the workers have built their envs, and says what went wrong if one has not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepmill.pool.process.wire import WireClosed
 __all__ = ["WorkerHandle", "build_error", "death_error", "describe_exit", "find_exit", "wait_until_built"]
 
 _OBITUARY_S = 2.0
-_STACKS = 4  # of more stuck workers than that, the rest is the same
+_STACKS = 4  # if more workers are stuck, the other stacks look the same
 
 
 def wait_until_built(workers: list[WorkerHandle], source_id: str, obituary_fd: int, deadline: Deadline) -> None:
@@ -51,7 +51,7 @@ class _Construction:
             raise self._timeout(deadline) from None
 
     def _read(self, worker: WorkerHandle) -> None:
-        """Reads all that a worker has sent. If it is dead, there is nothing more to come."""
+        """Reads all that a worker has sent. A dead worker will not send anything else."""
         is_dead = bool(wait_for_any([worker.pidfd], 0.0))
         while True:
             try:
@@ -96,9 +96,9 @@ class _Construction:
 
 
 def build_error(source_id: str, env_id: int | None, phase: str, description: bytes) -> StepmillError:
-    """The error of a worker's message ("failed", env id, phase, description)."""
+    """The error for a worker's message ("failed", env id, phase, description)."""
     cause = rebuild(description)
-    if phase == "config" and isinstance(cause, StepmillError):  # found by us: it says all there is to say
+    if phase == "config" and isinstance(cause, StepmillError):  # from our own checks: its message is complete
         return cause
     what = f"the constructor of env {env_id} ({source_id})" if phase != "import" else f"loading {source_id}"
     error = EnvError(f"{what} failed: {summary(description)}", env_id=env_id, phase="constructor")
@@ -107,7 +107,7 @@ def build_error(source_id: str, env_id: int | None, phase: str, description: byt
 
 
 def death_error(env_id: int, status: int | None) -> EnvError:
-    """The error of a worker that died while it built an env."""
+    """The error for a worker that died while it built an env."""
     return EnvError(
         f"the worker process died while it built env {env_id}: {describe_exit(status)}",
         env_id=env_id,
@@ -116,7 +116,7 @@ def death_error(env_id: int, status: int | None) -> EnvError:
 
 
 def find_exit(obituary_fd: int, worker_id: int, incarnation: int, template: int) -> int | None:
-    """How a dead worker ended, from its obituary; None if none comes. Others that come first are dropped."""
+    """How a dead worker ended, from its obituary; None if none arrives. Other obituaries that it finds are dropped."""
     while wait_for_any([obituary_fd], _OBITUARY_S):
         try:
             *who, status = OBITUARY.unpack(os.read(obituary_fd, OBITUARY.size))
@@ -124,7 +124,7 @@ def find_exit(obituary_fd: int, worker_id: int, incarnation: int, template: int)
             continue
         if who == [worker_id, incarnation]:
             return int(status)
-        if who == [-1, template]:  # it took its workers along
+        if who == [-1, template]:  # its workers died with it
             return -signal.SIGKILL
     return None
 
@@ -132,7 +132,7 @@ def find_exit(obituary_fd: int, worker_id: int, incarnation: int, template: int)
 def describe_exit(status: int | None) -> str:
     """An exit code in words; negative ones are signals."""
     if status is None:
-        return "how is not known"
+        return "its exit code is not known"
     if status >= 0:
         return f"it exited with code {status}"
     try:

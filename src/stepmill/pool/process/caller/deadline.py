@@ -1,4 +1,4 @@
-"""How long the caller waits, and what ends the waiting early."""
+"""How long the caller waits, and what ends the wait early."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 
 
 class Cancelled(Exception):
-    """The caller does not want the result any more."""
+    """The caller no longer wants the result."""
 
 
 class Deadline:
-    """So many seconds from now, and a descriptor that becomes readable when the caller gives up."""
+    """A time limit from now, with a descriptor that becomes readable when the caller gives up."""
 
     def __init__(self, seconds: float | None, cancel_fd: int | None = None) -> None:
         self.seconds = seconds
@@ -29,16 +29,16 @@ class Deadline:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the waiting began."""
+        """Seconds since the deadline was made."""
         return time.monotonic() - self.began
 
     @property
     def left(self) -> float | None:
-        """Seconds until the deadline; None where there is none."""
+        """Seconds until the deadline; None if there is none."""
         return None if self.seconds is None else max(self.seconds - self.elapsed, 0.0)
 
     def wait(self, fds: Iterable[int], at_most: float | None = None) -> set[int]:
-        """Those that are ready to be read; none after ``at_most`` seconds. The deadline is a ``TimeoutError``."""
+        """The descriptors that can be read; none after ``at_most`` seconds. Raises ``TimeoutError`` at the deadline."""
         left = self.left
         if left == 0.0:
             raise TimeoutError(f"{self.seconds} s have passed")
@@ -49,7 +49,7 @@ class Deadline:
         return ready
 
     def receive(self, wire: Wire, meanwhile: Callable[[], None] | None = None) -> tuple[Any, list[int]]:
-        """The next message of a wire. Those we wait for send theirs whole. ``meanwhile`` is called now and then."""
+        """The next message of a wire; its sender sends it at once. ``meanwhile`` is called now and then."""
         while not self.wait([wire.fileno()], None if meanwhile is None else _GLANCE_S):
             if meanwhile is not None:
                 meanwhile()
@@ -61,7 +61,7 @@ class Deadline:
 
 
 def wait_for_any(fds: Iterable[int], seconds: float | None) -> set[int]:
-    """Waits until one can be read, or is at its end, and returns all that are; at most some days."""
+    """Waits until a descriptor can be read or is at its end, at most some days, and returns all such descriptors."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)

@@ -1,4 +1,4 @@
-"""The caller's side of worker processes: starts them, forks new ones for those that died, leaves none behind."""
+"""The caller's side of worker processes: starts them, replaces those that died, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -28,51 +28,51 @@ from stepmill.pool.uninterrupted import uninterrupted
 
 __all__ = ["Launcher"]
 
-_FORK_S = 10.0  # a fork takes milliseconds; the process that does it may have been stopped, though
+_FORK_S = 10.0  # a fork takes milliseconds, but the process that forks may have been stopped
 _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
-_TRIAL = 0  # the incarnation of a worker on trial; those that serve begin with 1
+_TRIAL = 0  # the incarnation of a worker on trial; those that serve start with 1
 
 
 class Launcher:
     """The worker processes of one pool.
 
-    It owns every ``WorkerHandle`` it hands out: closing one early is allowed, and ``close`` does the rest.
-    ``obituary_fd`` is where the death of each worker can be read, see ``obituary.py``.
+    It owns every ``WorkerHandle`` it returns: you may close one early, and ``close`` closes the rest. Obituaries of the
+    workers can be read from ``obituary_fd``, see ``obituary.py``.
     """
 
     def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         self._source_id = source.id
         self._packed = pack(source)
         count, envs = settings.num_workers, settings.num_envs
-        # The envs of each worker, (first, last + 1), as first_env_of in cpp/core/process_layout.h has them.
+        # The envs of each worker, (first, last + 1), the same as first_env_of in cpp/core/process_layout.h.
         self._ranges = [(w * envs // count, (w + 1) * envs // count) for w in range(count)]
         self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
         self._template: TemplateHandle | None = None
         self._loads_in_template = True
         self._started: list[WorkerHandle] = []
-        self._until_started = contextlib.ExitStack()  # a lease of the server, where it came up before ``start``
+        self._until_started = contextlib.ExitStack()  # a lease of the server, if it was started before ``start``
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
 
     @property
     def is_closed(self) -> bool:
-        """Whether ``close`` has done all it does."""
+        """Whether ``close`` has finished."""
         return self._is_closed
 
     def try_out(self, trial: Trial) -> StepCost | None:
-        """What a step of env 0 costs, from a worker that builds one, steps it for a while and closes it, unheard.
+        """What a step of env 0 costs: a worker builds it, steps it for a while and closes it. Its output is not shown.
 
-        None where that is a heavy env, failed in any way, or took too long. The worker is gone in any
-        case. What was loaded for it stays, if all went well, and saves ``start`` the time.
+        None if the env is heavy, failed in any way, or took too long. The worker has ended in any case. If all went
+        well, what was loaded for it stays loaded, which saves ``start`` the time.
         """
         return uninterrupted(partial(self._try_out, trial))
 
     def start(self) -> list[WorkerHandle]:
         """Starts all workers, which build their envs at the same time, and waits until all are ready.
 
-        On a failure, a timeout or Ctrl-C everything is killed and closed.
+        After a failure, a timeout or Ctrl-C, everything is killed and closed.
         """
         try:
             return uninterrupted(self._start)
@@ -81,10 +81,10 @@ class Launcher:
             raise
 
     def fork_worker(self, worker_id: int, incarnation: int) -> WorkerHandle:
-        """Forks a worker anew, and does not wait for it to build: read its wire, see ``worker``.
+        """Forks a worker again, without waiting until it has built its envs: read its wire, see ``worker``.
 
-        Takes milliseconds; longer only if the template has died, and has to load everything again. After an
-        exception no worker is left of it, but an obituary may come: try again with another incarnation.
+        Takes milliseconds; longer only if the template has died and a new one has to load everything again. After an
+        exception no worker is left, but an obituary may arrive: try again with another incarnation.
         """
         if self._is_closed or os.getpid() != self._pid:
             raise ClosedError("the worker processes of this pool are closed, or belong to the parent of this process")
@@ -98,9 +98,9 @@ class Launcher:
             raise
 
     def close(self) -> None:
-        """Kills every process of the pool, and what they spawned, and lets go of everything.
+        """Kills every process of the pool, and what they spawned, and releases everything.
 
-        In a forked child, only its copies of the descriptors are closed.
+        In a forked child, it only closes the child's copies of the descriptors.
         """
         if self._is_closed:
             return
@@ -112,7 +112,7 @@ class Launcher:
         self._close_descriptors()
 
     def __del__(self) -> None:
-        """For a launcher that Ctrl-C kept from its pool."""
+        """For a launcher that no pool took, because of a Ctrl-C."""
         try:  # noqa: SIM105  (when the interpreter ends, contextlib may be gone)
             self.close()
         except Exception:  # it was never built
@@ -124,7 +124,7 @@ class Launcher:
         deadline = Deadline(self._start_timeout, cancel_fd)
         with self._explained():
             template = self._template or self._loaded_template(deadline)
-            template.speak(deadline)
+            template.unmute(deadline)
             self._until_started.close()
             for worker_id in range(len(self._ranges)):
                 self._fork(template, worker_id, 1)
@@ -138,13 +138,13 @@ class Launcher:
             template = self._loaded_template(deadline, silent=True)
             worker = self._fork(template, 0, _TRIAL, "trial")
             worker.wire.send(("try", trial), timeout=deadline.left)
-            deadline.receive(worker.wire)  # that it has loaded what the template could not
+            deadline.receive(worker.wire)  # it says that it has loaded what the template could not
             cost = self._result_of_trial(worker, Deadline(trial.most_s, cancel_fd))
             worker.close()
             return cost
         except Cancelled:
             raise
-        except Exception:  # whatever it is, a pool of processes meets it again, and says so
+        except Exception:  # a pool of processes will run into the same problem, and report it
             self._kill_all()
             for worker in self._started:
                 worker.close()
@@ -155,7 +155,7 @@ class Launcher:
         (_, cost), _ = deadline.receive(worker.wire)
         deadline.wait([worker.pidfd])
         if find_exit(self.obituary_fd, worker.worker_id, worker.incarnation, worker.template) != 0:
-            raise EnvError("the trial did not end as it should")
+            raise EnvError("the trial did not end properly")
         return cost
 
     def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> WorkerHandle:
@@ -168,7 +168,7 @@ class Launcher:
             return self._fork(template, worker_id, incarnation)
 
     def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> WorkerHandle:
-        """Not to be cancelled halfway: there would be a worker that nobody knows."""
+        """Forks a worker. It has no cancel descriptor: cancelled halfway, it would leave a worker without a handle."""
         envs = self._ranges[worker_id]
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             wire, other = Wire.pair()
@@ -185,10 +185,10 @@ class Launcher:
         return started
 
     def _loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
-        """A template ready to fork workers. The launcher keeps it for the next ones."""
+        """A template that is ready to fork workers. The launcher keeps it for later ones."""
         self._template = self._new_template(deadline, silent)
         if self._load(self._template, deadline) > 1:
-            # A fork copies one thread only, and locks that others hold stay locked. Each worker loads for itself.
+            # A fork copies only one thread, and locks held by the others stay locked. So each worker loads for itself.
             self._loads_in_template = False
             self._kill_all()
             self._template = self._new_template(deadline, silent)
@@ -196,7 +196,7 @@ class Launcher:
         return self._template
 
     def _new_template(self, deadline: Deadline, silent: bool) -> TemplateHandle:
-        with contextlib.suppress(WireClosed):  # the server died just now: once more, with a new one
+        with contextlib.suppress(WireClosed):  # the server has just died: try again with a new one
             return TemplateHandle(self._obituary_write, deadline, silent=silent)
         return TemplateHandle(self._obituary_write, deadline, silent=silent)
 
@@ -215,7 +215,7 @@ class Launcher:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Says what a broken wire or a missed deadline means."""
+        """Turns a broken wire or a missed deadline into an error that says what happened."""
         try:
             yield
         except WireClosed:
@@ -239,7 +239,7 @@ class Launcher:
             self._template.end()
             self._template = None
         for worker in self._started:
-            if not worker.is_closed and not is_over(worker.pidfd):  # of a template that was killed itself
+            if not worker.is_closed and not is_over(worker.pidfd):  # its template was killed and could not end it
                 kill(worker.pidfd)
                 is_over(worker.pidfd, _KILL_S)
 

@@ -1,4 +1,4 @@
-"""What workers send beside the arrays: infos, objects and exceptions, pickled."""
+"""What workers send besides the arrays: infos, objects and exceptions, pickled."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill.errors import summary
-from stepmill.pool.foreign import bearing
 from stepmill.pool.infos import plain_info
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.rows import Note
+from stepmill.pool.user_code import try_or
 from stepmill.pool.warn_once import warn_once
 
 __all__ = ["read_notes"]
 
 
 def read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
-    """What came with rows; of a native env a text. What cannot be read is left out, and the user is told."""
-    return bearing(
+    """The notes that came with rows; a native env's note is text. Unreadable parts are left out, with a warning."""
+    return try_or(
         lambda: [_read_note(*note, _load) for note in notes],
         lambda _: [_or_left_out(note[1], functools.partial(_read_note, *note, _load_or_tell)) for note in notes],
     )
@@ -56,4 +56,4 @@ def _or_left_out(env_id: int, read: Callable[[], Any]) -> Any:
     def leave_out(failure: BaseException) -> None:
         warn_once(f"an info of env {env_id} cannot be unpickled in this process and is left out: {summary(failure)}")
 
-    return bearing(read, leave_out)
+    return try_or(read, leave_out)

@@ -1,4 +1,4 @@
-"""Tells the user that envs are still being built, when that takes long enough to wonder."""
+"""Tells the user that envs are still being built, if that takes a while."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG_S = 10.0
 
 
 class Progress:
-    """A line on stderr: rewritten in a terminal, now and then a new one in a log."""
+    """A line on stderr: rewritten in place in a terminal, repeated now and then in a log."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -29,7 +29,7 @@ class Progress:
         return max(self._next - elapsed, 0.0)
 
     def show(self, built: int, elapsed: float) -> None:
-        """Shows how far it is, if it is time to."""
+        """Shows the progress, if it is time to."""
         if elapsed < self._next:
             return
         self._next = elapsed + (_TERMINAL_S if self._is_terminal else _LOG_S)
@@ -38,7 +38,7 @@ class Progress:
         self._shown = True
 
     def end(self) -> None:
-        """Leaves the cursor on a line of its own."""
+        """Moves the cursor to a new line."""
         if self._shown and self._is_terminal:
             self._write("\n")
 

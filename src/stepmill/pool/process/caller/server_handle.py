@@ -49,16 +49,16 @@ class ServerHandle:
             self._pidfd = os.pidfd_open(self._process.pid)
             undo.callback(os.close, self._pidfd)
             try:
-                deadline.receive(self._wire, self._resume)  # that it is up
+                deadline.receive(self._wire, self._resume)  # it says that it is up
             except WireClosed:
                 raise StepmillError(
-                    f"the process that starts the workers ended with code {self._process.wait()} while it started; "
-                    "stderr says why"
+                    f"the process that starts the workers exited with code {self._process.wait()} during its startup; "
+                    "see stderr for the reason"
                 ) from None
             undo.pop_all()
 
     def _start(self, wire_fd: int, stderr: int) -> subprocess.Popen[bytes]:
-        # Those of the caller: -O, -W, -X, -I and so on.
+        # The caller's flags: -O, -W, -X, -I and so on.
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(
             [sys.executable, *flags, "-c", _BOOT, str(wire_fd), str(self._pid), *_import_path()],
@@ -72,11 +72,11 @@ class ServerHandle:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked for templates."""
+        """Whether it can fork templates."""
         return not is_over(self._pidfd)
 
     def fork_template(self, fds: Sequence[int], deadline: Deadline) -> tuple[int, int]:
-        """A new template: its pid and pidfd. ``fds`` are its wire, stdout, stderr and where obituaries go."""
+        """A new template: its pid and pidfd. ``fds`` are its wire, stdout, stderr and the pipe for obituaries."""
         with self._lock:
             return ask_for_process(self._wire, "template", (), fds, deadline, self._resume)
 
@@ -84,7 +84,7 @@ class ServerHandle:
         resume(self._process.pid, self._pidfd)
 
     def end(self) -> None:
-        """Ends it, with everything that came from it."""
+        """Ends the server and all processes that it forked, directly or not."""
         self._wire.hang_up()
         if not ends(self._process.pid, self._pidfd):
             kill(self._pidfd)
@@ -93,14 +93,14 @@ class ServerHandle:
         os.close(self._pidfd)
 
     def forget(self) -> None:
-        """In a forked child: lets go of what belongs to the parent."""
+        """In a forked child: closes the descriptors; the server belongs to the parent."""
         self._wire.close()
         os.close(self._pidfd)
-        self._process.returncode = 0  # else its destructor warns of a process that is still running
+        self._process.returncode = 0  # otherwise its destructor warns that the process is still running
 
 
 def _import_path() -> list[str]:
-    """Where the server finds the libraries that this process uses, though ``sys.path`` may have changed since."""
+    """Where the server finds the libraries that this process uses, even if ``sys.path`` has changed since."""
     path = [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
     homes = [_ROOT, *(str(Path(library.__file__ or "").parents[1]) for library in (np, gymnasium, cloudpickle))]
     return list(dict.fromkeys([*path, *homes]))
@@ -108,12 +108,12 @@ def _import_path() -> list[str]:
 
 # ---- one server for the whole process ------------------------------------------------------------
 
-_lock = threading.RLock()  # a pool may be collected, and closed, by the very thread that is starting another
+_lock = threading.RLock()  # the thread that starts a pool may run the garbage collector, which may close another pool
 _server: ServerHandle | None = None
 
 
 def lease_server(deadline: Deadline) -> ServerHandle:
-    """The server of this process, started if there is none or if it died. To be returned."""
+    """The server of this process, started if there is none or if it died. Return it with ``return_server``."""
     global _server
     with _lock:
         if _server is not None:
@@ -128,7 +128,7 @@ def lease_server(deadline: Deadline) -> ServerHandle:
 
 
 def return_server(server: ServerHandle) -> None:
-    """Gives up a lease; the last one ends the server."""
+    """Gives up a lease; returning the last one ends the server."""
     global _server
     with _lock:
         if server is _server and (server.users == 1 or not server.is_alive):
@@ -140,7 +140,7 @@ def return_server(server: ServerHandle) -> None:
 
 def _forget_in_child() -> None:
     global _server, _lock
-    _lock = threading.RLock()  # a thread that is not here may have held it
+    _lock = threading.RLock()  # a thread that the fork did not copy may have held it
     if _server is not None:
         _server.forget()
         _server = None

@@ -19,12 +19,12 @@ __all__ = ["LoadError", "TemplateHandle"]
 class TemplateHandle:
     """A template, forked by a server that lives as long as it is needed.
 
-    What a ``silent`` one prints, and what its workers print, is held back until it may ``speak``.
+    The output of a ``silent`` template and of its workers is held back until ``unmute``.
     """
 
     def __init__(self, obituary: int, deadline: Deadline, *, silent: bool = False) -> None:
         self._is_loaded = False
-        self._held_back: list[int] = []  # files in place of its stdout and stderr
+        self._held_back: list[int] = []  # files that replace its stdout and stderr
         with contextlib.ExitStack() as undo:
             self._server = lease_server(deadline)
             undo.callback(return_server, self._server)
@@ -34,8 +34,8 @@ class TemplateHandle:
                 undo.callback(lambda: close_all(self._held_back))
                 for name in ("stdout", "stderr"):
                     self._held_back.append(os.memfd_create(name))
-            with contextlib.closing(other), standard_streams() as heard:
-                stdout, stderr = self._held_back or heard
+            with contextlib.closing(other), standard_streams() as streams:
+                stdout, stderr = self._held_back or streams
                 fds = (other.fileno(), stdout, stderr, obituary)
                 self.pid, self.pidfd = self._server.fork_template(fds, deadline)
             undo.callback(os.close, self.pidfd)
@@ -45,11 +45,11 @@ class TemplateHandle:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked for workers."""
+        """Whether it can fork workers."""
         return not is_over(self.pidfd)
 
     def load(self, packed: bytes, here: bool, deadline: Deadline) -> int:
-        """Hands over the payload, to be read ``here`` or by each worker. Returns how many threads there are then."""
+        """Sends the payload, to be read ``here`` or by each worker. Returns how many threads the template has then."""
         self._wire.send(("payload", packed, here), [self._dump_write], deadline.left)
         (kind, answer), _ = deadline.receive(self._wire, self._resume)
         if kind == "failed":
@@ -57,14 +57,14 @@ class TemplateHandle:
         self._is_loaded = True
         return int(answer)
 
-    def speak(self, deadline: Deadline) -> None:
-        """Has it heard from now on, and its workers; what it has printed so far is shown first."""
+    def unmute(self, deadline: Deadline) -> None:
+        """Shows its output so far, and lets it and its workers print from now on."""
         if not self._held_back:
             return
-        with standard_streams() as heard:
-            for held_back, stream in zip(self._held_back, heard, strict=True):
+        with standard_streams() as streams:
+            for held_back, stream in zip(self._held_back, streams, strict=True):
                 _copy(held_back, stream)
-            self._wire.send(("speak",), heard, deadline.left)
+            self._wire.send(("unmute",), streams, deadline.left)
         close_all(self._held_back)
         self._held_back = []
 
@@ -78,13 +78,13 @@ class TemplateHandle:
         resume(self.pid, self.pidfd)
 
     def stack(self) -> str:
-        """Where it is, while it loads."""
+        """Its Python stack, while it loads."""
         return read_stack(self.pidfd, self._dump_fd, self.pid)
 
     def end(self) -> None:
-        """Kills it with all of its workers and what these spawned, and waits for that."""
+        """Kills the template, its workers and what they spawned, and waits until they are gone."""
         self._wire.hang_up()
-        # Told so, it sees to the others itself; not while it runs code of the user.
+        # When it is told to end, it ends its workers itself; but not while it runs the user's code.
         if not (self._is_loaded and ends(self.pid, self.pidfd)):
             kill(self.pidfd)
             is_over(self.pidfd, END_S)
@@ -92,7 +92,7 @@ class TemplateHandle:
         return_server(self._server)
 
     def forget(self) -> None:
-        """Lets go of it. All there is to do in a forked child, whose parent it belongs to."""
+        """Closes the descriptors. In a forked child that is all: the template belongs to the parent."""
         self._wire.close()
         close_all((self.pidfd, self._dump_fd, self._dump_write, *self._held_back))
 
@@ -106,7 +106,7 @@ class LoadError(Exception):
 
 
 def _copy(file: int, stream: int) -> None:
-    """Writes a whole file to a stream, as far as that takes it."""
+    """Writes a whole file to a stream, until the stream fails."""
     text = memoryview(os.pread(file, os.fstat(file).st_size, 0))
     with contextlib.suppress(OSError):
         while text:

@@ -12,7 +12,7 @@ __all__ = ["WorkerHandle"]
 
 @dataclass
 class WorkerHandle:
-    """A worker process and the caller's ends of it. ``dump_fd`` is where its stack can be read."""
+    """A worker process and the caller's ends of it. Its stack can be read from ``dump_fd``."""
 
     worker_id: int
     incarnation: int
@@ -21,13 +21,13 @@ class WorkerHandle:
     pidfd: int
     pid: int
     dump_fd: int
-    template: int  # the pid of the process that forked it, and with which it dies
+    template: int  # the pid of the process that forked it; the worker dies with it
     ready_payload: bytes | None = None
     is_ready: bool = False
     is_closed: bool = field(default=False, repr=False)
 
     def stack(self) -> str:
-        """Where the worker is; takes half a second at most."""
+        """The Python stack of the worker; takes at most half a second."""
         return read_stack(self.pidfd, self.dump_fd, self.pid)
 
     def close(self) -> None:

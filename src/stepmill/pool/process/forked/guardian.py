@@ -1,7 +1,8 @@
-"""Sees to it that no process outlives its purpose.
+"""Makes sure that no process outlives its purpose.
 
-A guardian is a child subreaper: whatever its children spawned becomes its own child when they die, however far it
-has daemonised itself. So the rule is simple: a child that the guardian did not fork itself is a stray, and is killed.
+A guardian is a child subreaper: when its children die, the processes they spawned become its own children, even if they
+have daemonised themselves. So the rule is simple: a child that the guardian did not fork itself is a stray, and is
+killed.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ __all__ = [
     "become_subreaper",
     "children",
     "die_with_parent",
+    "exit_if_forked",
     "flush_streams",
-    "leave_if_forked",
     "outlive_parent",
-    "stay_this_process",
+    "remember_own_pid",
 ]
 
-# A task is what a forked child has to do. The loop of its parent returns it in the child, so that nothing of the
-# parent, neither its objects nor its stack, stays there.
+# What a forked child has to do. In the child, the loop of its parent returns the task, so that neither the objects nor
+# the stack of the parent stay there.
 Task = Callable[[], None]
 
 _PR_SET_PDEATHSIG = 1
@@ -38,7 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class HasFileno(Protocol):
-    """What a selector takes beside plain descriptors."""
+    """What a selector accepts besides plain descriptors."""
 
     def fileno(self) -> int:
         """The descriptor."""
@@ -50,40 +51,40 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when the parent dies; ends it now if that has happened already."""
+    """Makes the kernel kill this process when the parent dies; ends it now if the parent is already dead."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def outlive_parent() -> None:
-    """Takes ``die_with_parent`` back."""
+    """Undoes ``die_with_parent``."""
     _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 _own_pid: int | None = None
 
 
-def stay_this_process() -> None:
-    """From now on, ``leave_if_forked`` lets nobody but this process pass."""
+def remember_own_pid() -> None:
+    """From now on, ``exit_if_forked`` ends every process but this one."""
     global _own_pid
     _own_pid = os.getpid()
 
 
-def leave_if_forked() -> None:
-    """Ends a process that the user's code has forked off, and that came back from there as if it were this one.
+def exit_if_forked() -> None:
+    """Ends a process that the user's code has forked, and that returned from there as if it were this one.
 
-    To be called when code of the user has returned. Two of us would do everything twice. Nothing is flushed: what was
-    printed before the fork is the parent's to write.
+    Call it when the user's code has returned: otherwise both processes would do everything that follows. Nothing is
+    flushed: the parent will write what was printed before the fork.
     """
     if _own_pid is not None and os.getpid() != _own_pid:
         os._exit(0)
 
 
 def flush_streams() -> None:
-    """Writes out what was printed, by C code too: a fork would copy the buffers, and ``os._exit`` drops them."""
+    """Flushes output, of C code too: a fork would copy the buffers, and ``os._exit`` drops them."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # a module may have put its own there, or closed it
+        with contextlib.suppress(Exception):  # a module may have replaced or closed the stream
             stream.flush()
     _libc.fflush(None)
 
@@ -110,21 +111,21 @@ class Guardian:
         self._exits: list[tuple[Callable[[int], None], int]] = []
 
     def watch(self, end: int | HasFileno, on_ready: Callable[[], Task | None]) -> None:
-        """Calls ``on_ready`` whenever there is something to read. Returning a task ends the loop."""
+        """Calls ``on_ready`` whenever there is something to read. If it returns a task, the loop ends."""
         self._selector.register(end, selectors.EVENT_READ, on_ready)
 
     def fork(self) -> int:
-        """Forks. In the child, 0, nothing of the guardian is open any more."""
+        """Forks. In the child, where it returns 0, the descriptors of the guardian are closed."""
         pid = os.fork()
         if pid == 0:
             self._let_go()
         return pid
 
     def keep(self, pid: int, on_exit: Callable[[int], None]) -> int:
-        """Watches a child just forked; returns its pidfd, which stays the guardian's."""
+        """Watches a child that was just forked; returns its pidfd, which the guardian owns."""
         try:
             pidfd = os.pidfd_open(pid)
-        except OSError:  # no descriptor left: what cannot be watched must not run
+        except OSError:  # no descriptor is left: a child that cannot be watched must not run
             _kill_group(pid)
             os.waitpid(pid, 0)
             raise
@@ -133,7 +134,7 @@ class Guardian:
         return pidfd
 
     def spare(self) -> None:
-        """Accepts the children there are now: helpers of this process, which end with it."""
+        """Accepts the present children: they are helpers of this process and end with it."""
         self._spared |= children() - set(self._children)
 
     def run(self) -> Task:
@@ -150,7 +151,7 @@ class Guardian:
                     on_exit(status)
 
     def end(self) -> None:
-        """Kills all descendants and waits until there is none."""
+        """Kills all descendants and waits until none is left."""
         while True:
             for pid in children():
                 _kill_group(pid)
@@ -158,7 +159,7 @@ class Guardian:
                 result = os.waitid(os.P_ALL, 0, os.WEXITED)
             except ChildProcessError:
                 return
-            # By now the children of the dead one are ours, and the next look finds them.
+            # The children of the dead process are ours now, and the next round finds them.
             if result is not None and (child := self._children.pop(result.si_pid, None)):
                 exited = result.si_code == os.CLD_EXITED
                 child.on_exit(result.si_status if exited else -result.si_status)
@@ -167,11 +168,11 @@ class Guardian:
         child = self._children.pop(pid)
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
-        _kill_group(pid)  # before its number can be another's
+        _kill_group(pid)  # before another process can get its number
         try:
             _, status = os.waitpid(pid, 0)
             code = os.waitstatus_to_exitcode(status)
-        except ChildProcessError:  # code that ran here reaped it: how it ended is lost
+        except ChildProcessError:  # other code in this process has reaped it: its exit code is lost
             code = -signal.SIGKILL
         self._exits.append((child.on_exit, code))
 
@@ -190,7 +191,7 @@ class Guardian:
 
 
 def children() -> set[int]:
-    """The children of this process, those that ended and were not waited for among them."""
+    """The children of this process, including those that ended and have not been waited for."""
     try:
         tasks = [f"/proc/self/task/{task}/children" for task in os.listdir("/proc/self/task")]
         return {int(pid) for path in tasks for pid in _read(path).split()}
@@ -203,7 +204,7 @@ def _children_by_search() -> set[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                # The name of the program, in brackets, may hold anything.
+                # The name of the program, in brackets, may contain anything.
                 fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
                 if int(fields[1]) == own:
                     found.add(int(name))
@@ -216,7 +217,7 @@ def _read(path: str) -> bytes:
 
 
 def _kill_group(pid: int) -> None:
-    """Kills a child that was not waited for yet, and its process group where it leads one."""
+    """Kills a child that has not been waited for yet, and its process group if it leads one."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The base server: a process with nothing but our own libraries in it, from which templates are forked.
+"""The base server: a process that has loaded only our own libraries, and forks templates.
 
-One for each calling process, started by exec, so that no thread, lock or CUDA context of the caller is in it. It
-ends, and everything that came from it with it, when the caller closes the wire or is gone.
+There is one per calling process. It is started by exec, so that it has no thread, lock or CUDA context of the caller.
+When the caller closes the wire or is gone, the server ends with all its descendants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 from functools import partial
 
-# Here for the templates to find them loaded.
+# Imported here so that templates have them loaded.
 import cloudpickle  # noqa: F401
 import gymnasium  # noqa: F401
 import numpy as np  # noqa: F401
@@ -34,7 +34,7 @@ def main(wire_fd: int, caller: int) -> None:
     _set_signals()
     become_subreaper()
     gc.collect()
-    gc.freeze()  # a collection in a child would write to, and so copy, the pages of everything imported here
+    gc.freeze()  # otherwise a collection in a child would write to, and so copy, the pages of all modules
     task = BaseServer(wire, caller_pidfd).run()
     task()
 
@@ -44,18 +44,18 @@ def _pidfd_of_parent(parent: int) -> int:
         pidfd = os.pidfd_open(parent)
     except ProcessLookupError:
         os._exit(1)
-    if os.getppid() != parent:  # it died, and another process may have its number
+    if os.getppid() != parent:  # it died, and another process may have got its number
         os._exit(1)
     return pidfd
 
 
 def _set_signals() -> None:
-    """The caller may have changed what a program inherits; a Ctrl-C is the caller's to handle."""
+    """Resets what the caller may have changed for its children. The caller handles Ctrl-C, so we ignore it."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(DUMP_SIGNAL, signal.SIG_IGN)  # until there is somebody to answer it
+    signal.signal(DUMP_SIGNAL, signal.SIG_IGN)  # until a forked process answers it
 
 
 class BaseServer:
@@ -67,7 +67,7 @@ class BaseServer:
         self._guardian.watch(caller_pidfd, self._end)
 
     def run(self) -> Task:
-        """Serves; returns only in a forked template, with what it has to do."""
+        """Serves. Returns only in a forked template, with its task."""
         with contextlib.suppress(WireClosed):
             self._wire.send(("up",))
         return self._guardian.run()
@@ -89,18 +89,18 @@ class BaseServer:
                 self._wire.close()
                 os.close(self._caller_pidfd)
                 return partial(template.main, Wire(wire_fd), stdout, stderr, obituary, server)
-            pidfds = [self._guardian.keep(pid, partial(self._bury, pid, obituary))]
+            pidfds = [self._guardian.keep(pid, partial(self._report_exit, pid, obituary))]
             reply: tuple[object, ...] = ("template", serial, pid)
             close_all((wire_fd, stdout, stderr))
         except OSError as error:  # no more processes or descriptors are allowed
             reply = ("refused", serial, describe(error))
             close_all(fds)
-        with contextlib.suppress(WireClosed):  # the loop will see that
+        with contextlib.suppress(WireClosed):  # the loop will notice
             self._wire.send(reply, pidfds)
         return None
 
-    def _bury(self, pid: int, obituary: int, status: int) -> None:
-        """Tells the pool that its template ended: nobody is left to write obituaries of its workers."""
+    def _report_exit(self, pid: int, obituary: int, status: int) -> None:
+        """Tells the pool that its template has ended, and can no longer write obituaries of its workers."""
         with contextlib.suppress(OSError):
             os.write(obituary, OBITUARY.pack(-1, pid, status))
         os.close(obituary)

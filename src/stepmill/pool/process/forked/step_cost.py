@@ -1,4 +1,4 @@
-"""What a step of an env costs, found by living with one for a while: ``backend="auto"`` wants to know."""
+"""Measures what a step of an env costs, for ``backend="auto"``."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from gymnasium.vector.utils import batch_space
 
 from stepmill.errors import UnsupportedError
 from stepmill.pool.description import EnvDescription
-from stepmill.pool.process.forked.guardian import leave_if_forked
+from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.source import PythonSource
 
 __all__ = ["step_cost"]
 
-_KEPT = 0.98  # of the steps
+_KEPT = 0.98  # the share of the steps that counts
 
 
 def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
-    """What a step of env 0 costs; None where its constructor is slow, which says enough.
+    """What a step of env 0 costs; None if its constructor is slow.
 
-    The env has a whole life: it is built as env 0 is, reset, stepped with sampled actions, reset at its ends, and
-    closed. One that forks is not for the calling thread, where both sides would go on: that is an error.
+    The env is built as env 0 is, reset, stepped with sampled actions, reset at the end of each episode, and closed. If
+    it forks, that is an error: it must not run in the calling thread, where both processes would go on.
     """
     forks: list[int] = []
     os.register_at_fork(after_in_parent=lambda: forks.append(1))
     began = time.perf_counter()
     env = source.build(0, 0)
-    leave_if_forked()
+    exit_if_forked()
     try:
         if time.perf_counter() - began > trial.heavy_s:
             return None
-        cost = _Life(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
+        cost = _Measurement(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
     finally:
         env.close()
-        leave_if_forked()
+        exit_if_forked()
     if forks:
         raise UnsupportedError("the env forks")
     return cost
 
 
-class _Life:
+class _Measurement:
     def __init__(self, env: Any, seed: int, most_steps: int | None) -> None:
         self._env = env
         self._most_steps = most_steps
@@ -57,11 +57,11 @@ class _Life:
         self._resets: list[float] = []
         self._infos: list[float] = []
         env.reset(seed=seed, options=None)
-        leave_if_forked()
+        exit_if_forked()
 
     def cost(self, enough_s: float) -> StepCost:
         self._step()
-        self._steps.clear()  # the first one found everything cold
+        self._steps.clear()  # the first step ran with cold caches
         end = time.perf_counter() + enough_s
         self._step()
         while time.perf_counter() < end:
@@ -81,7 +81,7 @@ class _Life:
         if terminated or truncated or self._elapsed == self._most_steps:
             self._elapsed = 0
             self._resets.append(_seconds(lambda: self._env.reset(seed=None, options=None)))
-        leave_if_forked()
+        exit_if_forked()
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -91,12 +91,12 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _travel(info: Any) -> None:
-    with contextlib.suppress(Exception):  # one that cannot be pickled stays in its worker
+    with contextlib.suppress(Exception):  # an info that cannot be pickled stays in its worker
         pickle.loads(pickle.dumps(info, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def _mean(samples: list[float]) -> float:
-    """The mean without the longest few: on a busy machine those are the times when somebody else ran."""
+    """The mean without the few longest: on a busy machine another process ran during those."""
     kept = sorted(samples)[: math.ceil(len(samples) * _KEPT)]
     return sum(kept) / len(kept)
 

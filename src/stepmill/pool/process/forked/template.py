@@ -1,4 +1,4 @@
-"""The template of a pool: loads what the envs are built from, once, and forks the workers that build them."""
+"""The template of a pool: loads once what the envs are built from, and forks the workers that build them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stepmill.pool.process.forked.guardian import (
     Task,
     become_subreaper,
     die_with_parent,
+    exit_if_forked,
     flush_streams,
-    leave_if_forked,
     outlive_parent,
-    stay_this_process,
+    remember_own_pid,
 )
 from stepmill.pool.process.obituary import OBITUARY
 from stepmill.pool.process.payload import unpack
@@ -30,9 +30,9 @@ __all__ = ["main"]
 
 
 def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> None:
-    """Runs the template in a process just forked by the server; and a worker, in one that it forks itself."""
+    """Runs the template in a process that the server has just forked; and a worker in each process it forks itself."""
     die_with_parent(server)
-    stay_this_process()
+    remember_own_pid()
     os.setpgid(0, 0)
     become_subreaper()
     _print_to(stdout, stderr)
@@ -44,8 +44,8 @@ def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> No
         loaded = _load(packed, dump) if load else None
     except WireClosed:
         os._exit(0)
-    except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
-        leave_if_forked()
+    except BaseException as error:  # from the user's modules: it may be anything, and the caller must see it
+        exit_if_forked()
         with contextlib.suppress(WireClosed):
             wire.send(("failed", describe(error)))
         flush_streams()
@@ -62,27 +62,27 @@ def _print_to(stdout: int, stderr: int) -> None:
 
 
 def _load(packed: bytes, dump: int) -> Any:
-    """Reads the payload, which imports the user's modules; the caller may ask where that stands."""
+    """Reads the payload, which imports the user's modules; meanwhile the caller may ask for our stack."""
     answer_with_stack(dump)
     payload = unpack(packed)
     payload.apply()
     source = payload.source()
-    leave_if_forked()
+    exit_if_forked()
     stop_answering()
-    flush_streams()  # else every worker would print it once more
+    flush_streams()  # otherwise every worker would print it again
     gc.collect()
     gc.freeze()
     return source
 
 
 class _Template:
-    """Forks workers on request and watches over them."""
+    """Forks workers on request and watches them."""
 
     def __init__(self, wire: Wire, obituary: int, server_pidfd: int, packed: bytes, source: Any) -> None:
         self._wire = wire
         self._obituary = obituary
         self._server_pidfd = server_pidfd
-        # Workers load for themselves where a template that had loaded could not be forked: threads do not survive it.
+        # Workers load for themselves if a loaded template could not be forked: threads do not survive a fork.
         self._packed = packed if source is None else None
         self._source = source
         self._guardian = Guardian()
@@ -90,8 +90,8 @@ class _Template:
         self._guardian.watch(server_pidfd, self._end)
 
     def run(self) -> Task:
-        """Serves; returns only in a forked worker, with what it has to do."""
-        # From here on only our own code runs. If the server dies, the workers' strays still need somebody.
+        """Serves. Returns only in a forked worker, with its task."""
+        # From here on only our own code runs. If the server dies, we still have to kill the workers' strays.
         outlive_parent()
         self._guardian.spare()
         with contextlib.suppress(WireClosed):
@@ -104,12 +104,12 @@ class _Template:
         except WireClosed:
             return self._end()
         except DescriptorsLost as lost:
-            if lost.message[0] == "speak":
+            if lost.message[0] == "unmute":
                 return None
             with contextlib.suppress(WireClosed):
                 self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
             return None
-        if kind == "speak":
+        if kind == "unmute":
             _print_to(*fds)
             return None
         return self._fork(kind == "trial", *order, fds=fds)
@@ -145,17 +145,17 @@ class _Template:
                     self._packed,
                 )
                 return partial(worker.main, context)
-            pidfds = [self._guardian.keep(pid, partial(self._bury, worker_id, incarnation))]
+            pidfds = [self._guardian.keep(pid, partial(self._report_exit, worker_id, incarnation))]
             reply: tuple[object, ...] = ("worker", serial, pid)
         except OSError as error:  # no more processes or descriptors are allowed
             reply = ("refused", serial, describe(error))
         close_all(fds)
-        with contextlib.suppress(WireClosed):  # the loop will see that
+        with contextlib.suppress(WireClosed):  # the loop will notice
             self._wire.send(reply, pidfds)
         return None
 
-    def _bury(self, worker_id: int, incarnation: int, status: int) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more
+    def _report_exit(self, worker_id: int, incarnation: int, status: int) -> None:
+        with contextlib.suppress(OSError):  # the caller has closed the pipe
             os.write(self._obituary, OBITUARY.pack(worker_id, incarnation, status))
 
     def _end(self) -> Task:

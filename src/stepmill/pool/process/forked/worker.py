@@ -22,13 +22,13 @@ import numpy as np
 from stepmill.errors import ConfigError, EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.description import EnvDescription
-from stepmill.pool.own_envs import EnvBuilder
+from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.process.forked.guardian import (
     become_subreaper,
     die_with_parent,
+    exit_if_forked,
     flush_streams,
-    leave_if_forked,
-    stay_this_process,
+    remember_own_pid,
 )
 from stepmill.pool.process.forked.step_cost import step_cost
 from stepmill.pool.process.forked.worker_loop import serve
@@ -43,7 +43,7 @@ __all__ = ["Context", "main", "set_current_env"]
 
 @dataclass(frozen=True)
 class Context:
-    """What a worker knows from its template. ``source`` is None where it has to read ``packed`` for itself."""
+    """What a worker knows from its template. If ``source`` is None, it has to read ``packed`` for itself."""
 
     wire: Wire
     dump_fd: int
@@ -51,36 +51,36 @@ class Context:
     worker_id: int
     first_env: int
     last_env: int
-    tells_progress: bool  # somebody listens; else the wire would fill up
-    is_trial: bool  # it only finds out what a step costs, see ``trial``
+    tells_progress: bool  # only if the caller reads it; otherwise the wire would fill up
+    is_trial: bool  # it only measures what a step costs, see ``trial``
     source: PythonSource | NativeSource | None
     packed: bytes | None
 
 
 def main(context: Context) -> None:
-    """Runs a worker in a process just forked by the template. Does not return."""
+    """Runs a worker in a process that the template has just forked. Does not return."""
     code = 1
     try:
-        _settle_in(context)
+        _set_up_process(context)
         code = _work(context)
     except BaseException:
-        leave_if_forked()
-        # The end of the process, whatever it was: the caller sees the exit code, the user the traceback.
+        exit_if_forked()
+        # Any exception ends the process: the caller sees the exit code, the user sees the traceback.
         traceback.print_exc()
     finally:
-        leave_if_forked()
+        exit_if_forked()
         with contextlib.suppress(Exception):
             logging.shutdown()
         flush_streams()
         os._exit(code)
 
 
-def _settle_in(context: Context) -> None:
-    """Makes this process one of its own, and takes apart what a fork shares."""
+def _set_up_process(context: Context) -> None:
+    """Makes this process independent of its template: session, signals, streams, generators."""
     die_with_parent(context.template)
-    stay_this_process()
-    os.setsid()  # whatever the envs spawn is in our group, and ends with us
-    become_subreaper()  # or, where it left the group, our child still when we end
+    remember_own_pid()
+    os.setsid()  # what the envs spawn is in our group, and ends with us
+    become_subreaper()  # or, if it has left the group, is still our child when we end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if context.is_trial:
@@ -90,14 +90,14 @@ def _settle_in(context: Context) -> None:
     answer_with_stack(out_of_reach(context.dump_fd))
     _reseed()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # a module may have put its own there
+        with contextlib.suppress(Exception):  # a module may have replaced the stream
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     warnings.showwarning = _show_warning
     _prefix_logs()
 
 
 def _fall_silent() -> None:
-    """What an env prints, by C code too, is shown when the pool's own do: not twice."""
+    """Drops what the env prints, from C code too: the pool's own envs will print it again."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -105,7 +105,7 @@ def _fall_silent() -> None:
 
 
 def _reseed() -> None:
-    """Global generators were copied by the fork: all workers would draw the same numbers."""
+    """Reseeds global generators, which the fork has copied: otherwise all workers would draw the same numbers."""
     random.seed()
     np.random.seed()
     torch = sys.modules.get("torch")
@@ -126,14 +126,14 @@ def _work(context: Context) -> int:
             wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
     except WireStolen as stolen:
-        leave_if_forked()
+        exit_if_forked()
         sys.stderr.write(f"stepmill: the constructor of an env closed descriptors that are not its own: {stolen}\n")
         return 1
-    except WireClosed:  # nobody wants them any more
+    except WireClosed:  # the caller no longer needs the envs
         _close_all(envs)
         return 0
     except _BuildFailed as failure:
-        _close_all(envs)  # first: the caller kills us when it is told
+        _close_all(envs)  # first, because the caller kills us when it gets the message
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
@@ -144,7 +144,7 @@ def _work(context: Context) -> int:
 
 
 def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
-    """Tells what a step of env 0 costs. Whatever goes wrong is the end of this process, and says enough."""
+    """Sends what a step of env 0 costs. Any failure ends this process, and that is answer enough."""
     (_, trial), _ = wire.recv()
     assert isinstance(source, PythonSource)
     wire.send(("loaded",))
@@ -156,7 +156,7 @@ def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
 
 
 class _BuildFailed(Exception):
-    """An env could not be built. The phase is "import", "constructor", or "config" where the error is one of ours."""
+    """An env could not be built. The phase is "import", "constructor", or "config" if our own checks refused it."""
 
     def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
         super().__init__(env_id, phase, error)
@@ -171,15 +171,15 @@ def _load(context: Context) -> PythonSource | NativeSource:
         payload.apply()
         _prefix_logs()
         source = payload.source()
-        leave_if_forked()
+        exit_if_forked()
         return source
-    except BaseException as error:  # of the user's modules; whatever it is, it is for the caller to see
-        leave_if_forked()
+    except BaseException as error:  # from the user's modules: it may be anything, and the caller must see it
+        exit_if_forked()
         raise _BuildFailed(context.first_env, "import", error) from None
 
 
 def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
-    """Builds the envs into ``envs``. What the caller has to know of them."""
+    """Builds the envs into ``envs``. Returns what the caller needs to know about them."""
     env_id = context.first_env
     try:
         for env_id in range(context.first_env, context.last_env):
@@ -189,7 +189,7 @@ def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
             try:
                 envs.append(builder.build(env_id, context.worker_id))
             finally:
-                leave_if_forked()
+                exit_if_forked()
             EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))
@@ -197,11 +197,11 @@ def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
         return _describe(envs[0], context.first_env)
     except WireClosed:
         raise
-    except ConfigError as error:  # ours; one of the constructor's own is the cause of an EnvError
+    except ConfigError as error:  # from our checks: one that a constructor raised is the cause of an EnvError
         raise _BuildFailed(env_id, "config", error) from None
     except EnvError as error:
         raise _BuildFailed(env_id, "constructor", error.__cause__ or error) from None
-    except BaseException as error:  # SystemExit and stranger ones: for the caller to see, too
+    except BaseException as error:  # SystemExit and stranger ones: the caller must see them too
         raise _BuildFailed(env_id, "constructor", error) from None
 
 
@@ -220,7 +220,7 @@ def _close_all(envs: list[Any]) -> None:
         close_quietly(env)
 
 
-# ---- who is speaking -----------------------------------------------------------------------------
+# ---- which env prints ----------------------------------------------------------------------------
 
 
 def _no_env() -> int | None:
@@ -231,7 +231,7 @@ _current_env: Callable[[], int | None] = _no_env
 
 
 def set_current_env(getter: Callable[[], int | None]) -> None:
-    """Takes a function that says which env is running now: asked when there is something to show, so it may be slow."""
+    """Takes a function that says which env is running now. It is called only for a log line, so it may be slow."""
     global _current_env
     _current_env = getter
 
@@ -249,12 +249,12 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    with contextlib.suppress(OSError):  # as Python's own: a warning that cannot be shown is no error
+    with contextlib.suppress(OSError):  # as in Python itself: a warning that cannot be shown is not an error
         (file or sys.stderr).write(f"{_prefix()}{filename}:{lineno}: {category.__name__}: {message}\n")
 
 
 class _Prefixed(logging.Formatter):
-    """Another formatter's lines, with the env in front."""
+    """The lines of another formatter, prefixed with the env."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()

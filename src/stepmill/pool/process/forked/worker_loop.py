@@ -1,7 +1,7 @@
 """What a worker does once its envs are built: serves them to the pool until told to stop.
 
-The loop is C++ (``cpp/bindings/worker_object.cpp``); here is what it calls for everything that arrays
-cannot carry: reset options and objects on their way in, infos, objects and exceptions on their way out.
+The loop is C++ (``cpp/bindings/worker_object.cpp``). It calls the functions in this file for everything that does not
+fit in arrays: reset options and objects on the way in; infos, objects and exceptions on the way out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
-from stepmill.pool.own_envs import EnvBuilder
-from stepmill.pool.process.forked.guardian import leave_if_forked
+from stepmill.pool.env_builder import EnvBuilder
+from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import snapshot
@@ -41,14 +41,14 @@ def serve(
     fds: list[int],
     set_current_env: Callable[[Callable[[], int | None]], None],
 ) -> list[tuple[int, bytes]]:
-    """Runs until the pool stops this worker, then closes the envs: (env id, what failed) of each that raised."""
+    """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised."""
     arena, outbox = fds
 
     def answer(env_id: int, question: bytes) -> bytes:
         return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
 
     def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
-        """Reset options and objects of an action, or what went wrong: the env's failure, not the worker's."""
+        """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
         try:
             options, objects, prepare = pickle.loads(mail)
             if prepare is not None and prepare.renew:
@@ -59,7 +59,7 @@ def serve(
             if prepare is not None and prepare.tell is not None:
                 prepare.tell(envs[env_id - first_env])
             return options, objects, None
-        except EnvError as error:  # of the constructor: its own exception is the cause
+        except EnvError as error:  # from the constructor, whose own exception is the cause
             return None, None, error.__cause__ or error
         except BaseException as error:
             return None, None, error
@@ -95,9 +95,9 @@ def serve(
         set_current_env(functools.partial(int, env_id))
         try:
             env.close()
-        except BaseException as error:  # whatever it is, the other envs are to be closed too
+        except BaseException as error:  # it may be anything: the other envs must be closed too
             failed.append((env_id, describe(error)))
-        leave_if_forked()
+        exit_if_forked()
     return failed
 
 
@@ -113,13 +113,13 @@ def _write_note(
     error: BaseException | None,
     phase: str,
 ) -> bytes:
-    """Every part apart: one that the caller cannot read must not cost it the others."""
+    """Pickles every part separately: if the caller cannot read one, it still gets the others."""
     infos = [None if part is None else _dumps(env_id, part) for part in (info, final_info)]
     return pickle.dumps(([*infos, objects, final_objects], None if error is None else describe(error), phase))
 
 
 def _pack_objects(tree: Any, observation: Any) -> bytes:
-    """The object leaves of an observation, pickled. Called while the env is looked at: a failure is the env's."""
+    """The object leaves of an observation, pickled. Called while the env is observed, so a failure fails the env."""
     objects = list(object_leaves(tree, observation))
     try:
         return pickle.dumps(objects, protocol=pickle.HIGHEST_PROTOCOL)
@@ -133,14 +133,14 @@ def _pack_objects(tree: Any, observation: Any) -> bytes:
 
 
 def _write_text(env_id: int, text: str) -> bytes:
-    """What a native env threw."""
+    """The note of a native env: what it threw."""
     return pickle.dumps(text)
 
 
 def _dumps(env_id: int, part: Any) -> bytes:
     try:
         return pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)
-    except BaseException:  # whatever it is: it must cost neither the row nor the worker
+    except BaseException:  # it may be anything, and must cost neither the row nor the worker
         pass
     try:  # lambdas, and classes that only this process knows
         by_value: bytes = cloudpickle.dumps(part)
@@ -148,15 +148,15 @@ def _dumps(env_id: int, part: Any) -> bytes:
     except BaseException:
         pass
     try:
-        kept: bytes = cloudpickle.dumps(_travelling(env_id, part))
+        kept: bytes = cloudpickle.dumps(_picklable_parts(env_id, part))
         return kept
     except BaseException as error:
         warn_once(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
         return pickle.dumps({})
 
 
-def _travelling(env_id: int, info: Any) -> Any:
-    """The parts of an info that can be pickled. The others cannot leave this process, and the user is told."""
+def _picklable_parts(env_id: int, info: Any) -> Any:
+    """The parts of an info that can be pickled. The others cannot leave this process; a warning names them."""
     kept = {}
     for key, value in info.items():
         try:
@@ -174,10 +174,10 @@ def _travelling(env_id: int, info: Any) -> Any:
 
 
 def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
-    """Does what the pool asks of one env. Never raises: what goes wrong is the answer."""
+    """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
-        # A native env is no object that could be asked.
+        # A native env is not a Python object, so the worker answers for it.
         value = worker.random_state(env_id) if kind == "random" else _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))

@@ -76,7 +76,7 @@ def test_an_env_that_is_refused_is_not_closed() -> None:
 
 
 def test_a_factory_that_keeps_its_first_env_is_refused_where_it_is_asked_twice() -> None:
-    with pytest.raises(ConfigError, match=r"env 1 .*that is in env 0 already"):
+    with pytest.raises(ConfigError, match=r"env 1 .*that is already in env 0"):
         stepmill.make(functools.cache(Walk), num_envs=2, backend="inline")
 
 

@@ -1,10 +1,10 @@
-"""Sees to it that every slot of a pool has an env of its own.
+"""Builds the envs of a pool, and makes sure that every slot has its own.
 
-One object in two slots, as ``lambda: env`` gives it, would be stepped for both and reset by either. Two things give it
-away: it is in another slot of this process already; or it existed before the factories were called, and those of
-several slots refer to it. The second holds in a worker with a single env, too, so the answer is the same however the
-envs are dealt out; but not of envs that a factory takes out of a list or a dict, or makes once and keeps: these are
-found only where two slots are in one process.
+One object in two slots, as ``lambda: env`` returns it, would be stepped for both and reset by either. Two signs reveal
+it: the object is already in another slot of this process; or it existed before the factories were called, and the
+factories of several slots refer to it. The second sign works even in a worker with a single env, so the answer does not
+depend on how envs are distributed. It misses envs that a factory takes out of a list or a dict, or makes once and
+keeps: those are found only if two slots are in the same process.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["EnvBuilder"]
 
 
 class EnvBuilder:
-    """Builds the envs of a source, those that this process runs, and refuses one that is not its slot's alone."""
+    """Builds the envs that this process runs, and refuses an env that is shared with another slot."""
 
     def __init__(self, source: PythonSource) -> None:
         self._source = source
-        self._common = _common_envs(source)  # by id; before any factory is called
-        self._layers: dict[int, list[Any]] = {}  # of each env, itself and those inside of it
-        self._owners: dict[int, int] = {}  # whose they are, by the id of the object
+        self._common = _common_envs(source)  # by object id; found before any factory is called
+        self._layers: dict[int, list[Any]] = {}  # by env id: the env and the envs inside it
+        self._owners: dict[int, int] = {}  # the env id of each layer, by object id
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
-        """Builds an env, or builds it anew. One that is refused is not closed: it is somebody else's."""
+        """Builds an env, or builds it again. A refused env is not closed: it belongs to another slot."""
         env = self._source.build(env_id, worker_id)
-        if len(self._source.envs) == 1:  # there is nobody to share it with
+        if len(self._source.envs) == 1:  # there is no other slot to share it with
             return env
         for old in self._layers.pop(env_id, ()):
             del self._owners[id(old)]
@@ -42,7 +42,7 @@ class EnvBuilder:
         for layer in layers:
             owner = self._owners.get(id(layer))
             if owner is not None or id(layer) in self._common:
-                whose = "other envs would share" if owner is None else f"is in env {owner} already"
+                whose = "other envs would share" if owner is None else f"is already in env {owner}"
                 raise ConfigError(
                     f"env {env_id} ({self._source.id}): expected an env of its own, got {_shown(env, layer)} that "
                     f"{whose}. Build the env inside the factory, so that each call makes a new one"
@@ -52,13 +52,13 @@ class EnvBuilder:
         return env
 
     def forget(self) -> None:
-        """Lets go of the envs."""
+        """Drops all references to the envs."""
         self._layers.clear()
         self._owners.clear()
 
 
 def _shown(env: Any, layer: Any) -> str:
-    inside = "" if layer is env else f" (inside of the {type(env).__name__})"
+    inside = "" if layer is env else f" (inside the {type(env).__name__})"
     return f"a {type(layer).__name__}{inside}"
 
 
@@ -78,7 +78,7 @@ def _is_env(value: Any) -> bool:
 
 
 def _layers(env: Any) -> list[Any]:
-    """An env and those inside of it, by whatever name wrappers and adapters keep them."""
+    """An env and the envs inside it, whatever attribute a wrapper or adapter keeps them in."""
     found: dict[int, Any] = {}
     todo = [env]
     while todo:
@@ -89,7 +89,7 @@ def _layers(env: Any) -> list[Any]:
     return list(found.values())
 
 
-# Envs are looked at without `__dict__`: once somebody has asked for that, CPython 3.11 and 3.12 read and write the
+# We inspect envs without `__dict__`: once any code has asked for that, CPython 3.11 and 3.12 read and write the
 # attributes of the object more slowly for the rest of its life.
 
 
@@ -103,7 +103,7 @@ def _kept_by(env: Any) -> list[Any]:
 
 
 def _is_dict_of(attributes: dict[Any, Any], env: Any) -> bool:
-    """Whether that is the ``__dict__`` of an env which has one by now, and not a dict that it keeps."""
+    """Whether this is the ``__dict__`` of an env that already has one, and not a dict in one of its attributes."""
     kind = type(env)
     return all(
         type(name) is str
@@ -113,7 +113,7 @@ def _is_dict_of(attributes: dict[Any, Any], env: Any) -> bool:
 
 
 def _has_own(value: Any, name: str) -> bool:
-    """Whether an object has an attribute that its class has not; no code of the object runs."""
+    """Whether an object has an attribute that its class does not have; no code of the object runs."""
     try:
         object.__getattribute__(value, name)
     except AttributeError:
@@ -125,15 +125,15 @@ def _has_own(value: Any, name: str) -> bool:
 
 
 def _common_envs(source: PythonSource) -> dict[int, Any]:
-    """Envs that the factories, or the configurations, of several slots refer to."""
+    """The envs that the factories or configurations of several slots refer to."""
     if len(source.envs) == 1:
         return {}
-    known: dict[int, dict[int, Any]] = {}  # of each value: usually all slots have the same ones
+    known: dict[int, dict[int, Any]] = {}  # the envs of each value: usually all slots have the same values
     slots: collections.Counter[int] = collections.Counter()
     found: dict[int, Any] = {}
-    for recipe in source.envs:
+    for blueprint in source.envs:
         envs: dict[int, Any] = {}
-        for value in (*_parts(recipe.factory), *recipe.config.values()):
+        for value in (*_parts(blueprint.factory), *blueprint.config.values()):
             if id(value) not in known:
                 known[id(value)] = _envs_of(value)
             envs |= known[id(value)]
@@ -143,7 +143,7 @@ def _common_envs(source: PythonSource) -> dict[int, Any]:
 
 
 def _parts(factory: Any) -> Iterator[Any]:
-    """A partial's arguments and its function, which it often has in common with those of other slots."""
+    """The arguments of a partial, and its function, which it often shares with the partials of other slots."""
     while isinstance(factory, functools.partial):
         yield from (*factory.args, *factory.keywords.values())
         factory = factory.func
@@ -151,11 +151,11 @@ def _parts(factory: Any) -> Iterator[Any]:
 
 
 def _envs_of(root: Any) -> dict[int, Any]:
-    """The envs that a factory could return without making one, with those inside of them.
+    """The envs that a factory could return without making one, and the envs inside them.
 
     Looks at what its code can name: captured values, defaults, globals, arguments of a partial, attributes of all
-    these, and what functions that it calls can name. Not into lists and dicts: an env in one of these may be meant for
-    one slot only.
+    these, and what the functions it calls can name. Does not look into lists and dicts: an env in one of these may be
+    meant for a single slot.
     """
     envs: dict[int, Any] = {}
     seen: dict[int, tuple[Any, Names]] = {}
@@ -174,11 +174,11 @@ def _envs_of(root: Any) -> dict[int, Any]:
 
 Names = frozenset[str]
 _PLAIN = (types.NoneType, bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
-_DEPTH = 10  # an object that calls another, which calls a function that it keeps, is 6 from what that has captured
+_DEPTH = 10  # from an object that calls another, which calls a function it keeps, to what that has captured are 6 steps
 
 
 def _references(value: Any, names: Names) -> Iterator[tuple[Any, Names]]:
-    """What code that uses ``names`` reaches from a value, each with the names that are used from there on."""
+    """What code that uses ``names`` reaches from a value, each with the names that it can use from there on."""
     if isinstance(value, functools.partial):
         for one in (value.func, *value.args, *value.keywords.values()):
             yield one, names
@@ -203,13 +203,16 @@ def _bound_to(function: types.FunctionType, names: Names) -> Iterator[Any]:
     yield from (function.__kwdefaults__ or {}).values()
     for name in names & function.__globals__.keys():
         value = function.__globals__[name]
-        # A function of another module has a world of its own, which may be large.
+        # A function of another module has its own globals, and what they refer to may be large.
         if not isinstance(value, types.FunctionType) or value.__globals__ is function.__globals__:
             yield value
 
 
 def _attributes(value: Any, names: Names) -> Iterator[tuple[Any, Names]]:
-    """Those of that name. Methods of an object with it; functions and classes of a module or a class are another's."""
+    """The attributes with these names, the methods of an object bound to it.
+
+    Functions and classes of a module or a class are left out: they are other code.
+    """
     is_object = not isinstance(value, type | types.ModuleType)
     own = getattr(value, "__dict__", {})
     for name in (*names, "__call__") if is_object else names:
@@ -228,13 +231,13 @@ def _names_of_code(code: types.CodeType) -> Names:
 
 
 def _names_in(function: Any) -> Names:
-    """All names in the code of a function, and of those defined in it."""
+    """All names in the code of a function, and in the functions defined inside it."""
     code = getattr(function, "__code__", None)
     return _names_of_code(code) if isinstance(code, types.CodeType) else frozenset()
 
 
 def _static(value: Any, name: str) -> Any:
-    """An attribute as it is stored, without running any code for it. None where there is none."""
+    """An attribute as it is stored, without running any code to get it. None if there is none."""
     homes = value.__mro__ if isinstance(value, type) else (value, *type(value).__mro__)
     for home in homes:
         found = getattr(home, "__dict__", {})

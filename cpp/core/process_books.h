@@ -1,0 +1,169 @@
+// What a process pool keeps about every env in memory of its own (what it was asked, where its row goes, what came with
+// it), and what it does from these books in place of a worker that is gone: every action gets its row.
+//
+// Two threads use them, the caller and the monitor. Whoever does holds `mutex`, but where it says otherwise, and then
+// also owns the word of an env that no worker has at the moment.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/action_table.h"
+#include "core/arena.h"
+#include "core/batch_layout.h"
+#include "core/buffer_store.h"
+#include "core/descriptor.h"
+#include "core/fault_log.h"
+#include "core/inbox.h"
+#include "core/mailbox.h"
+#include "core/pool.h"
+#include "core/process_checks.h"
+#include "core/process_layout.h"
+#include "core/slot_ring.h"
+#include "core/worker_roster.h"
+
+namespace stepmill {
+
+class ProcessBooks {
+ public:
+  // What the books are about: parts of the pool, which outlive them.
+  struct Parts {
+    const EnvSpec& spec;
+    const PoolOptions& options;
+    const Arena& arena;
+    const BatchLayout &ring_layout, &assigned_layout;  // of batches that fill slot by slot, and with rows that are set
+    const std::vector<Buffer*>& ring_buffers;          // by batch number modulo their count
+    const std::vector<std::uint8_t>& resetting;        // by env
+    ActionTable& table;
+    FaultLog& faults;
+    const ProcessTables& tables;
+    SlotRing& ring;
+    const ProcessChecks& checks;
+  };
+  ProcessBooks(const Parts& parts, std::int32_t num_workers, std::vector<std::uint64_t> seeds, int obituaries);
+
+  using Lock = WorkerRoster::Lock;
+  mutable std::mutex mutex;
+
+  // ---- what is known ----
+
+  // Where the row of an env's last action goes, and what became of it.
+  struct Seat {
+    Buffer* buffer = nullptr;  // null: a slot of the open batch
+    std::int32_t row = -1;
+    std::uint32_t epoch = 0;
+    bool is_reset = false;       // or stands for one; known where the env has failed before
+    bool in_flight = false;      // the row was not received yet
+    bool answered_here = false;  // the row is the pool's, not a worker's
+  };
+  // A question to an env, until its answer is taken.
+  struct Call {
+    bool is_open = false;
+    std::optional<Fault> fault;  // why there is no answer
+    Mailbox mail;
+  };
+
+  Asked& asked(std::int32_t env) { return asked_[static_cast<std::size_t>(env)]; }
+  Seat& seat(std::int32_t env) { return seats_[static_cast<std::size_t>(env)]; }
+  const Seat& seat(std::int32_t env) const { return seats_[static_cast<std::size_t>(env)]; }
+  Call& call(std::int32_t env) { return calls_[static_cast<std::size_t>(env)]; }
+  // In a row, with no good step between.
+  std::int32_t& failures(std::int32_t env) { return failures_[static_cast<std::size_t>(env)]; }
+  // The last that the env was given.
+  std::uint64_t& seed(std::int32_t env) { return seeds_[static_cast<std::size_t>(env)]; }
+  // Whether the caller waits for what the env was asked last.
+  bool is_awaited(std::int32_t env) {
+    return asked(env).is_call ? call(env).is_open : seat(env).in_flight;
+  }
+  // Whether the env lives no more: it was built by a life of its worker that is gone. What was answered
+  // here instead has no life, and is told only once.
+  bool is_lost(std::int32_t env) {
+    return asked(env).incarnation != 0 && asked(env).incarnation != roster.crew_of(env).life.number;
+  }
+
+  WorkerRoster roster;
+  Inbox inbox;
+  bool stopping = false;
+  // The batches of the ring that are open. Written by the caller, which may read them without the lock.
+  std::uint32_t first_open = 0, end_open = 0;
+
+  // ---- answering for a worker ----
+
+  // Gives a worker's life up: its envs are answered as far as nobody may be writing their rows.
+  void retire(std::int32_t worker, const Fault& reason, bool start_again = true);
+  // After its end is certain: the rest, and the life itself.
+  void bury(std::int32_t worker, std::uint32_t number);
+  // What came with rows and calls of that life that are not received yet, before its outbox goes.
+  void save_notes(std::int32_t worker, std::uint32_t incarnation);
+
+  // The env's row, or its answer to a call. `from` is the word as it was; it is ours now.
+  void answer(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot = std::nullopt);
+  void answer_row(std::int32_t env, EnvWord from, const Fault& reason,
+                  std::optional<SlotRing::Slot> slot = std::nullopt);
+  void fail_call(std::int32_t env, Fault reason);
+  // An env that is built anew is seeded anew, unless a seed waits for its next reset.
+  void reseed(std::int32_t env);
+
+  // ---- memory that an env has overwritten ----
+
+  // The memory of an env, or of what it said: whose it is, is replaced. Who wrote there is not known.
+  Fault found_broken(std::int32_t env, const char* what);
+  // A row that is there, but not to be believed.
+  Fault spoil_row(std::int32_t env, Buffer& buffer, std::int32_t row, const char* what);
+  // Claims set out from the hint, and would look for ever from a wrong one.
+  void mend_hint();
+
+  // Whose the slots of the ring are cannot be said any more. So nobody may fill them: all workers end, and then every
+  // action that would have had a slot is answered in a ring that is laid out anew.
+  void lose_ring();
+  // By the caller, who alone knows which batches are open: those from `head` to before `end`. False: not yet.
+  bool restore_ring(std::uint32_t head, std::uint32_t end);
+  // Set by either thread, which wakes the caller, and cleared by the caller. The caller also reads it without the lock:
+  // it then only says whether to take the lock and look.
+  std::atomic<bool> ring_is_lost{false};
+  Fault ring_loss;
+
+  // Ends what cannot go on, by the caller.
+  [[noreturn]] void give_in(const std::string& why);
+  void check_whole() const {
+    if (!broken_.empty()) throw BrokenMemory(broken_);  // which the caller alone writes
+  }
+
+  // ---- the monitor ----
+
+  // By anybody, with the lock or without.
+  void wake_monitor();
+  int monitor_event() const { return event_.get(); }
+
+ private:
+  using Crew = WorkerRoster::Crew;
+
+  std::int32_t num_envs() const { return pool_.options.table.num_envs; }
+  Buffer* ring_buffer(std::uint32_t number) const {
+    return pool_.ring_buffers[number % pool_.ring_buffers.size()];
+  }
+  void give_up(std::int32_t env, std::uint32_t incarnation, const Fault& reason);
+  void doubt_row(std::int32_t env);
+  std::optional<SlotRing::Slot> find_slot(std::int32_t env, std::uint32_t epoch) const;
+  bool keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row);
+  void fill_row(std::int32_t env, const Columns& columns, std::int64_t row);
+  Fault end_by_fault(std::int32_t env, Fault fault);
+  void take_back(std::int32_t env, std::uint32_t epoch);
+
+  const Parts pool_;
+  // By env.
+  std::vector<Asked> asked_;  // the roster and the inbox look at it, too
+  std::vector<Seat> seats_;
+  std::vector<Call> calls_;
+  std::vector<std::int32_t> failures_;
+  std::vector<std::uint64_t> seeds_;
+  std::uint64_t ring_lost_at_ = 0;
+  std::string broken_;  // why the pool cannot go on
+  const Descriptor event_;  // wakes the monitor
+};
+
+}  // namespace stepmill

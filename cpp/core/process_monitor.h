@@ -1,0 +1,59 @@
+// A thread that watches over the workers of a process pool, outside of the interpreter lock: it sees processes end and
+// deadlines pass, and has the envs answered that cannot answer for themselves.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include "core/process_books.h"
+#include "core/process_checks.h"
+#include "core/process_layout.h"
+
+namespace stepmill {
+
+struct Deadlines {
+  // Nanoseconds; 0: none.
+  std::uint64_t step = 0, reset = 0;
+};
+
+class ProcessMonitor {
+ public:
+  // The thread runs from here on. What is given outlives it.
+  ProcessMonitor(ProcessBooks& books, const ProcessTables& tables, const ProcessChecks& checks,
+                 const Deadlines& deadlines, std::int32_t num_envs);
+  ~ProcessMonitor();
+  ProcessMonitor(const ProcessMonitor&) = delete;
+  ProcessMonitor& operator=(const ProcessMonitor&) = delete;
+
+  // Until no worker is left, about as long as `most`.
+  void wait_all_ended(std::chrono::nanoseconds most);
+
+ private:
+  using Life = WorkerRoster::Life;
+  using Lock = ProcessBooks::Lock;
+
+  void watch();
+  // With the lock held.
+  void end_broken();
+  void life_ended(Lock& lock, std::int32_t worker, std::uint32_t number);
+  std::uint64_t check_deadlines(Lock& lock);
+  std::uint64_t check_start(Lock& lock, std::int32_t worker);
+  std::uint64_t check_env(Lock& lock, std::int32_t env);
+  void miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool resets, std::uint64_t limit);
+  std::uint64_t check_standstill(Lock& lock, std::int32_t worker, std::uint64_t limit);
+  std::string read_stack(Lock& lock, const Life& life);
+
+  ProcessBooks& books_;
+  const ProcessTables& tables_;
+  const ProcessChecks& checks_;
+  const Deadlines deadlines_;
+  const std::int32_t num_envs_;
+  bool quit_ = false;  // under the lock of the books
+  std::condition_variable ended_;
+  std::thread thread_;
+};
+
+}  // namespace stepmill

@@ -1,0 +1,58 @@
+// What decides about memory in the batch that was received last (`Batch`): copies that no worker can change.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/pool.h"
+
+namespace stepmill {
+
+class ReceivedRows {
+ public:
+  explicit ReceivedRows(std::int32_t num_envs)
+      : env_(static_cast<std::size_t>(num_envs)),
+        players_(static_cast<std::size_t>(num_envs)),
+        terminated_(static_cast<std::size_t>(num_envs)),
+        truncated_(static_cast<std::size_t>(num_envs)),
+        ended_(static_cast<std::size_t>(num_envs)) {}
+
+  std::int32_t env(std::int32_t row) const { return env_[static_cast<std::size_t>(row)]; }
+  void set_env(std::int32_t row, std::int32_t env) { env_[static_cast<std::size_t>(row)] = env; }
+  void set_players(std::int32_t row, std::int32_t players) { players_[static_cast<std::size_t>(row)] = players; }
+
+  // Copies the flags, and has the batch refer to the copies of everything.
+  void put_into(Batch& batch) {
+    const sm_columns& c = batch.buffer->columns.c;
+    copy_flags(c.terminated, terminated_.data(), batch.rows);
+    copy_flags(c.truncated, truncated_.data(), batch.rows);
+    batch.any_ended = copy_flags(c.ended, ended_.data(), batch.rows);  // as the rows say
+    batch.env_id = env_.data();
+    if (batch.players) batch.players = players_.data();
+    batch.terminated = terminated_.data();
+    batch.truncated = truncated_.data();
+    batch.ended = ended_.data();
+  }
+
+  // A row turns out to be one of a failure.
+  void spoil(std::int32_t row, std::int32_t max_players) {
+    const auto r = static_cast<std::size_t>(row);
+    players_[r] = max_players;
+    terminated_[r] = ended_[r] = 0;
+    truncated_[r] = 1;
+  }
+
+ private:
+  // As 0 and 1, whatever they were. Returns whether any is set.
+  static bool copy_flags(const std::uint8_t* __restrict from, std::uint8_t* __restrict to, std::int32_t count) {
+    std::uint8_t any = 0;
+    for (std::int32_t i = 0; i < count; ++i) any |= to[i] = from[i] != 0;
+    return any != 0;
+  }
+
+  // By row.
+  std::vector<std::int32_t> env_, players_;
+  std::vector<std::uint8_t> terminated_, truncated_, ended_;
+};
+
+}  // namespace stepmill
