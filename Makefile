@@ -12,7 +12,7 @@ SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name
 
 .PHONY: run test test-torch test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
 
-# A virtual environment with what builds: the same tools for every target.
+# A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
@@ -32,16 +32,16 @@ run: install
 test: install $(if $(FILTER),,test-cpp)
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
 
-# The tests that need torch, which `make test` skips where it is not installed.
+# The tests that need torch, which `make test` skips if it is not installed.
 test-torch: install
 	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
 	$(BIN)/python -m pytest tests -m torch
 
-# All tests in an order drawn by a seed, which is printed: no test may lean on another.
+# All tests in an order drawn by a seed, which is printed: no test may depend on another.
 test-random: install
 	$(BIN)/python $(PYTEST) -p randomly
 
-# The core alone, without Python in it.
+# Only the core, without Python.
 build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
 	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DSTEPMILL_PYTHON=OFF -DSTEPMILL_TESTS=ON -DSTEPMILL_WERROR=ON
@@ -55,12 +55,12 @@ test-cpp: build/tests/.built
 soak: install
 	PYTHONPATH=tests $(BIN)/python -m support.soak
 
-# Envs that write at random over all the memory they share with their pool, thousands of times.
+# Envs that write random words over all the memory they share with their pool, thousands of times.
 scribble: install
 	PYTHONPATH=tests $(BIN)/python -m support.scribble
 
-# All benchmarks, then the figures into the documents. They have an environment of their own, of Python 3.12 where there is
-# one (`make bench BENCH_PYTHON=...` says which). Who cannot be installed is left out.
+# All benchmarks, then the figures into the documents. They have their own environment, with Python 3.12 if there is
+# one (`make bench BENCH_PYTHON=...` says which). Libraries that cannot be installed are left out.
 BENCH := $(VENV)-bench
 BENCH_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
 # The last torch whose Arm wheels come without CUDA's libraries, several GB; SB3 and Tianshou import it.
@@ -84,7 +84,7 @@ bench: $(BENCH)/.installed
 	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
 	$(BENCH)/bin/python -m benchmarks --write-docs
 
-# DI-engine 0.5.3, which wants old packages, and stepmill beside it, in an environment of their own.
+# DI-engine 0.5.3, which needs old packages, and stepmill, in their own environment.
 DING := $(VENV)-ding
 
 $(DING)/.ready: scripts/ding_env.sh

@@ -1,4 +1,4 @@
-"""How fast stepmill is, beside EnvPool, Gymnasium and others, measured in one run: ``python -m benchmarks``.
+"""How fast stepmill is compared with EnvPool, Gymnasium and others, measured in one run: ``python -m benchmarks``.
 
 ``parts`` says what is measured, ``contestants`` who takes part, ``timing`` how the clock is read. ``bare`` are plain
 loops without a pool: what the machine could give. The results go to ``benchmarks/results/<machine>.json``; ``tables``

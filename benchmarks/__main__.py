@@ -44,7 +44,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    # In a file or a pipe the tables would be cut to 80 columns.
+    # Without a terminal, tables would be cut to 80 columns.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     # Warnings about the envs of other libraries would only clutter the tables.
     warnings.simplefilter("ignore")
@@ -78,7 +78,7 @@ def folders(options: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Runs the parts asked for and puts them into the JSON file, beside those measured before; which failed, too."""
+    """Runs the requested parts and adds them to the JSON file; returns which failed, too."""
     effort = Effort(
         options.repeats or (3 if options.quick else 7),
         options.seconds or (0.1 if options.quick else 0.4),

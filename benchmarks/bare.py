@@ -25,7 +25,7 @@ CORE = [f"cpp/core/{name}.cpp" for name in ("arena", "action_table", "batch_layo
 
 
 class Loops:
-    """CartPole in plain C++ loops, one per core or fewer: ``meet`` after each round, or run free.
+    """CartPole in plain C++ loops, at most one per core, which ``meet`` after each round or run freely.
 
     A contestant like the others, but it runs for as long as it is told and reads the clock itself.
     """
@@ -44,7 +44,7 @@ class Loops:
         return 1e9 / float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     def close(self) -> None:
-        """Nothing runs between two measurements."""
+        """Nothing to do: nothing runs between two measurements."""
 
 
 def available() -> bool:
@@ -52,7 +52,7 @@ def available() -> bool:
 
 
 def measure(envs: int, effort: Effort, loops: int = 1) -> dict[str, float] | None:
-    """Nanoseconds per step of CartPole in free loops; None where there is no compiler."""
+    """Nanoseconds per step of CartPole in loops that never meet; None if there is no compiler."""
     if not available():
         return None
     runner = Loops(envs, loops, meet=False)
@@ -76,7 +76,7 @@ def barrier_library() -> str | None:
 
 
 def _build(name: str, arguments: list[str]) -> str | None:
-    """The path of what ``name``.cpp became; None where there is no compiler."""
+    """The path of the compiled ``name``.cpp; None if there is no compiler."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return None
@@ -88,6 +88,6 @@ def _build(name: str, arguments: list[str]) -> str | None:
 
 @cache
 def _folder() -> str:
-    # Kept alive by the attribute, removed when the process ends.
+    # The attribute keeps it alive; it is removed when the process ends.
     _folder.kept = tempfile.TemporaryDirectory(prefix="stepmill-bench-")  # type: ignore[attr-defined]
     return str(_folder.kept.name)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Who takes part: each makes its envs through its public interface, with its checks and info on.
+"""The libraries that are compared: each makes its envs through its public interface, with its checks and info on.
 
-All get the same actions, drawn before the clock starts, each in the dtype of its own action space.
+All get the same actions, drawn before the clock starts, in the dtype of each one's action space.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def gymnasium_envs(env: str, num_envs: int) -> Contestant:
 
 
 def envpool_version() -> str | None:
-    """The version installed, or None where there is none."""
+    """The installed version, or None if there is none."""
     try:
         import envpool
     except ImportError:

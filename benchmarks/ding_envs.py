@@ -1,4 +1,4 @@
-"""Envs of DI-engine's kind, with nothing around them: what its managers and ours are measured with."""
+"""Envs of DI-engine's kind, without wrappers: the benchmarks of its managers and ours use them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CartPole(BaseEnv):
 
 
 class Frames(BaseEnv):
-    """Works for 100 µs, or as long as ``iterations`` take, and gives a new picture."""
+    """Works for 100 µs, or as long as ``iterations`` take, and returns a new picture."""
 
     observation_space = gymnasium.spaces.Box(0, 255, FRAME, np.uint8)
     action_space = gymnasium.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.ding_managers``: our env managers beside DI-engine's own, in DI-engine's environment.
+"""``python -m benchmarks.ding_managers``: our env managers compared with DI-engine's own, in DI-engine's environment.
 
 All managers of a case are there at once, and are measured in turn, round after round. ``make bench-ding`` runs it.
 """
@@ -72,7 +72,7 @@ def cases(iterations: int) -> dict[str, tuple[Callable[[], Any], int]]:
 def measure(env: Callable[[], Any], count: int, effort: Effort) -> dict[str, Any]:
     runners: dict[str, Any] = {}
     try:
-        # Theirs first: they fork, and a fork should not have our threads in it.
+        # Theirs first: they fork, and our threads should not be running then.
         for name in (*tables.DING_MANAGERS, *OURS):
             runners[name] = Manager(name, [env] * count)
         for name in tables.MANAGER_POOLS:

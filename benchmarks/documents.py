@@ -36,7 +36,7 @@ def write(root: Path, all_results: Sequence[Results], images: Path) -> list[Path
 
 
 def fill(text: str, all_results: Sequence[Results], folder: Path, images: Path) -> str:
-    """The text with every block written anew. ``folder`` is the document's, for the paths of pictures."""
+    """The text with every block rewritten. ``folder`` is that of the document, for the paths of pictures."""
 
     def block(match: re.Match[str]) -> str:
         name, machine = match[2], match[3]

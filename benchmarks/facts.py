@@ -1,4 +1,4 @@
-"""The best figures as sentences, for the first screen of the README. None where they were not measured."""
+"""The best figures as sentences, for the first screen of the README. None if they were not measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.tables import Results, envpool, number, time_of
 
 
 def native(results: Results) -> str | None:
-    """Where a pool is as large as in training: 1,024 envs."""
+    """For a pool as large as in training: 1,024 envs."""
     row = next((row for row in results["parts"].get("sync") or [] if row["num_envs"] == 1024), None)
     if row is None or not {"envpool", "gymnasium"} <= row.keys():
         return None
@@ -23,7 +23,7 @@ def native(results: Results) -> str | None:
 
 
 def python(results: Results) -> str | None:
-    """The envs that the README's plot shows: many, and each step works for a while."""
+    """For the envs of the README's plot: many, and each step works for a while."""
     row = next((row for row in results["parts"].get("python") or [] if row["env"] == "busy"), None)
     if row is None or "auto" not in row or not any(name in row for name in PEERS):
         return None
@@ -51,7 +51,7 @@ FACTS: dict[str, Callable[[Results], str | None]] = {"native": native, "python":
 
 
 def round_ratio(ratio: float) -> str:
-    """As one says it: 2.1, 38, 540."""
+    """Rounded as in speech: 2.1, 38, 540."""
     if ratio < 10:
         return f"{ratio:.1f}"
     return f"{ratio:.0f}" if ratio < 100 else f"{round(ratio, -1):,.0f}"

@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions_of(described: dict[str, Any]) -> dict[str, Any]:
-    """What may differ between parts that are measured one by one."""
+    """What may differ between parts that are measured separately."""
     return {key: described[key] for key in ("python", "packages", "date")}
 
 

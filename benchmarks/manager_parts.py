@@ -1,4 +1,4 @@
-"""What an env manager costs above the pool that is inside of it: our own managers and pools, over the same envs."""
+"""What an env manager costs on top of the pool inside it: our managers and pools with the same envs."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ Log = Callable[[str], None]
 
 
 def managers(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Steps per second of managers and of bare pools, and what a step costs more in a manager."""
+    """Steps per second of managers and of bare pools, and the extra cost of a step in a manager."""
     return [_compare(case, effort, log) for case in CASES]
 
 
 def draw_actions(count: int) -> tuple[list[Any], list[Any]]:
-    """Batches of actions for ``count`` envs: as arrays, and an array per env, as a policy gives them to a manager."""
+    """Batches of actions for ``count`` envs: as arrays, and one array per env, as a policy sends them to a manager."""
     drawn = np.random.default_rng(SEED).integers(0, 2, (ACTION_BATCHES, count, 1))
     return list(drawn[:, :, 0]), [list(batch) for batch in drawn]
 
 
 def bare_pool(env_fn: Sequence[Callable[[], Any]], backend: str) -> Contestant:
-    """A pool as it is inside of a manager. In this mode a row is a step, as it is there."""
+    """A pool like the one inside a manager. In this mode one row is one step, as there."""
     pool = stepmill.make(list(env_fn), seed=SEED, backend=backend, autoreset="same_step")
     return Contestant(pool, draw_actions(len(env_fn))[0])
 

@@ -1,4 +1,4 @@
-"""What the README says of EnvPool and Gymnasium, tried: ``python -m benchmarks.neighbours``.
+"""Tries what the README says about EnvPool and Gymnasium: ``python -m benchmarks.neighbours``.
 
 Each claim is a few lines of Python that run in a process of their own, because some of them crash or hang it.
 What they printed, or how the process ended, is the result. Needs neither stepmill nor its build.
@@ -27,7 +27,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 def make(count=4): return gymnasium.make_vec("CartPole-v1", num_envs=count, vectorization_mode="sync")
 """
 
-# (who, what is tried, the code of it)
+# (library, what is tried, its code)
 TRIALS: list[tuple[str, str, str]] = [
     (
         "EnvPool",
@@ -141,7 +141,7 @@ TRIALS: list[tuple[str, str, str]] = [
 
 
 def attempt(code: str) -> str:
-    """Runs ``code`` in a process of its own and says how that went."""
+    """Runs ``code`` in its own process and reports how that went."""
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:

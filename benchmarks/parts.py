@@ -1,4 +1,4 @@
-"""What is measured, one function a part. Each returns plain data for the JSON file."""
+"""What is measured, one function per part. Each returns plain data for the JSON file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Log = Callable[[str], None]
 
 
 def sync(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """CartPole, all envs a step, against EnvPool and Gymnasium."""
+    """CartPole, all envs in each step, compared with EnvPool and Gymnasium."""
     return [_compare(CARTPOLE, n, None, effort, log, gymnasium=True, loops=True) for n in (1, 8, 64, 1024, 8192)]
 
 
@@ -52,7 +52,7 @@ def envs(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def bare_loop(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """CartPole in a plain C++ loop on one core: the most that one core could give."""
+    """CartPole in a plain C++ loop on one core: the most that one core can do."""
     out = []
     for n in (1, 64, 1024, 8192):
         log(f"bare loop, {n} env{'s' * (n > 1)}")
@@ -65,7 +65,7 @@ def bare_loop(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def latency(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """How the times of single `step` calls are spread."""
+    """The distribution of the times of single `step` calls."""
     out = []
     for n in (1, 64, 1024):
         log(f"latency of step, {n} env{'s' * (n > 1)}")
@@ -86,7 +86,7 @@ def latency(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 
 def overhead(effort: Effort, log: Log) -> dict[str, Any]:
-    """What one `step` of one env costs above the env's own cost."""
+    """What one `step` of one env costs on top of the env itself."""
     log("cost of one step of one env")
     runners = _contestants(CARTPOLE, 1, None, effort, log)
     result: dict[str, Any] = {
@@ -157,7 +157,7 @@ def _compare(
     gymnasium: bool = False,
     loops: bool = False,
 ) -> dict[str, Any]:
-    """Pools beside each other and, for CartPole, beside plain C++ loops on all cores: what the machine could give."""
+    """Pools compared with each other and, for CartPole, with plain C++ loops on all cores: what the machine can do."""
     log(f"{env}, {num_envs} env{'s' * (num_envs > 1)}" + (f", batches of {batch_size}" if batch_size else ""))
     runners: dict[str, Any] = dict(_contestants(env, num_envs, batch_size, effort, log))
     if gymnasium:
@@ -175,7 +175,7 @@ def _compare(
 
 
 def _contestants(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Contestant]:
-    """With its defaults stepmill, with the number of threads that is best for it EnvPool."""
+    """With stepmill's defaults, and EnvPool's best number of threads."""
     runners = {"stepmill": stepmill_pool(env, num_envs, batch_size)}
     if envpool_has(env):
         try:

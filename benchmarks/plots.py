@@ -59,7 +59,7 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
 
 
 def drawable(plot: str, results: Results) -> bool:
-    """Whether there is something to draw: those that compare need somebody to compare with."""
+    """Whether there is something to draw: a comparison needs another library."""
     rows = results["parts"].get(PLOTS[plot].part) or []
     return any("envpool" in row for row in rows) if plot in ("envs", "readme") else bool(rows)
 
@@ -72,7 +72,7 @@ def file_name(plot: str, results: Results, theme: str) -> str:
 
 
 def readme(results: Results, theme: Theme) -> Figure:
-    """The one picture of the README: native CartPole by number of envs, and Python envs where they were measured."""
+    """The one picture of the README: native CartPole by number of envs, and Python envs if they were measured."""
     python_row = next((row for row in results["parts"].get("python") or [] if row["env"] == "busy"), None)
     widths = {"width_ratios": (1.25, 1)} if python_row else None
     figure, found = pyplot.subplots(
@@ -122,7 +122,7 @@ def _readme_native(axes: Axes, results: Results, theme: Theme) -> None:
 
 
 def _ratio_arrow(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
-    """From EnvPool's line to ours, with how many times that is."""
+    """An arrow from EnvPool's line to ours, with the ratio."""
     if "envpool" not in row:
         return
     theirs, ours, at = row["envpool"]["steps_per_s"], row["stepmill"]["steps_per_s"], row["num_envs"]
@@ -143,7 +143,7 @@ def _ratio_arrow(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
 
 
 def _readme_python(axes: Axes, row: dict[str, Any], theme: Theme) -> None:
-    """Bars, the best first, and a line at what the cores could give."""
+    """Bars, the best first, and a line at what the cores can do."""
     names = sorted((name for name in PYTHON_BARS if name in row), key=lambda name: -row[name]["steps_per_s"])
     most = (row.get("meeting") or row.get("bare_all") or row["bare"])["steps_per_s"]
     end = max(most, *(row[name]["steps_per_s"] for name in names)) * 1.04
@@ -220,7 +220,7 @@ def throughput(results: Results, theme: Theme) -> Figure:
 
 
 def envs(results: Results, theme: Theme) -> Figure:
-    """Every env a line from EnvPool's dot to ours."""
+    """One line per env, from EnvPool's dot to ours."""
     rows = [row for row in results["parts"]["envs"] if "envpool" in row]
     cartpole = [r for r in results["parts"].get("sync") or [] if r["num_envs"] == 1024 and "envpool" in r]
     rows = sorted(cartpole + rows, key=lambda row: row["ratio"])
@@ -337,7 +337,7 @@ def scaling(results: Results, theme: Theme) -> Figure:
 
 
 def python(results: Results, theme: Theme) -> Figure:
-    """A panel for each kind of env: how far each contestant comes towards what the cores could give."""
+    """One panel per kind of env: how close each contestant comes to what the cores can do."""
     part = results["parts"]["python"]
     names = [name for name in PYTHON_BARS if any(name in row for row in part)]
     figure, panels = pyplot.subplots(2, 3, figsize=(9, 5.2), sharey=True, layout="constrained")
@@ -351,7 +351,7 @@ def python(results: Results, theme: Theme) -> Figure:
 
 
 def _python_panel(axes: Axes, row: dict[str, Any], names: Sequence[str], theme: Theme) -> None:
-    """Bars, and a line at what the cores could give."""
+    """Bars, and a line at what the cores can do."""
     limit = row.get("meeting") or row.get("bare_all") or row["bare"]
     most = limit["steps_per_s"]
     for y, name in enumerate(names):
@@ -440,7 +440,7 @@ def _figure(
 
 
 def subtitle(results: Results, part: str, gymnasium: bool) -> str:
-    """On what, and with which versions."""
+    """The machine and the versions."""
     leave = () if gymnasium else ("gymnasium",)
     python = measured(results, part)["python"]
     return f"{place(results)}; {versions(results, part, leave=leave)}, Python {python}; log scale"
@@ -452,7 +452,7 @@ def place(results: Results) -> str:
 
 
 def versions(results: Results, part: str, *, leave: Sequence[str] = ()) -> str:
-    """Of those that take part in a comparison: of native envs, unless ``part`` is another one."""
+    """The versions of the compared libraries: of native envs, unless ``part`` is another one."""
     packages = measured(results, part)["packages"]
     named = next((named for start, named in OTHERS_VERSIONED.items() if part.startswith(start)), VERSIONED)
     return ", ".join(f"{label} {packages[key]}" for key, label in named if packages.get(key) and key not in leave)
@@ -468,7 +468,7 @@ OTHERS_VERSIONED = {
 
 
 def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]], size: float = 9) -> None:
-    """Names at the ends of the lines, in the lines' colours, moved apart where they would touch."""
+    """Names at the ends of the lines, in the lines' colours, moved apart if they would touch."""
     axes.figure.canvas.draw()
     free = float("inf")
     for value, label, color in sorted(lines, key=lambda line: -line[0]):
@@ -489,7 +489,7 @@ def _label_ends(axes: Axes, x: float, lines: list[tuple[float, str, str]], size:
 
 
 def _number_axis(axis: Any, show: Callable[[float], str] = number) -> None:
-    """Ticks at 1, 2 and 5 where the axis is short, at the powers of ten where it is long."""
+    """Ticks at 1, 2 and 5 if the axis is short, at the powers of ten if it is long."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: re.sub(r"\.0+ ", " ", show(value))))

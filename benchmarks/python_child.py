@@ -15,7 +15,7 @@ from typing import Any
 
 def main(name: str, case: dict[str, Any]) -> None:
     start = time.perf_counter()  # what the contestant needs is imported from here on
-    # What libraries print must not get between the answers.
+    # What libraries print must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import gymnasium
@@ -41,7 +41,7 @@ def main(name: str, case: dict[str, Any]) -> None:
 
 
 def memory() -> dict[str, Any] | None:
-    """The proportional set sizes of this session's processes, added up; None where the system does not tell."""
+    """The proportional set sizes of this session's processes, added up; None if the system does not say."""
     total = count = 0
     for pid in _family():
         try:
@@ -56,7 +56,7 @@ def memory() -> dict[str, Any] | None:
 
 
 def _family() -> list[int]:
-    """The process itself, all of its session, and all that descend from it."""
+    """The process itself, all of its session, and all descendants."""
     parents = {}
     family = {os.getpid()}
     for entry in os.listdir("/proc"):

@@ -1,9 +1,9 @@
-"""Who runs Python envs: each is given the same factories and the same actions, and keeps its own defaults.
+"""The libraries that run Python envs: each gets the same factories and the same actions, and keeps its own defaults.
 
-Two exceptions. SB3 starts its processes by fork: with its default each of them imports torch anew, and 64 of them
+Two exceptions. SB3 starts its processes by fork: with its default each of them imports torch again, and 64 of them
 take a minute or two. Tianshou leaves the reset of an env whose episode ended to the caller, so that is done here.
 
-Each library is imported by the function that needs it: a contestant's process holds no other's.
+Each library is imported by the function that needs it, so that the process of one contestant loads no other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def stepmill_async(case: Case) -> Contestant:
 
 
 class BareLoop:
-    """The envs one after the other in one process, and nothing else: what one core can give."""
+    """The envs one after the other in one process, and nothing else: what one core can do."""
 
     def __init__(self, factories: Sequence[Callable[[], Any]]) -> None:
         self._envs = [factory() for factory in factories]
@@ -134,7 +134,7 @@ class MeetingLoops:
             own(self._calls.value)
 
     def _loop(self, case: Case, index: int) -> Callable[[int], None]:
-        """Steps the envs of one loop so many times."""
+        """Steps the envs of one loop this many times."""
         first, last = (case.num_envs * i // self._loops for i in (index, index + 1))
         envs = BareLoop(case.factories()[first:last])
         envs.reset()
@@ -238,7 +238,7 @@ LABELS = {
     "meeting": "plain loops on all cores that meet after each batch",
     "free": "plain loops on all cores that never meet",
 }
-# The packages that stand behind the contestants, by the names that pip knows.
+# The packages of the contestants, by their names for pip.
 PACKAGES = {
     "stepmill": "stepmill",
     "gymnasium": "Gymnasium",

@@ -1,4 +1,4 @@
-"""Each contestant runs in a process of its own (``python_child``); this is the side that asks.
+"""Each contestant runs in its own process (``python_child``); this is the side that asks.
 
 So none of them forks with another's threads and memory in it, a crash ends one of them only, and the process can be
 asked how long it took from its first import to its first batch.
@@ -30,7 +30,7 @@ class HostError(Exception):
 
 
 class Host:
-    """A contestant in a process of its own. Waits until it has its first batch."""
+    """A contestant in its own process. Waits until it has its first batch."""
 
     def __init__(self, name: str, case: Case) -> None:
         self.backend: str | None = None  # of a stepmill pool, as it was at the end of the last measurement
@@ -59,7 +59,7 @@ class Host:
         return float(answer["rate"])
 
     def memory(self, calls: int) -> dict[str, Any] | None:
-        """Bytes of all processes together after so many more batches, and how many they are."""
+        """Bytes of all processes together after that many more batches, and the number of processes."""
         self._ask(f"memory {calls}")
         found: dict[str, Any] | None = self._answer(0)["memory"]
         return found

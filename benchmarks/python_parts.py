@@ -1,4 +1,4 @@
-"""What is measured of Python envs, one function a part. Each contestant is a process, and they take turns."""
+"""What is measured with Python envs, one function per part. Each contestant is a process, and they take turns."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def memory(effort: Effort, log: Log) -> dict[str, Any]:
 
 
 def _one_by_one(what: str, ask: Callable[[Host], Any], turns: int, log: Log) -> dict[str, list[Any]]:
-    """An answer of each, turn after turn, while no other one runs; who fails is out."""
+    """One answer from each in turn, while no other one runs; a contestant that fails is out."""
     samples: dict[str, list[Any]] = {name: [] for name in available(POOLS)}
     for turn in range(turns):
         log(f"{what} of 64 CartPoles, round {turn + 1} of {turns}")
@@ -78,7 +78,7 @@ def _one_by_one(what: str, ask: Callable[[Host], Any], turns: int, log: Log) -> 
 
 
 def uneven(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """First ready, first served, with one env slower than the others by work or by waiting, or none."""
+    """First ready, first served: with no slow env, and with one that is slower by working or by waiting."""
     base = replace(UNEVEN, iterations=iterations())
     log(f"{base.label} ({base.iterations:,} iterations), batches of {base.batch_size}, one {SLOWER} times slower")
     cases = {speed: replace(base, slow=None if speed == "even" else speed) for speed in SPEEDS}
@@ -102,11 +102,11 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
 }
 
 
-# ---- who, and how much work ------------------------------------------------------------------------
+# ---- contestants, and how much work ----------------------------------------------------------------
 
 
 def announce(log: Log) -> None:
-    """Says which versions take part and who is missing."""
+    """Prints which versions take part and which are missing."""
     found = {label: version(package) for package, label in PACKAGES.items()}
     log("Python envs: " + ", ".join(f"{label} {number}" for label, number in found.items() if number))
     for label, number in found.items():
@@ -115,13 +115,13 @@ def announce(log: Log) -> None:
 
 
 def available(names: Sequence[str]) -> list[str]:
-    """Those whose packages are installed. Whether they start is seen when they do."""
+    """The contestants whose packages are installed."""
     return [name for name in names if name not in NEEDS or version(NEEDS[name]) is not None]
 
 
 @cache
 def iterations() -> int:
-    """The work of one step, found once a run: every contestant gets the same."""
+    """The work of one step, measured once per run: every contestant gets the same."""
     return calibrate()
 
 
@@ -156,7 +156,7 @@ def _loops(case: Case) -> dict[str, Plan]:
 
 
 def ratios(row: Mapping[str, Any]) -> dict[str, float]:
-    """What stepmill reaches with its defaults, beside the others and beside what the cores could give."""
+    """What stepmill reaches with its defaults, compared with the others and with what the cores can do."""
     rates = {name: row[name]["steps_per_s"] for name in LABELS if name in row}
     ours = rates.get("auto")
     if ours is None:
@@ -175,7 +175,7 @@ def ratios(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rounds(started: dict[str, Team], effort: Effort, log: Log) -> dict[str, dict[str, Any]]:
-    """One sample of each, round after round; who fails is out."""
+    """One sample of each, round after round; a contestant that fails is out."""
     samples: dict[str, list[float]] = {name: [] for name in started}
     for _ in range(effort.repeats):
         for name in list(samples):
@@ -200,7 +200,7 @@ def _rate(team: Team, seconds: float) -> float:
 
 @contextmanager
 def teams(plans: Mapping[str, Plan], log: Log) -> Iterator[dict[str, Team]]:
-    """Starts everybody who can, one after the other, and ends them all."""
+    """Starts every contestant that can, one after the other, and ends them all."""
     started: dict[str, Team] = {}
     hosts: list[Host] = []
     try:
@@ -219,6 +219,6 @@ def teams(plans: Mapping[str, Plan], log: Log) -> Iterator[dict[str, Team]]:
 
 
 def _label(name: str) -> str:
-    """Of a contestant, with what comes after its name."""
+    """The name of a contestant, with its addition."""
     contestant, _, rest = name.partition(" ")
     return f"{LABELS[contestant]}{f' ({rest})' if rest else ''}"

@@ -61,7 +61,7 @@ class AsyncContestant(Contestant):
 
 
 class ManagedContestant:
-    """An env manager, of ours or of DI-engine's: what is ready is stepped, the loop of a collector without a policy."""
+    """An env manager, ours or DI-engine's, in the loop of a collector without a policy."""
 
     def __init__(self, manager: Any, actions: list[Any]) -> None:
         self.manager = manager
@@ -70,13 +70,13 @@ class ManagedContestant:
         self._owed = 0
 
     def run(self, calls: int) -> None:
-        """A call is done when so many envs have been stepped: which ones come back, and how many, differs."""
+        """A call is done when that many envs have been stepped: which and how many come back at once differs."""
         manager = self.manager
         self._owed += calls * self.rows_per_call
         while self._owed > 0:
             actions = next(self._actions)
             ready = manager.ready_obs
-            # By env id, or by position, as DI-engine's managers and their v2 have it.
+            # By env id in DI-engine's managers, by position in their v2.
             by_id = isinstance(ready, dict)
             result = manager.step({one: actions[one] for one in ready} if by_id else actions[: len(ready)])
             self._owed -= len(result)

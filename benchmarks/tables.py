@@ -102,7 +102,7 @@ def async_limits(results: Results) -> Table:
 
 
 def _limits(name: str, title: str, results: Results, part: str) -> Table:
-    """What plain loops over the same envs do on all cores: the most that could be asked for."""
+    """What plain loops over the same envs do on all cores: the upper limit."""
     rows = [
         (
             f"{row['num_envs']:,}" + (f", {row['batch_size']:,} at a time" if part == "async" else ""),
@@ -188,7 +188,7 @@ def imports(results: Results) -> Table:
 
 
 def python(results: Results) -> Table:
-    """A row for each contestant, then what stepmill's default does beside them."""
+    """One row per contestant, then how stepmill's default compares with them."""
     part = results["parts"]["python"]
     rows = [(LABELS[name], *(rate(row.get(name)) for row in part)) for name in POOLS if _any(part, name)]
     if any(row.get("auto", {}).get("backend") for row in part):
@@ -201,7 +201,7 @@ def python(results: Results) -> Table:
 
 
 def python_limits(results: Results) -> Table:
-    """The same envs in plain loops: on all cores that meet beside sync, never meeting beside async."""
+    """The same envs in plain loops: on all cores; those that meet next to sync, those that never meet next to async."""
     part = [row for row in results["parts"]["python"] if "meeting" in row]
     rows: list[tuple[str, ...]] = []
     title = "Python envs beside plain loops over the same envs, steps per second"
@@ -272,7 +272,7 @@ def managers(results: Results) -> Table:
         rows.append(("a step takes longer by", *(time_of(row["above_pool_ns"][name]) for row in part)))
     rows.append((MANAGER_LABELS["async_subprocess"], *(rate(row["async_subprocess"]) for row in part)))
     columns = ("", *(row["case"] for row in part))
-    return Table("managers", "Env managers and the pools inside of them, steps per second", columns, rows)
+    return Table("managers", "Env managers and the pools inside them, steps per second", columns, rows)
 
 
 def ding(results: Results) -> Table:
@@ -292,7 +292,7 @@ def ding(results: Results) -> Table:
     return Table("ding", title, ("", *part), rows)
 
 
-# By name: the part that it shows, and what makes it.
+# By name: the part that it shows, and the function that makes it.
 TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sync": ("sync", sync),
     "sync-limits": ("sync", sync_limits),
@@ -314,7 +314,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "ding": ("ding", ding),
 }
 
-# What stepmill reaches with its defaults, over what others do.
+# What stepmill reaches with its defaults, relative to others.
 PYTHON_RATIOS = {
     "over_async": "default over Gymnasium AsyncVectorEnv",
     "over_parallel": "default over the best of others that use processes",
@@ -336,7 +336,7 @@ MISSING = "–"
 
 
 def measured(results: Results, part: str) -> dict[str, Any]:
-    """Python, packages and date of a part: parts can be measured one by one."""
+    """Python, packages and date of a part: parts can be measured separately."""
     found: dict[str, Any] = results.get("measured", {}).get(part) or results["machine"]
     return found
 

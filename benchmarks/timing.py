@@ -23,7 +23,7 @@ class Effort:
 
     @property
     def search_s(self) -> float:
-        """For each try of a thread count, before the rounds."""
+        """The time for each trial of a thread count, before the rounds."""
         return self.seconds / 2
 
 
@@ -36,7 +36,7 @@ class Runner(Protocol):
 
 
 def steps_per_second(runner: Runner, seconds: float) -> float:
-    """Steps of single envs in a second, after a warm-up of a fifth of the time."""
+    """Steps of single envs per second, after a warm-up of a fifth of the time."""
     block = _block(runner, seconds / 5)
     clock = time.perf_counter
     calls = 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# An environment with DI-engine 0.5.3 and what tests it: scripts/ding_env.sh FOLDER
+# Makes an environment with DI-engine 0.5.3 and the packages that test it: scripts/ding_env.sh FOLDER
 #
-# DI-engine wants an older setuptools than newer versions of torch do. Left to itself, pip then takes an older torch, with
+# DI-engine needs an older setuptools than newer versions of torch do. By itself, pip then installs an older torch, with
 # gigabytes of CUDA. So torch comes first, then what DI-engine imports, and DI-engine last, without its dependencies.
-# `pip check` has complaints about the result, of packages that nothing here imports.
+# `pip check` complains about the result, for packages that nothing here imports.
 set -euo pipefail
 venv=${1:?usage: scripts/ding_env.sh FOLDER}
 "${PYTHON:-python3}" -m venv "$venv"
@@ -16,5 +16,5 @@ install \
   matplotlib==3.11.2 mpire==2.10.2 pynng==0.9.0 pyyaml==6.0.3 redis==8.1.0 requests==2.34.2 rich==15.0.0 \
   tabulate==0.10.0 tensorboardX==2.6.5 trueskill==0.4.5 urlobject==3.0.0 wandb==0.19.0 werkzeug==2.0.3 yapf==0.29.0
 install --no-deps gym==0.25.1 gym-notices==0.1.0 DI-toolkit==0.3.0 DI-engine==0.5.3
-# Its envs of many agents import PettingZoo's of old, which ask for an older Gymnasium, and run with this one.
+# Its multi-agent envs import old PettingZoo envs, which declare an older Gymnasium but run with this one.
 install --no-deps PettingZoo==1.22.3 pygame==2.6.1

@@ -157,7 +157,7 @@ def test_repr_says_which_it_is() -> None:
 
 
 def test_reset_takes_no_options() -> None:
-    with pytest.raises(ResetOptionError, match="expected a reset without options, got town"):
+    with pytest.raises(ResetOptionError, match="reset: expected no arguments, got town"):
         CourierEnv().reset(town="Ulm")
 
 

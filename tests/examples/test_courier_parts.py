@@ -227,7 +227,7 @@ def test_an_action_is_one_whole_number(action: Any) -> None:
     [
         (6, ActionError, "from 0 to 5, got 6"),
         (np.array(-1), ActionError, "from 0 to 5, got -1"),
-        (1.0, ActionTypeError, "one whole number, got 1.0"),
+        (1.0, ActionTypeError, "one whole number as action, got 1.0"),
         (np.array([1, 2]), ActionTypeError, r"got array\(\[1, 2\]\)"),
         (True, ActionTypeError, "got True"),
         (None, ActionTypeError, "got None"),

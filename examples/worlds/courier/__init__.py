@@ -1,12 +1,12 @@
 """Courier: a drone carries packages across a small town, and must not run out of battery.
 
-A worked example of a larger env made of elements and runners. ``python -m examples.worlds.courier``, in the root of the
-repository, plays it. A file per idea, to be read in this order:
+An example of a larger env made of elements and runners. ``python -m examples.worlds.courier`` in the root of the
+repository plays it. There is one file per idea; read them in this order:
 
 ========================  =========================================================================
-``config.py``             what can be configured, checked
-``world.py``              the simulator: verbs in, events out; knows nothing of agents
-``town.py``               draws the town of an episode, and sees to it that the work can be done
+``config.py``             the configuration and its checks
+``world.py``              the simulator: verbs in, events out; knows nothing about agents
+``town.py``               draws the town of an episode, and makes sure that the work can be done
 ``action.py``             element and runner: a number of the agent becomes a verb
 ``observation.py``        elements and runners: a vector of features, a map around the drone
 ``reward.py``             elements and runners: delivery, progress, battery, step cost, and the score

@@ -1,4 +1,4 @@
-"""Plays Courier and says what happened: ``python -m examples.worlds.courier`` in the root of the repository."""
+"""Plays Courier and reports what happened: ``python -m examples.worlds.courier`` in the root of the repository."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .pilot import pilot
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Checks the env, plays it with two policies, then steps a pool of it."""
+    """Checks the env, plays it with two policies, then steps it in a pool."""
     parser = argparse.ArgumentParser(prog="python -m examples.worlds.courier", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=3, help="of each policy (default: %(default)s)")
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{name}, episode {episode}: {tell(play(env, policy))}")
     env.close()
 
-    # The same class, many times: a pool, and batches of dicts of arrays.
+    # The same class in a pool: batches are dicts of arrays.
     with stepmill.make(CourierEnv, cfg={"size": 7, "packages": 2}, num_envs=8, seed=options.seed) as pool:
         obs, _ = pool.reset()
         for _ in range(100):
@@ -50,7 +50,7 @@ def play(env: CourierEnv, policy: Callable[[], Any]) -> dict[str, Any]:
 
 
 def tell(ending: dict[str, Any]) -> str:
-    """An end in words."""
+    """How the episode ended, in words."""
     how = "all done" if ending["success"] else "crashed" if ending["crashed"] else "the shift was over"
     score = ending["eval_episode_return"]
     return f"{ending['deliveries']} delivered in {ending['steps']} steps, {how}, score {score:.2f}"

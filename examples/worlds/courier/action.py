@@ -1,4 +1,4 @@
-"""The action: a number of the agent becomes a verb."""
+"""The action: the agent's number becomes a verb."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERBS = tuple(Verb)
 
 
 class CourierAction(EnvElement):
-    """One of the verbs, by its number."""
+    """One of the verbs, chosen by its number."""
 
     _name = "CourierAction"
 
@@ -37,7 +37,7 @@ class _Engine(Protocol):
 
 
 class CourierActionRunner(EnvElementRunner):
-    """The verb that the agent chose. Remembers it, for the picture."""
+    """The verb that the agent chose. Remembers it for the picture."""
 
     def _init(self) -> None:
         self._core = CourierAction()
@@ -52,10 +52,10 @@ class CourierActionRunner(EnvElementRunner):
 
 
 def verb_of(action: Any) -> Verb:
-    """A whole number, or an array of one."""
+    """A whole number, or an array with one."""
     number = action.item() if isinstance(action, np.ndarray) and action.size == 1 else action
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
-        raise ActionTypeError(f"CourierEnv: expected an action that is one whole number, got {action!r}")
+        raise ActionTypeError(f"CourierEnv: expected one whole number as action, got {action!r}")
     if not 0 <= number < len(_VERBS):
         raise ActionError(f"CourierEnv: expected an action from 0 to {len(_VERBS) - 1}, got {number}")
     return _VERBS[number]

@@ -1,4 +1,4 @@
-"""``CourierEnv``: the world, seen and steered through elements."""
+"""``CourierEnv``: the world, observed and controlled through elements."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["CourierEnv"]
 
 
 class CourierEnv(BaseEnv):
-    """A drone that delivers packages in a town, and has to recharge in time.
+    """A drone that delivers packages in a town and must recharge in time.
 
     The keys of its cfg are those of ``CourierConfig``, and ``replay_path``, a folder for videos. An episode ends when
-    all is delivered, when the battery is empty away from a charger, or, cut off, when the shift is over. Its ``info``
-    then has ``deliveries``, ``success`` and ``crashed`` beside ``eval_episode_return``, the score. Every town can be
-    served.
+    everything is delivered or the battery is empty away from a charger; it is cut off when the shift is over. The last
+    ``info`` has ``deliveries``, ``success`` and ``crashed`` besides ``eval_episode_return``, the score. Every town can
+    be solved.
     """
 
     metadata: Mapping[str, Any] = {"render_fps": 8}
@@ -64,7 +64,7 @@ class CourierEnv(BaseEnv):
     def reset(self, **kwargs: Any) -> dict[str, np.ndarray]:
         """A new town, a full battery."""
         if kwargs:
-            raise ResetOptionError(f"{self!r}: expected a reset without options, got {', '.join(kwargs)}")
+            raise ResetOptionError(f"{self!r}: reset: expected no arguments, got {', '.join(kwargs)}")
         rng = np.random.default_rng(self._next_seed())
         self._world = World(self._config, Town.draw(self._config, rng))
         self._over = False
@@ -108,7 +108,7 @@ class CourierEnv(BaseEnv):
     # ---- what it is --------------------------------------------------------------------------
 
     def info(self) -> BaseEnvInfo:
-        """With the functions that translate, which spaces do not know of."""
+        """With the functions that translate, which spaces do not have."""
         info = super().info()
         info.act_space.from_agent_processor = self._action.info.from_agent_processor
         info.rew_space.to_agent_processor = self._reward.info.to_agent_processor

@@ -15,15 +15,15 @@ __all__ = ["FeaturesObs", "FeaturesObsRunner", "MapObs", "MapObsRunner"]
 
 
 class FeaturesObs(EnvElement):
-    """What the instruments say, each within [-1, 1].
+    """The readings of the instruments, each within [-1, 1].
 
     ======  ================================================================================
     0       whether a package is carried
     1, 2    the target (the address, or the nearest package): rows down and columns right of here
-    3       the way to it
+    3       the length of the way to it
     4, 5    the nearest charger, likewise
-    6       the way to it
-    7       what would be left of the battery there
+    6       the length of the way to it
+    7       what would be left in the battery there
     8       how much of the shift is left
     9..19   the battery in tenths, one-hot
     20..25  packages not yet delivered: 0, 1, ... 5 or more, one-hot
@@ -44,7 +44,7 @@ class FeaturesObs(EnvElement):
         return "9 instruments, the battery in 11 places, the packages left in 6"
 
     def encode(self, world: World) -> np.ndarray:
-        """The features of this moment."""
+        """The current features."""
         config, cell = world.config, world.cell
         size, span = config.size, config.size - 1
         row, column = divmod(cell, size)
@@ -67,7 +67,7 @@ class FeaturesObs(EnvElement):
 
 
 class FeaturesObsRunner(EnvElementRunner):
-    """Reads the instruments. They say everything at once, so nothing is remembered."""
+    """Reads the instruments. They show everything at once, so there is no state."""
 
     _core: FeaturesObs
 
@@ -84,7 +84,7 @@ class FeaturesObsRunner(EnvElementRunner):
 class MapObs(EnvElement):
     """The 7 by 7 cells around the drone, north up, as planes: buildings, packages, address, chargers, trail.
 
-    Outside of the town everything is built over. The trail is 1 where the drone is, and fades where it was.
+    Outside the town everything is built over. The trail is 1 where the drone is, and fades where it was.
     """
 
     RADIUS = 3
@@ -108,7 +108,7 @@ class MapObs(EnvElement):
 
 
 class MapObsRunner(EnvElementRunner):
-    """Keeps the planes of the whole town, and changes in them only what changed."""
+    """Keeps the planes of the whole town, and updates only what changed."""
 
     FADE = 0.8
     _core: MapObs
@@ -122,7 +122,7 @@ class MapObsRunner(EnvElementRunner):
         world = engine.world
         if self._planes is None:
             self._planes = self._draw_town(world)
-        # How many wait and whether one is carried: these two tell when the marks must be drawn anew.
+        # How many wait and whether one is carried: when these change, the marks must be drawn again.
         state = (len(world.waiting), world.carried is not None)
         if state != self._drawn:
             self._draw_marks(self._planes, world)

@@ -1,4 +1,4 @@
-"""The picture of a moment: the town from above, and a caption with deliveries, time, battery and the last verb."""
+"""The picture: the town from above, and a caption with deliveries, time, battery and the last verb."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRAIL = (88, 150, 214)
 _INK, _DIM, _BAR = (240, 240, 236), (142, 150, 164), (30, 34, 43)
 _GREEN, _AMBER, _RED = (88, 184, 112), (236, 178, 64), (222, 84, 72)
 
-# Roofs, as body, light edge, dark edge.
+# The colours of roofs: body, light edge, dark edge.
 _ROOFS: tuple[tuple[Colour, Colour, Colour], ...] = (
     ((176, 92, 76), (200, 122, 104), (134, 66, 56)),
     ((104, 122, 146), (136, 154, 176), (76, 92, 114)),
@@ -29,7 +29,7 @@ _CHARGER = {"p": (58, 74, 72), "e": (34, 46, 46), "y": (250, 214, 84)}
 _DRONE = {"o": (84, 90, 104), "a": (44, 48, 58), "b": (250, 250, 250), "e": (64, 160, 228)}
 _CRASHED = {"o": (120, 60, 52), "a": (70, 40, 38), "b": (214, 96, 80), "e": (60, 30, 30)}
 
-# Of packages and their addresses; the ninth looks like the first.
+# The colours of packages and their addresses; the ninth looks like the first.
 _COLOURS: tuple[Colour, ...] = (
     (232, 136, 52),
     (74, 134, 222),
@@ -45,7 +45,7 @@ _CAPTION = 60  # its height in pixels
 
 
 def draw(world: World, trail: np.ndarray, verb: Verb | None) -> np.ndarray:
-    """RGB, uint8, 240 pixels wide or more; both sides are even, as videos want it."""
+    """RGB, uint8, at least 240 pixels wide; both sides are even, as videos require."""
     size = world.config.size
     scale = 3 if size <= 12 else 2
     step = SIDE * scale
@@ -113,6 +113,6 @@ def _box_colours(world: World, package: Package) -> dict[str, Colour]:
 
 
 def _faded(colours: dict[str, Colour]) -> dict[str, Colour]:
-    """Nearer to the street: an address that is not flown to yet."""
+    """Closer to the colour of the street: for an address that is not the current target."""
     red, green, blue = _STREET[0]
     return {key: ((r + 2 * red) // 3, (g + 2 * green) // 3, (b + 2 * blue) // 3) for key, (r, g, b) in colours.items()}

@@ -1,4 +1,4 @@
-"""A policy that knows the town: what an agent could learn at best, more or less."""
+"""A policy that knows the town: about the best that an agent could learn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["pilot"]
 
 
 def pilot(world: World) -> Verb:
-    """Does the nearest delivery that the battery is enough for, and charges in full whenever it is at a charger."""
+    """Makes the nearest delivery that the battery allows, and charges fully whenever it is at a charger."""
     if world.at_charger and world.battery < world.config.capacity:
         return Verb.CHARGE
     if world.carried is not None:

@@ -1,13 +1,14 @@
-"""The reward, in terms: each is an element that says what it pays, and a runner that knows what it has paid for.
+"""The reward is a sum of terms: each is an element that says what it pays, and a runner that knows what it has paid
+for.
 
 ==================  ============================================================================
 ``DeliveryReward``  a delivery: 1 at the beginning of the shift, down to 0.5 at its end
-``ProgressReward``  0.02 for every cell nearer to the target, 0.2 for lifting a package
-``BatteryReward``   -0.2 when no charger can be reached any more (back when one can), -1 for a crash
-``StepCost``        -0.002 for a step
+``ProgressReward``  0.02 for every cell nearer to the target, 0.2 for picking up a package
+``BatteryReward``   -0.2 when no charger is within reach any more (paid back when one is), -1 for a crash
+``StepCost``        -0.002 per step
 ==================  ============================================================================
 
-The first is what counts, the others help to learn it: they are paid in training only. ``EpisodeScore`` adds up the
+The first is what counts; the others help to learn it and are paid only in training. ``EpisodeScore`` is the sum of the
 first: how well the episode went.
 """
 
@@ -39,7 +40,7 @@ __all__ = [
 
 
 class _Payment(EnvElement):
-    """A number. ``pay`` makes it of what happened in the world."""
+    """A number. ``pay`` computes it from what happened in the world."""
 
     bounds: ClassVar[tuple[float, float]]
     pay: Callable[..., float]
@@ -56,7 +57,7 @@ class _Payment(EnvElement):
 
 
 class DeliveryReward(_Payment):
-    """The sooner the better."""
+    """For a delivery: the sooner, the more."""
 
     _name = "DeliveryReward"
     bounds = (0.0, 1.0)
@@ -85,7 +86,7 @@ class DeliveryRewardRunner(EnvElementRunner):
 
 
 class ProgressReward(_Payment):
-    """For what leads to a delivery."""
+    """For steps towards a delivery."""
 
     _name = "ProgressReward"
     bounds = (-0.02, 0.2)
@@ -96,7 +97,7 @@ class ProgressReward(_Payment):
 
 
 class ProgressRewardRunner(EnvElementRunner):
-    """Remembers the way to the target. A new target begins anew: it pays nothing to have another one."""
+    """Remembers the distance to the target. A new target starts again: changing it pays nothing."""
 
     def _init(self) -> None:
         self._core = ProgressReward()
@@ -116,7 +117,7 @@ class ProgressRewardRunner(EnvElementRunner):
 
 
 class BatteryReward(_Payment):
-    """Against flying too far. What going out of reach costs, coming back returns: there is nothing to gain from it."""
+    """Against flying too far. Leaving the reach of a charger costs what coming back pays: there is nothing to gain."""
 
     _name = "BatteryReward"
     bounds = (-1.2, 0.2)
@@ -186,12 +187,12 @@ class CourierReward(EnvElement):
 
     @staticmethod
     def add(payments: list[float]) -> np.ndarray:
-        """As an env pays it."""
+        """In the form of an env's reward."""
         return np.array([sum(payments)], np.float32)
 
 
 class CourierRewardRunner(EnvElementRunner):
-    """Adds the terms up: all of them in training, else the deliveries alone."""
+    """Adds up the terms: all of them in training, else only the deliveries."""
 
     _core: CourierReward
 
@@ -210,7 +211,7 @@ class CourierRewardRunner(EnvElementRunner):
 
 
 class EpisodeScore(EnvElement):
-    """How well the episode went: what its deliveries were worth."""
+    """How well the episode went: the value of its deliveries."""
 
     _name = "EpisodeScore"
 
@@ -225,7 +226,7 @@ class EpisodeScore(EnvElement):
 
 
 class EpisodeScoreRunner(EnvElementRunner):
-    """Adds the deliveries of the episode up."""
+    """Adds up the deliveries of the episode."""
 
     def _init(self) -> None:
         self._core = EpisodeScore()

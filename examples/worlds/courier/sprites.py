@@ -1,4 +1,4 @@
-"""The drawings of things and letters, in dots; ``picture.py`` has their colours. A full stop is see-through."""
+"""Drawings of things and letters, in dots; ``picture.py`` has their colours. A full stop is transparent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PACKAGE = read_dots("""
 ................
 """)
 
-# c the colour of the package that is wanted here
+# c the colour of the package that belongs here
 ADDRESS = read_dots("""
 ................
 .....kkkkkk.....
@@ -170,7 +170,7 @@ _LETTERS = {letter: dots for sheet in _SHEETS for letter, dots in _cut(*sheet).i
 
 
 def letters(text: str) -> Dots:
-    """A line of text as dots, ``#`` where there is ink; a letter that has no drawing is a gap."""
+    """A line of text as dots, ``#`` for ink; a letter without a drawing is a gap."""
     gap, blank = np.full((7, 1), "."), np.full((7, 5), ".")
     parts = [part for letter in text for part in (gap, _LETTERS.get(letter, blank))]
     return np.concatenate(parts[1:], axis=1)

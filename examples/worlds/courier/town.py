@@ -18,15 +18,15 @@ from .config import CourierConfig
 
 __all__ = ["Package", "Town"]
 
-# The distance to where no way leads.
+# The distance to a cell that cannot be reached.
 _FAR = 1 << 20
-# How many towns are drawn before we say that there is none.
+# How many towns are drawn before giving up.
 _ATTEMPTS = 200
 
 
 @dataclass(frozen=True)
 class Package:
-    """Waits at ``origin``, is wanted at ``address``. The lists have the way to either, in cells, from every cell."""
+    """Waits at ``origin``, belongs to ``address``. The lists have the distance to each, in cells, from every cell."""
 
     origin: int
     address: int
@@ -40,15 +40,15 @@ class Town:
 
     size: int
     blocked: list[bool]
-    neighbours: list[tuple[int, ...]]  # of a cell: where north, east, south and west lead; itself where blocked
+    neighbours: list[tuple[int, ...]]  # per cell: the cells to the north, east, south and west; itself if blocked
     chargers: list[int]
     nearest_charger: list[int]
-    to_charger: list[int]  # the way to that one
+    to_charger: list[int]  # the distance to it
     packages: list[Package]
 
     @classmethod
     def plan(cls, size: int, blocked: list[bool], chargers: list[int], errands: Iterable[tuple[int, int]] = ()) -> Town:
-        """A town of one's own. ``errands`` are pairs of origin and address."""
+        """A given town. ``errands`` are pairs of origin and address."""
         neighbours = _neighbours(size, blocked)
         from_each = [_distances(neighbours, charger) for charger in chargers]
         nearest = [chargers[ways.index(min(ways))] for ways in zip(*from_each, strict=True)]
@@ -58,7 +58,7 @@ class Town:
 
     @classmethod
     def draw(cls, config: CourierConfig, rng: np.random.Generator) -> Town:
-        """A town in which a full battery is enough to fetch any package from any charger, deliver it, and recharge."""
+        """A town in which a full battery is enough to fetch any package from any charger, deliver it and recharge."""
         for _ in range(_ATTEMPTS):
             blocked = _draw_buildings(config, rng)
             cells = [int(cell) for cell in rng.permutation(np.flatnonzero(~np.array(blocked)))]
@@ -69,10 +69,10 @@ class Town:
             packages = list(islice((one for one in drawn if town.round_trip(one) <= config.capacity), config.packages))
             if len(packages) == config.packages:
                 return replace(town, packages=packages)
-        raise ConfigError(f"CourierEnv: expected a configuration that towns can be drawn for, got {config}")
+        raise ConfigError(f"CourierEnv: expected a configuration that allows a town, got {config}")
 
     def round_trip(self, package: Package) -> int:
-        """What a delivery takes from the battery: from the farthest charger, to the one nearest to the address."""
+        """What a delivery costs: from the farthest charger to the one nearest to the address."""
         fetch = max(package.to_origin[charger] for charger in self.chargers)
         lift = hand_over = 1
         return fetch + lift + 2 * package.to_address[package.origin] + hand_over + self.to_charger[package.address]
@@ -83,11 +83,11 @@ def _package(neighbours: list[tuple[int, ...]], origin: int, address: int) -> Pa
 
 
 def _distances(neighbours: list[tuple[int, ...]], goal: int) -> list[int]:
-    """From every cell, the way to the goal."""
+    """The distance from every cell to the goal."""
     out = [_FAR] * len(neighbours)
     out[goal] = 0
     edge = [goal]
-    for cell in edge:  # grows while it is walked: cells come in the order of their distance
+    for cell in edge:  # grows during the loop: cells come in the order of their distance
         further = out[cell] + 1
         for near in neighbours[cell]:
             if out[near] > further:
@@ -113,7 +113,7 @@ def _draw_buildings(config: CourierConfig, rng: np.random.Generator) -> list[boo
 
 @cache
 def _grid(size: int) -> list[tuple[int, ...]]:
-    """Where north, east, south and west lead in a town without buildings: out of it, nowhere."""
+    """The cells to the north, east, south and west in a town without buildings; the cell itself at the edge."""
     around = ((-1, 0), (0, 1), (1, 0), (0, -1))
     return [
         tuple(

@@ -1,4 +1,4 @@
-"""The simulator: a drone, its battery, its packages. Takes verbs and keeps no opinion about them."""
+"""The simulator: a drone, its battery, its packages. It carries out verbs and does not judge them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Verb(IntEnum):
     EAST = 1
     SOUTH = 2
     WEST = 3
-    HANDLE = 4  # lift the package that waits here, or hand over the one that is wanted here
+    HANDLE = 4  # pick up the package that waits here, or deliver the one that belongs here
     CHARGE = 5  # on a charger
 
 
 class World:
     """One shift in one town.
 
-    A step costs 1 of the battery, a step to another cell with a package 2, charging nothing. What cannot be done
-    (against a wall, nothing to handle, no charger) is hovering, and costs 1. An empty battery anywhere but on a charger
-    is a crash.
+    A step takes 1 from the battery, a step to another cell with a package 2, charging nothing. What is not possible
+    (against a wall, nothing to handle, no charger) is hovering and takes 1. An empty battery away from a charger is a
+    crash.
     """
 
     def __init__(self, config: CourierConfig, town: Town) -> None:
@@ -73,7 +73,7 @@ class World:
                 return
 
     def _find_target(self) -> None:
-        """Where to go next, and the way there: the address of the package, else the nearest one that waits."""
+        """Where to go next, and the distance: the address of the package, else the nearest one that waits."""
         cell = self.cell
         if self.carried is not None:
             self.target, self.way = self.carried.address, self.carried.to_address[cell]
@@ -82,11 +82,11 @@ class World:
         else:
             self.target, self.way = cell, 0
 
-    # ---- what can be seen of it --------------------------------------------------------------
+    # ---- the state ---------------------------------------------------------------------------
 
     @property
     def at_charger(self) -> bool:
-        """The drone stands on one."""
+        """The drone is on a charger."""
         return self.cell in self._chargers
 
     @property
@@ -101,7 +101,7 @@ class World:
 
     @property
     def finished(self) -> bool:
-        """All is delivered."""
+        """Everything is delivered."""
         return self.carried is None and not self.waiting
 
     @property
@@ -111,7 +111,7 @@ class World:
 
 
 class HasWorld(Protocol):
-    """What runners need of the env."""
+    """What runners need from the env."""
 
     @property
     def world(self) -> World:

@@ -37,11 +37,11 @@ ACTION_BATCHES = 64
 REFRESH_S = 0.1
 COMPARED_STEPS = 200
 COMPARED_S = 1.0
-WIDE = 94  # columns that the whole progress line takes
+WIDE = 94  # columns of the whole progress line
 
 
 class VectorEnv(Protocol):
-    """What the demo needs of a pool, and of Gymnasium's vector env."""
+    """What the demo needs from a pool and from Gymnasium's vector env."""
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]: ...
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]: ...
@@ -50,7 +50,7 @@ class VectorEnv(Protocol):
 
 @dataclass
 class Score:
-    """What one library did in its time."""
+    """What one library did in the given time."""
 
     name: str
     num_envs: int
@@ -69,7 +69,7 @@ class Score:
         return self.return_sum / self.episodes if self.episodes else None
 
     def begin(self) -> None:
-        """All envs were reset."""
+        """Notes that all envs were reset."""
         self._running = np.zeros(self.num_envs)
 
     def count(self, reward: np.ndarray, ended: np.ndarray) -> None:
@@ -115,7 +115,7 @@ def equal_steps(ours: VectorEnv, theirs: VectorEnv, actions: Sequence[Any]) -> t
 
 
 def gymnasium_envs(env: str, num_envs: int) -> VectorEnv | None:
-    """Gymnasium's own vector env of that id, or None where it has none."""
+    """Gymnasium's own vector env with that id, or None if it has none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an older version of an env is still that env
         try:
@@ -129,7 +129,7 @@ def gymnasium_envs(env: str, num_envs: int) -> VectorEnv | None:
 
 
 class LiveLines:
-    """The progress lines: one for each library, redrawn in place. Nothing where there is no terminal."""
+    """The progress lines: one for each library, redrawn in place. Nothing if there is no terminal."""
 
     def __init__(self, console: Console, scores: Sequence[Score], seconds: float) -> None:
         self._console = console

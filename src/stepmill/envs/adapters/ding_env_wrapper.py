@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.actions import action_reader
+from stepmill.envs.adapters.env_holder import EnvHolder
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.conform import Conformed, conform
@@ -35,7 +36,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-class DingEnvWrapper(BaseEnv):
+class DingEnvWrapper(EnvHolder):
     """A Gymnasium env with the types, seeds and episode returns of a ``BaseEnv``.
 
     Args:
@@ -63,7 +64,6 @@ class DingEnvWrapper(BaseEnv):
         super().__init__({} if cfg is None else cfg)
         given = read_cfg("DingEnvWrapper", self._cfg, () if env is not None else ("env_id",), _DEFAULTS)
         self._recipe: str | Callable[..., Any] | None = None
-        self._env: Any = None
         source = given["env_id"] if env is None else env
         if isinstance(source, str | type) or (callable(source) and not hasattr(source, "step")):
             self._recipe = source
@@ -80,7 +80,7 @@ class DingEnvWrapper(BaseEnv):
         self._seed_bits = whole_number("DingEnvWrapper: seed_bits", given["seed_bits"], 1, SEED_BITS)
         self._given = given
         self._seed_api = seed_api
-        self._is_open = self._has_begun = self._must_draw = False
+        self._must_draw = False
         self._return = 0.0
         if given["replay_path"] is not None:
             self.enable_save_replay(given["replay_path"])
@@ -101,6 +101,7 @@ class DingEnvWrapper(BaseEnv):
         try:
             whole = self._wrapped(env, limit)
             self._observation = conform(whole.observation_space, repr(self))
+            self._observation_space = self._observation.space
             self._action_space = conform(whole.action_space, repr(self)).space
             self._read_action = action_reader(whole.action_space, repr(self))
         except BaseException:
@@ -111,7 +112,6 @@ class DingEnvWrapper(BaseEnv):
         return whole
 
     _observation: Conformed
-    _action_space: spaces.Space[Any]
     _read_action: Fitter
 
     def _make(self, recipe: str | Callable[..., Any], limit: int | None) -> tuple[Any, int | None]:
@@ -199,32 +199,12 @@ class DingEnvWrapper(BaseEnv):
             }
         return BaseEnvTimestep(self._observation.convert(observation), rewards.astype(np.float32), done, info)
 
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-        self._env = None
-        self._is_open = self._has_begun = False
-
     # ---- what it is --------------------------------------------------------------------------
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        self._open()
-        return self._observation.space
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        self._open()
-        return self._action_space
 
     @property
     def reward_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """The env's own if it has one, as envs with several objectives do."""
         return getattr(self._open().unwrapped, "reward_space", BaseEnv.reward_space)
-
-    @property
-    def metadata(self) -> Any:  # type: ignore[override]
-        return self._open().metadata
 
     def info(self) -> BaseEnvInfo:
         info = super().info()
@@ -245,14 +225,6 @@ class DingEnvWrapper(BaseEnv):
         return f"DingEnvWrapper({name or self._env})"
 
     # ---- pictures ----------------------------------------------------------------------------
-
-    @property
-    def render_mode(self) -> str | None:
-        """That of the env inside."""
-        return self._open().render_mode  # type: ignore[no-any-return]
-
-    def render(self) -> Any:
-        return self._open().render()
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
         """As in ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""

@@ -12,7 +12,7 @@ from stepmill.arguments import true_or_false, whole_number
 from stepmill.casting import description
 from stepmill.envs.actions import action_reader
 from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
-from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.adapters.env_holder import EnvHolder
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform
 from stepmill.envs.results import reset_parts, step_parts
@@ -27,7 +27,7 @@ __all__ = ["ParallelAsBaseEnv"]
 _DEFAULTS: dict[str, Any] = {"shared_reward": False, "pad": False, "seed_bits": SEED_BITS}
 
 
-class ParallelAsBaseEnv(BaseEnv):
+class ParallelAsBaseEnv(EnvHolder):
     """Observation and action have one row for each of ``possible_agents``, in that order.
 
     The episode is over when no agent is left. An agent that left earlier has zeros as observation and reward, and its
@@ -50,7 +50,6 @@ class ParallelAsBaseEnv(BaseEnv):
             raise ConfigError(f"ParallelAsBaseEnv: env: expected a ParallelEnv or a function, got {env!r}")
         self._make: Callable[[], Any] | None = None if is_env else env
         self._env: Any = env if is_env else None
-        self._is_open = self._has_begun = False
         self._shares = true_or_false("ParallelAsBaseEnv: shared_reward", given["shared_reward"])
         self._pads = true_or_false("ParallelAsBaseEnv: pad", given["pad"])
         self._seed_bits = whole_number("ParallelAsBaseEnv: seed_bits", given["seed_bits"], 1, SEED_BITS)
@@ -93,21 +92,9 @@ class ParallelAsBaseEnv(BaseEnv):
         self._action_space = stack_spaces(f"{self!r}: action_space", taken, self._pads)
 
     _agents: list[Any]
-    _observation_space: spaces.Space[Any]
-    _action_space: spaces.Space[Any]
     _own_actions: list[spaces.Space[Any]]
     _readers: dict[Any, Fitter]
     _seen: dict[Any, Conformed]
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        self._open()
-        return self._observation_space
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        self._open()
-        return self._action_space
 
     @property
     def reward_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -118,10 +105,6 @@ class ParallelAsBaseEnv(BaseEnv):
     def num_agents(self) -> int:  # type: ignore[override]
         self._open()
         return len(self._agents)
-
-    @property
-    def metadata(self) -> Any:  # type: ignore[override]
-        return self._open().metadata
 
     # ---- an episode --------------------------------------------------------------------------
 
@@ -189,20 +172,6 @@ class ParallelAsBaseEnv(BaseEnv):
             raise EnvError(
                 f"{self!r}: step: expected a number as reward of agent {agent!r}, got {description(reward)}"
             ) from None
-
-    @property
-    def render_mode(self) -> str | None:
-        """That of the env inside."""
-        return getattr(self._open(), "render_mode", None)
-
-    def render(self) -> Any:
-        return self._open().render()
-
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-        self._env = None
-        self._is_open = self._has_begun = False
 
     def __repr__(self) -> str:
         """Names the env inside."""

@@ -119,7 +119,7 @@ def reward_shape(moment: Moment) -> Iterator[Problem]:
 
 @moment_rule("Widen reward_space, or leave it as BaseEnv has it.", at="step")
 def reward_bounds(moment: Moment) -> Iterator[Problem]:
-    """Rewards are inside of the reward space."""
+    """Rewards are inside the reward space."""
     reward, space = moment.reward, moment.spaces.reward
     is_plain = isinstance(reward, np.ndarray) and reward.dtype.kind in "fiu" and isinstance(space, spaces.Box)
     beyond = outside(space, reward) if is_plain and reward.shape == space.shape else None
