@@ -111,22 +111,13 @@ TEST(only_the_creator_of_an_arena_grows_it) {
   CHECK_THROWS(other->grow(100, 64), std::bad_alloc);
 }
 
-// Under a limit (ulimit -v) a pool must not take the addresses that everything else lives from.
-TEST(an_arena_leaves_addresses_to_others) {
-  if (test::kSanitized) return;  // sanitizers reserve more than any limit
+// What `body` returns in a child process; 1 where it throws.
+template <class F>
+int exit_code_of(F body) {
   const pid_t child = fork();
   if (child == 0) {
-    const rlimit limit{std::size_t{4} << 30, std::size_t{4} << 30};
-    setrlimit(RLIMIT_AS, &limit);
     try {
-      std::vector<std::shared_ptr<Arena>> arenas;
-      for (int i = 0; i < 3; ++i) {
-        arenas.push_back(Arena::create(i % 2 ? Kind::kShared : Kind::kPrivate));
-        arenas.back()->grow(16 * kMegabyte, 64);
-      }
-      arenas.push_back(Arena::attach(arenas[1]->descriptor(), arenas[1]->reserved()));
-      const std::vector<char> own(1024 * kMegabyte);
-      _exit(own[7]);
+      _exit(body());
     } catch (const std::exception& error) {
       std::cerr << error.what() << "\n";
       _exit(1);
@@ -134,32 +125,42 @@ TEST(an_arena_leaves_addresses_to_others) {
   }
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Under a limit (ulimit -v) a pool must not take the addresses that everything else lives from.
+TEST(an_arena_leaves_addresses_to_others) {
+  if (test::kSanitized) return;  // sanitizers reserve more than any limit
+  const auto with_limit = [] {
+    const rlimit limit{std::size_t{4} << 30, std::size_t{4} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    std::vector<std::shared_ptr<Arena>> arenas;
+    for (int i = 0; i < 3; ++i) {
+      arenas.push_back(Arena::create(i % 2 ? Kind::kShared : Kind::kPrivate));
+      arenas.back()->grow(16 * kMegabyte, 64);
+    }
+    arenas.push_back(Arena::attach(arenas[1]->descriptor(), arenas[1]->reserved()));
+    const std::vector<char> own(1024 * kMegabyte);
+    return static_cast<int>(own[7]);
+  };
+  CHECK(exit_code_of(with_limit) == 0);
 }
 
 // Between the least that an arena takes and twice that, there is nothing to give back.
 TEST(an_arena_takes_what_little_there_is) {
   if (test::kSanitized) return;
   for (const Kind kind : {Kind::kPrivate, Kind::kShared}) {
-    const pid_t child = fork();
-    if (child == 0) {
+    const auto with_limit = [kind] {
       std::size_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
       const std::size_t most = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + 96 * kMegabyte;
       const rlimit limit{most, most};
       setrlimit(RLIMIT_AS, &limit);
-      try {
-        const auto arena = Arena::create(kind);
-        arena->at(arena->grow(kMegabyte, 64))[0] = std::byte{1};
-        _exit(arena->reserved() == 64 * kMegabyte ? 0 : 2);
-      } catch (const std::exception& error) {
-        std::cerr << error.what() << "\n";
-        _exit(1);
-      }
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+      const auto arena = Arena::create(kind);
+      arena->at(arena->grow(kMegabyte, 64))[0] = std::byte{1};
+      return arena->reserved() == 64 * kMegabyte ? 0 : 2;
+    };
+    CHECK(exit_code_of(with_limit) == 0);
   }
 }
 

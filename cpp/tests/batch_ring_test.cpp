@@ -7,19 +7,17 @@
 #include <vector>
 
 #include "tests/check.h"
+#include "tests/zeroed_memory.h"
 
 namespace stepmill {
 namespace {
 
 struct Ring {
   Ring(std::int32_t envs, std::int32_t batch)
-      : memory(new(std::align_val_t{kCacheLine}) std::byte[BatchRing::bytes(envs, batch)]{}),
+      : memory(BatchRing::bytes(envs, batch)),
         ring(memory, envs, batch) {}
-  ~Ring() { ::operator delete[](memory, std::align_val_t{kCacheLine}); }
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
 
-  std::byte* memory;
+  test::ZeroedMemory memory;
   BatchRing ring;
 };
 

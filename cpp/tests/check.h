@@ -141,6 +141,25 @@ inline void check(const Verdict& verdict, const char* expression, const char* fi
 
 inline const char* running_test = "";
 
+// Says in which case of a test a check failed, or a hang happened.
+class Case {
+ public:
+  explicit Case(std::string what) : what_(std::move(what)), before_(failed_checks), test_(running_test) {
+    running_test = what_.c_str();
+  }
+  ~Case() {
+    running_test = test_;
+    if (failed_checks != before_) std::cerr << "  in: " << what_ << "\n";
+  }
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+ private:
+  const std::string what_;
+  const int before_;
+  const char* const test_;
+};
+
 // A lost wake-up shows as a hang: name the test it happened in, and fail.
 inline void on_alarm(int) {
   const auto put = [](const char* text) { return write(2, text, std::strlen(text)); };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,6 +14,14 @@
 #include "tests/rows.h"
 
 namespace stepmill::test {
+
+using Ids = std::vector<std::int32_t>;
+
+inline Ids all_of(std::int32_t count) {
+  Ids out(static_cast<std::size_t>(count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
 
 struct DriverOptions {
   std::int32_t num_envs = 4, batch_size = 4, num_threads = 2;
@@ -42,6 +51,20 @@ struct DriverOptions {
   }
 };
 
+inline DriverOptions sync_of(std::int32_t envs, std::int32_t threads = 2, std::int64_t work = 1) {
+  DriverOptions options;
+  options.num_envs = options.batch_size = envs;
+  options.num_threads = threads;
+  options.work = work;
+  return options;
+}
+
+inline DriverOptions async_of(std::int32_t envs, std::int32_t batch, std::int32_t threads = 2, std::int64_t work = 1) {
+  DriverOptions options = sync_of(envs, threads, work);
+  options.batch_size = batch;
+  return options;
+}
+
 // Sends whatever it is told to an obedient pool.
 class Driver {
  public:
@@ -60,11 +83,11 @@ class Driver {
     reinterpret_cast<std::int64_t*>(pool.table().action(0))[env] = order;
   }
 
-  void send(const std::vector<std::int32_t>& envs, std::int64_t order, bool recv_follows = false) {
+  void send(const Ids& envs, std::int64_t order, bool recv_follows = false) {
     for (const std::int32_t env : envs) write(env, order);
     pool.send(envs, false, recv_follows);
   }
-  void send_reset(const std::vector<std::int32_t>& envs, bool gather) {
+  void send_reset(const Ids& envs, bool gather) {
     for (const std::int32_t env : envs) pool.table().state(env).command = SM_RESET;
     pool.send(envs, gather, gather);
   }
@@ -95,7 +118,7 @@ class Driver {
   void drop(const Batch& batch) { batch.store->release(batch.buffer); }
   void recv_and_drop() { drop(recv()); }
 
-  std::vector<std::int32_t> ids(const Batch& batch) const {
+  Ids ids(const Batch& batch) const {
     const std::int32_t* first = batch.buffer->columns.c.env_id;
     return {first, first + batch.rows};
   }
@@ -107,5 +130,13 @@ class Driver {
   LocalPool pool;
   std::vector<Fault> faults;
 };
+
+// What an obedient env shows of itself.
+inline double steps_of(const Batch& batch, std::int32_t row) {
+  return static_cast<double*>(batch.buffer->columns.c.observation[0])[row * 4];
+}
+inline double resets_of(const Batch& batch, std::int32_t row) {
+  return static_cast<double*>(batch.buffer->columns.c.observation[0])[row * 4 + 1];
+}
 
 }  // namespace stepmill::test

@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 #include "tests/process_driver.h"
+#include "tests/sleeping_caller.h"
 
 namespace stepmill {
 namespace {
@@ -201,24 +202,21 @@ TEST(an_order_shows_every_change) {
   }
 }
 
-// ---- a pool that cannot go on --------------------------------------------------------------------
+// ---- a ring that does not say whose its slots are ------------------------------------------------
+
+void overwrite_ring(const Processes& p) {
+  std::memset(test::SharedTables(*p.pool).tables.slot_ring(), 0x5a, SlotRing::bytes(kEnvs, kBatch));
+}
 
 // Nobody knows whose the rows are, and who might write them cannot be ended: the pool says so, each time, and can be
 // destroyed.
 TEST(memory_that_cannot_be_mended_is_an_error_that_stays) {
-  ProcessDriverOptions options;
-  options.num_envs = kEnvs;
-  options.batch_size = kBatch;
-  options.num_workers = 2;
+  ProcessDriverOptions options = test::options_of(kEnvs, kBatch, 2);
   options.immortal = true;
   Processes p(options);
   p.send_orders(test::all_of(kEnvs), test::kGoOn);
   test::await_word("all rows are written", p.board().published, kEnvs);
-  const ProcessPlan plan = p.pool->plan();
-  ProcessTables tables(p.pool->spec(), plan.table, plan.batch_size, plan.process);
-  const auto arena = Arena::attach(p.pool->arena_descriptor(), plan.arena_bytes);
-  tables.attach(arena->at(plan.process_offset));
-  std::memset(tables.slot_ring(), 0x5a, SlotRing::bytes(kEnvs, kBatch));
+  overwrite_ring(p);
   const auto wait = [&] {
     while (!p.pool->ready()) p.pool->work_or_wait(std::chrono::milliseconds(20));
   };
@@ -230,19 +228,11 @@ TEST(memory_that_cannot_be_mended_is_an_error_that_stays) {
 
 // Where they can be ended, every action has its row nevertheless.
 TEST(a_ring_that_is_lost_is_laid_out_anew) {
-  ProcessDriverOptions options;
-  options.num_envs = kEnvs;
-  options.batch_size = kBatch;
-  options.num_workers = 2;
-  Processes p(options);
+  Processes p(test::options_of(kEnvs, kBatch, 2));
   for (int round = 0; round < 3; ++round) {
     p.send_orders(test::all_of(kEnvs), test::kGoOn);
     test::await_word("all rows are written", p.board().published, kEnvs);
-    const ProcessPlan plan = p.pool->plan();
-    ProcessTables tables(p.pool->spec(), plan.table, plan.batch_size, plan.process);
-    const auto arena = Arena::attach(p.pool->arena_descriptor(), plan.arena_bytes);
-    tables.attach(arena->at(plan.process_offset));
-    std::memset(tables.slot_ring(), 0x5a, SlotRing::bytes(kEnvs, kBatch));
+    overwrite_ring(p);
     p.board().published = 0;
     std::vector<int> rows(kEnvs);
     for (int i = 0; i < kEnvs / kBatch; ++i) {
@@ -266,6 +256,28 @@ TEST(a_ring_that_is_lost_is_laid_out_anew) {
     for (int i = 0; i < kEnvs / kBatch; ++i) p.recv_and_drop();
     p.board().published = 0;
   }
+}
+
+// The monitor finds that no slot is left for a row, while the caller sleeps.
+TEST(the_loss_of_the_ring_wakes_the_caller) {
+  ProcessDriverOptions options = test::options_of(2, 1, 2);
+  options.before_announce = [](std::int32_t, std::uint32_t) {
+    for (;;) pause();  // so that actions stay queued
+  };
+  Processes p(options);
+  p.send_orders({0}, test::kGoOn);
+  const test::SharedTables shared(*p.pool);
+  SlotRing ring(shared.tables.slot_ring(), 2, 1);
+  while (ring.claim_between(0, 8, 1, 99)) continue;  // all that are open, for an action that nobody sent
+  test::SleepingCaller caller([&] { p.wait(); });
+  caller.await_sleep();
+  p.signal(0, SIGKILL);
+  caller.join();
+  const Batch batch = p.recv();
+  CHECK(batch.rows == 1);
+  CHECK(p.faults.size() == 1u);
+  CHECK(test::contains(p.faults.at(0).message, "which rows are whose"));
+  Processes::drop(batch);
 }
 
 }  // namespace

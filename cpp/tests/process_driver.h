@@ -16,7 +16,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -29,13 +28,15 @@
 
 namespace stepmill::test {
 
-using Ids = std::vector<std::int32_t>;
-
-inline Ids all_of(std::int32_t count) {
-  Ids out(static_cast<std::size_t>(count));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
+inline ProcessDriverOptions options_of(std::int32_t envs, std::int32_t batch, std::int32_t workers) {
+  ProcessDriverOptions options;
+  options.num_envs = envs;
+  options.batch_size = batch;
+  options.num_workers = workers;
+  return options;
 }
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // ---- where workers come from ---------------------------------------------------------------------
 
@@ -163,6 +164,20 @@ inline char state_of(const std::string& process) {
   const auto name_ends = text.rfind(')');
   return name_ends != text.npos && name_ends + 2 < text.size() ? text[name_ends + 2] : '?';
 }
+
+// What a pool shares with its workers, as the test sees it.
+struct SharedTables {
+  explicit SharedTables(const ProcessPool& pool)
+      : plan(pool.plan()),
+        arena(Arena::attach(pool.arena_descriptor(), plan.arena_bytes)),
+        tables(pool.spec(), plan.table, plan.batch_size, plan.process) {
+    tables.attach(arena->at(plan.process_offset));
+  }
+
+  const ProcessPlan plan;
+  const std::shared_ptr<Arena> arena;
+  ProcessTables tables;
+};
 
 class Processes {
  public:

@@ -11,6 +11,7 @@
 #include "core/batch_layout.h"
 #include "core/slot_ring.h"
 #include "tests/check.h"
+#include "tests/zeroed_memory.h"
 #include "tests/obedient_env.h"
 
 namespace stepmill {
@@ -112,6 +113,18 @@ TEST(the_bounds_grow) {
     CHECK(StepTimes::upper_bound_ns(i) > StepTimes::upper_bound_ns(i - 1));
 }
 
+TEST(percentiles_are_the_upper_bounds_of_step_times) {
+  StepTimes times{};
+  CHECK(times.percentile_s(0.5) == 0.0);
+  for (int i = 0; i < 9; ++i) times.add(1'000);
+  times.add(1'000'000);
+  CHECK(times.percentile_s(0.5) == times.percentile_s(0.9));
+  CHECK(times.percentile_s(0.9) >= 1e-6);
+  CHECK(times.percentile_s(0.9) <= 1.3e-6);
+  CHECK(times.percentile_s(0.99) >= 1e-3);
+  CHECK(times.percentile_s(0.99) <= 1.3e-3);
+}
+
 TEST(times_beyond_the_buckets_count_in_the_last_ones) {
   for (const std::uint64_t ns : {0u, 1u, 5u, 100u, 127u}) CHECK(bucket_of(ns) == 0);
   CHECK(bucket_of(std::uint64_t{1} << 45) == StepTimes::kBuckets - 1);
@@ -131,13 +144,11 @@ TableOptions options_for(bool same_step) {
 
 struct Tables {
   explicit Tables(bool keep_last, bool same_step = false)
-      : options{kWorkers, keep_last}, tables(test::obedient_spec(), options_for(same_step), kBatch, options) {
-    memory = new (std::align_val_t{2 * kCacheLine}) std::byte[tables.bytes()]{};
+      : options{kWorkers, keep_last},
+        tables(test::obedient_spec(), options_for(same_step), kBatch, options),
+        memory(tables.bytes()) {
     tables.attach(memory);
   }
-  ~Tables() { ::operator delete[](memory, std::align_val_t{2 * kCacheLine}); }
-  Tables(const Tables&) = delete;
-  Tables& operator=(const Tables&) = delete;
 
   // Every part as a range of bytes.
   void each(const std::function<void(std::byte* from, std::size_t bytes)>& visit) const {
@@ -161,7 +172,7 @@ struct Tables {
 
   ProcessOptions options;
   ProcessTables tables;
-  std::byte* memory;
+  test::ZeroedMemory memory;
 };
 
 TEST(no_two_parts_share_a_byte) {
@@ -172,7 +183,7 @@ TEST(no_two_parts_share_a_byte) {
       int part = 0;
       t.each([&](std::byte* from, std::size_t bytes) {
         ++part;
-        const auto at = static_cast<std::size_t>(from - t.memory);
+        const auto at = static_cast<std::size_t>(from - static_cast<std::byte*>(t.memory));
         CHECK(at + bytes <= t.tables.bytes());
         if (at + bytes > t.tables.bytes()) return;
         for (std::size_t i = at; i < at + bytes; ++i) {

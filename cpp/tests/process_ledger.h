@@ -60,16 +60,7 @@ class Twins {
   }
   void advance(std::int32_t env) {
     faults_.clear();
-    sm_job job{};
-    job.shared = &table_.shared();
-    job.env = &env;
-    job.columns = &columns_.c;
-    job.count = 1;
-    job.context = this;
-    job.fault = [](void* twins, std::int32_t id, std::int32_t phase, const char* message) {
-      static_cast<Twins*>(twins)->faults_.push_back({id, phase, message});
-    };
-    envs_[static_cast<std::size_t>(env)]->advance(job);
+    advance_one(*envs_[static_cast<std::size_t>(env)], table_, env, columns_.c, faults_);
   }
 
   const ProcessDriverOptions options_;
@@ -414,5 +405,21 @@ class Ledger {
   Ids idle_, gathered_;  // the latter as they were sent
   std::deque<Held> held_;
 };
+
+// One action of each env, and a batch.
+inline std::vector<Ledger::Result> act(Ledger& ledger, const Ids& envs, std::int64_t order = kGoOn) {
+  ledger.send(envs, order);
+  return ledger.receive();
+}
+
+// A wait of any kind that is given up soon, and then one that is not.
+inline void receive_some_kind(Processes& p, Ledger& ledger) {
+  auto& random = ledger.random;
+  if (random() % 4 == 0) {
+    p.pool->be_content_with(1 + static_cast<std::int32_t>(random() % 4), random() % 2 == 0);
+    if (!p.pool->ready()) p.pool->work_or_wait(std::chrono::microseconds(random() % 100));
+  }
+  ledger.receive_some(1 + static_cast<std::int32_t>(random() % 4), random() % 4 != 0);
+}
 
 }  // namespace stepmill::test

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/check.h"
+#include "tests/zeroed_memory.h"
 
 namespace stepmill {
 namespace {
@@ -15,13 +16,10 @@ namespace {
 // Lanes in memory of their own.
 struct Lanes {
   Lanes(std::int32_t envs, int hands, bool goes_round = false)
-      : memory(new(std::align_val_t{kCacheLine}) std::byte[ReadyLanes::bytes(envs, hands)]{}),
+      : memory(ReadyLanes::bytes(envs, hands)),
         lanes(memory, envs, hands, goes_round) {}
-  ~Lanes() { ::operator delete[](memory, std::align_val_t{kCacheLine}); }
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
 
-  std::byte* memory;
+  test::ZeroedMemory memory;
   ReadyLanes lanes;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/check.h"
+#include "tests/zeroed_memory.h"
 
 namespace stepmill {
 namespace {
@@ -14,12 +15,9 @@ namespace {
 // A queue in memory of its own.
 struct Queue {
   explicit Queue(std::int32_t envs)
-      : memory(new(std::align_val_t{kCacheLine}) std::byte[ReadyQueue::bytes(envs)]{}), queue(memory, envs) {}
-  ~Queue() { ::operator delete[](memory, std::align_val_t{kCacheLine}); }
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
+      : memory(ReadyQueue::bytes(envs)), queue(memory, envs) {}
 
-  std::byte* memory;
+  test::ZeroedMemory memory;
   ReadyQueue queue;
 };
 

@@ -47,6 +47,21 @@ struct FaultRecord {
   bool operator==(const FaultRecord&) const = default;
 };
 
+// Does the action of an env that stands in the table. The row is the first of `columns`, faults are added up.
+inline bool advance_one(EnvSet& envs, ActionTable& table, std::int32_t env, const sm_columns& columns,
+                        std::vector<FaultRecord>& faults) {
+  sm_job job{};
+  job.shared = &table.shared();
+  job.env = &env;
+  job.columns = &columns;
+  job.count = 1;
+  job.context = &faults;
+  job.fault = [](void* to, std::int32_t id, std::int32_t phase, const char* message) {
+    static_cast<std::vector<FaultRecord>*>(to)->push_back({id, phase, message});
+  };
+  return envs.advance(job);
+}
+
 // Envs stepped one by one on the calling thread: an action table, the stepper and a buffer of one
 // row, nothing else.
 class Reference {
@@ -67,18 +82,7 @@ class Reference {
   const std::vector<FaultRecord>& faults() const { return faults_; }
 
   // Does the action that stands in the table. The row is in `columns()`, faults are added up.
-  bool advance(std::int32_t env) {
-    sm_job job{};
-    job.shared = &table_.shared();
-    job.env = &env;
-    job.columns = &columns_.c;
-    job.count = 1;
-    job.context = this;
-    job.fault = [](void* self, std::int32_t id, std::int32_t phase, const char* message) {
-      static_cast<Reference*>(self)->faults_.push_back({id, phase, message});
-    };
-    return envs_.advance(job);
-  }
+  bool advance(std::int32_t env) { return advance_one(envs_, table_, env, columns_.c, faults_); }
 
   bool step(std::int32_t env, std::int64_t action) {
     reinterpret_cast<std::int64_t*>(table_.action(0))[env] = action;

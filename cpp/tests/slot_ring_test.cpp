@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/check.h"
+#include "tests/zeroed_memory.h"
 
 namespace stepmill {
 namespace {
@@ -17,16 +18,13 @@ constexpr std::uint32_t kNobody = 0x80000000;
 
 struct Ring {
   Ring(std::int32_t envs, std::int32_t batch)
-      : memory(new(std::align_val_t{kCacheLine}) std::byte[SlotRing::bytes(envs, batch)]{}),
+      : memory(SlotRing::bytes(envs, batch)),
         ring(memory, envs, batch) {}
-  ~Ring() { ::operator delete[](memory, std::align_val_t{kCacheLine}); }
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
 
   // Where the next free slot is thought to be: the ring's first word.
-  std::atomic<std::uint64_t>& hint() { return *reinterpret_cast<std::atomic<std::uint64_t>*>(memory); }
+  std::atomic<std::uint64_t>& hint() { return *reinterpret_cast<std::atomic<std::uint64_t>*>(static_cast<std::byte*>(memory)); }
 
-  std::byte* memory;
+  test::ZeroedMemory memory;
   SlotRing ring;
 };
 
