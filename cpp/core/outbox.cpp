@@ -33,7 +33,7 @@ std::uint64_t to_pages(std::uint64_t bytes) { return (bytes + page_size() - 1) /
 
 [[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
-// A note up to this size fits into what any worker has written in its life; larger ones are checked more closely.
+// Notes up to this size are read without a check for holes: at worst, little memory is wasted.
 constexpr std::uint64_t kModest = 1 << 16;
 
 // How large an outbox may be here: it takes its pages when they are written, its addresses at once.
