@@ -48,7 +48,7 @@ void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::i
   for (int leaf = 0; leaf < shared.info_leaves; ++leaf) fill(columns.info[leaf], shared.info_bytes[leaf], nullptr);
 }
 
-// The row of a good end whose reset failed, under `same_step`: what it shows is what the end showed.
+// With `same_step`: the row of a good end whose reset failed shows what the end showed.
 inline void show_end(const sm_shared& shared, const sm_columns& columns, std::int64_t row) {
   const auto copy = [row](void* to, const void* from, std::int64_t bytes) {
     std::memcpy(static_cast<std::byte*>(to) + row * bytes, static_cast<const std::byte*>(from) + row * bytes,

@@ -165,12 +165,13 @@ class ProcessTables {
   StepTimes& times(std::int32_t env) const { return at<StepTimes>(times_)[env]; }
   WorkerBlock& worker(std::int32_t worker) const { return at<WorkerBlock>(workers_)[worker]; }
   std::byte* slot_ring() const { return base_ + ring_; }
-  // The last good observation of an env, leaf by leaf; two copies, so that one is always whole.
+  // The last good observation of an env, leaf by leaf; two copies, so that one is always complete.
   std::byte* last_observation(std::int32_t env, std::uint32_t copy) const {
     return base_ + last_ + (static_cast<std::size_t>(env) * 2 + (copy & 1)) * last_bytes_;
   }
   bool keeps_last() const { return last_bytes_ != 0; }
-  // Makes the observation of a row the last good one: into `copy`, which is not the whole one, but is then.
+  // Makes the observation of a row the last good one: writes it into `copy`, the incomplete one, which then is
+  // complete.
   void keep_last(std::int32_t env, std::uint32_t copy, const sm_shared& shared, const sm_columns& columns,
                  std::int64_t row) const;
   // `same_step`: the row of a step that ended an episode, kept while the reset that belongs to it runs; in

@@ -69,7 +69,7 @@ void WorkerRoster::update_attention() {
                    std::memory_order_release);
 }
 
-void WorkerRoster::expect_nobody(std::int32_t worker, std::uint32_t incarnation) {
+void WorkerRoster::record_failed_start(std::int32_t worker, std::uint32_t incarnation) {
   Crew& crew = at(worker);
   crew.life = Life{};
   crew.life.number = number_of(incarnation);

@@ -12,9 +12,9 @@
 //
 // It has no lock of its own. Two threads use it, the caller and the monitor, and both hold the pool's lock for every
 // call except `wants_attention` and `obituaries`, which need none. The caller admits lives, asks for them and gives up
-// those that could not be started (`admit`, `call_for`, `expect_nobody`), and does so only if a worker has no present
-// life. Only the monitor changes, retires and removes lives of processes, so it may release the lock while it looks at
-// one.
+// those that could not be started (`admit`, `call_for`, `record_failed_start`), and does so only if a worker has no
+// present life. Only the monitor changes, retires and removes lives of processes, so it may release the lock while it
+// looks at one.
 #pragma once
 
 #include <algorithm>
@@ -93,7 +93,7 @@ class WorkerRoster {
   // Whether there are any. Without the lock.
   bool wants_attention() const { return attention_.load(std::memory_order_acquire); }
   // Called instead of `admit` if no process could be started: makes a life to be retired and removed at once.
-  void expect_nobody(std::int32_t worker, std::uint32_t incarnation);
+  void record_failed_start(std::int32_t worker, std::uint32_t incarnation);
 
   // When the present life must have started, by the monotonic clock; 0: it has started, or has no deadline.
   std::uint64_t start_deadline(std::int32_t worker);
