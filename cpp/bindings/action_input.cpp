@@ -9,7 +9,8 @@ namespace nb = nanobind;
 namespace stepmill {
 namespace {
 
-// A key of a dict, or null. Never raises. Held, since user code that runs later may change the dict.
+// The value of a key of a dict, or null. Never raises. A reference of our own, since user code that runs later may
+// change the dict.
 nb::object find(nb::handle dict, const char* key) {
   return nb::borrow(PyDict_GetItemString(dict.ptr(), key));
 }
@@ -48,7 +49,7 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
           return true;
       return false;
     };
-    // The keys that say something about the action beside it. One that the space has is the space's.
+    // The keys that go with the action. A key that the space has too belongs to the space.
     Py_ssize_t beside = 0;
     const auto take = [&](const char* key) {
       nb::object value = in_space(key) ? nb::object() : find(given, key);
@@ -109,7 +110,7 @@ nb::object ActionInput::read_integers(nb::handle given, const char* name) {
           name + std::string(": expected an array or a list of env ids, got ") + describe_object(given));
   }
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
-  const bool empty = PyArray_SIZE(array) == 0;  // of no type in particular
+  const bool empty = PyArray_SIZE(array) == 0;  // its type says nothing
   if (PyArray_NDIM(array) != 1 || (!PyTypeNum_ISINTEGER(PyArray_TYPE(array)) && !empty))
     raise("EnvIdError", name + std::string(": expected a 1-d array of integers, got ") + describe_object(holder));
   return owned(PyArray_FROM_OTF(holder.ptr(), NPY_INT64, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
@@ -152,7 +153,7 @@ void ActionInput::write(nb::handle action, std::span<const std::int32_t> envs) {
   write_node(tree_, action, covers_all_in_order(envs) ? std::span<const std::int32_t>() : envs, count, root);
 }
 
-// Rows per player: entry i goes to the next free player of its env.
+// One row per player: entry i goes to the next free player of its env.
 void ActionInput::write_players(nb::handle action, nb::handle players,
                                 std::span<const std::int32_t> envs) {
   const std::int32_t most = pool_.spec().max_num_players;
@@ -198,7 +199,7 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
                              std::span<const std::int32_t> rows, std::int64_t count,
                              const std::string& path) {
   if (node.is_leaf()) {
-    if (node.leaf() < 0) return;  // Python objects: kept where Python envs are stepped
+    if (node.leaf() < 0) return;  // Python objects: the host takes them to the envs
     const Leaf& leaf = pool_.spec().action[static_cast<std::size_t>(node.leaf())];
     LeafInput input{leaf, pool_.table().action(node.leaf()), rows, count, bounds_};
     if (pool_.spec().max_num_players > 1) {
@@ -226,7 +227,7 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
       raise("ActionError", "action" + path + ": expected only the keys " + list_keys(node) + ", got " + keys_of(value));
     return;
   }
-  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // its own: a list may change while it is read
+  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // a copy: a list may change while we read it
   if (!items.is_valid() || PyTuple_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
     forget_error();
     raise("ActionError", "action" + path + ": expected a tuple of " +

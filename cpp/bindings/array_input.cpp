@@ -60,7 +60,7 @@ double bound(const std::vector<double>& bounds, std::int64_t element) {
   raise(in.error, where + ": expected " + expected + ", got " + number_text(value));
 }
 
-// How a message names what came, and what numpy made of it.
+// How a message names a value, and the array that numpy made of it.
 std::string describe_input(nb::handle value, PyArrayObject* array) {
   nb::handle made(reinterpret_cast<PyObject*>(array));
   if (PyArray_Check(value.ptr())) return describe_object(value);
@@ -73,7 +73,7 @@ std::string describe_input(nb::handle value, PyArrayObject* array) {
             " can hold, got " + describe_input(value, array));
 }
 
-// Whether `value` can become a To without changing, rounding of floats aside.
+// Whether `value` can become a To without changing, except that floats may be rounded.
 template <class To, class From>
 bool fits(From value) {
   if constexpr (std::is_same_v<To, bool>) {
@@ -82,7 +82,7 @@ bool fits(From value) {
     if constexpr (std::is_floating_point_v<From>) {
       return !std::isfinite(value) || std::isfinite(static_cast<To>(value));
     } else {
-      constexpr auto most = std::int64_t{1} << std::numeric_limits<To>::digits;  // up to it, every number is a float
+      constexpr auto most = std::int64_t{1} << std::numeric_limits<To>::digits;  // up to here every integer is a float
       return std::cmp_less_equal(value, most) && std::cmp_greater_equal(value, -most);
     }
   } else if constexpr (std::is_floating_point_v<From>) {
@@ -95,11 +95,11 @@ bool fits(From value) {
   }
 }
 
-// The common case, a Discrete action as int64: one pass that the compiler vectorises.
+// The common case, Discrete actions as int64: one pass, which the compiler vectorises.
 bool copy_discrete(const std::int64_t* from, const LeafInput& in) {
   auto* to = reinterpret_cast<std::int64_t*>(in.table);
   if (!fits<std::int64_t>(in.leaf.low[0]) || !fits<std::int64_t>(in.leaf.high[0])) return false;
-  // Unsigned, where a difference wraps.
+  // Unsigned, because there a difference wraps.
   const auto low = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.low[0]));
   const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0])) - low;
   std::uint64_t bad = 0;
@@ -182,12 +182,12 @@ nb::object cast_array(PyArrayObject* array, int type) {
   return owned(PyArray_CastToType(array, PyArray_DescrFromType(type), 0));
 }
 
-// A C-contiguous array in native byte order over the value: the value itself where it is one.
+// The value as a C-contiguous array in native byte order: the value itself if it is one.
 nb::object as_array(nb::handle value, const LeafInput& in) {
   if (PyArray_Check(value.ptr()) &&
       PyArray_ISCARRAY_RO(reinterpret_cast<PyArrayObject*>(value.ptr())))
     return nb::borrow(value);
-  // "Check": plain FromAny knows nothing of byte order.
+  // "Check": plain FromAny ignores the byte order.
   PyObject* out = PyArray_CheckFromAny(value.ptr(), nullptr, 0, 0,
                                        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr);
   if (out) return nb::steal(out);
@@ -209,7 +209,7 @@ void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
   if (!in.leaf.name.empty()) name += " '" + in.leaf.name + "'";
   if (!in.batched) name = owner_of(in, 0);
   raise(in.error, name + ": expected shape " + shape_text(shape, in.count, in.batched) +
-                      (in.batched ? std::string(" (a row for each ") + in.row_of + ")" : "") + ", got " +
+                      (in.batched ? std::string(" (one row per ") + in.row_of + ")" : "") + ", got " +
                       describe_input(value, array));
 }
 
@@ -218,7 +218,7 @@ const T* data_of(const nb::object& array) {
   return static_cast<const T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
 }
 
-// C++20 has no float16: the values are checked as float32, and numpy does the rounding.
+// C++20 has no float16: we check the values as float32, and numpy rounds them.
 void write_float16(const nb::object& wide, const LeafInput& in) {
   constexpr float kTooLarge = 65520.0f;  // from here on float16 rounds to infinity
   Leaf leaf = in.leaf;

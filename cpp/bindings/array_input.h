@@ -1,4 +1,4 @@
-// From a Python value to the rows of one leaf, checked: shape, type, values.
+// Writes a Python value into the rows of one leaf, after checking its shape, type and values.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,25 +11,25 @@
 
 namespace stepmill {
 
-// What is done with a number that lies outside of a Box's bounds.
+// What happens to a number outside the bounds of a Box.
 enum class Bounds { kPass, kClip, kError };
 
 struct LeafInput {
   const Leaf& leaf;
-  std::byte* table;                     // row r of the leaf lies at table + r * row_bytes
-  std::span<const std::int32_t> rows;   // which row each entry goes to; empty: entry i to row i
+  std::byte* table;                     // row r of the leaf is at table + r * row_bytes
+  std::span<const std::int32_t> rows;   // the row of each entry; empty: entry i goes to row i
   std::int64_t count;                   // entries expected along the first axis
   Bounds bounds = Bounds::kPass;
   bool check_values = true;             // false: shape and type only
   bool batched = true;                  // false: `value` is one entry, without the first axis
   const char* error = "ActionError";    // what to raise
   const char* what = "action";          // how messages name the value
-  const char* row_of = "env";           // what messages say a row is for
+  const char* row_of = "env";           // what a row is for, in messages
   // How messages name entry i; by default "env <row>".
   std::string (*owner)(std::int64_t row) = nullptr;
 };
 
-// Writes `value` into the rows, or raises and leaves only rows of idle envs half written.
+// Writes `value` into the rows. If it raises, only rows of idle envs are partly written.
 void write_leaf(nanobind::handle value, const LeafInput& input);
 
 }  // namespace stepmill

@@ -25,12 +25,12 @@ PyTypeObject* owner_type = nullptr;
 
 void owner_dealloc(PyObject* self) {
   auto* owner = reinterpret_cast<Owner*>(self);
-  // In a forked child the store belongs to the parent's threads, and its lock may be held by one
-  // that does not exist here: leave it as it is.
+  // In a forked child the store belongs to the parent's threads, and a thread that does not exist here may hold its
+  // lock: leave it as it is.
   if (owner->generation == process_generation())
     owner->store->release(owner->buffer);
   else
-    new std::shared_ptr<BufferStore>(owner->store);  // keeps the count up, so nothing is unmapped
+    new std::shared_ptr<BufferStore>(owner->store);  // leaked, so that nothing is unmapped
   owner->store.~shared_ptr();
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
@@ -80,7 +80,7 @@ void set(PyObject* dict, PyObject* key, PyObject* value) {
   if (failed) throw nb::python_error();
 }
 
-// A view that cannot be written to, nor be made writable again: the array behind it is read-only too.
+// A view that cannot be written to, and cannot be made writable again: its base array is read-only too.
 nb::object read_only(nb::object array) {
   auto* base = reinterpret_cast<PyArrayObject*>(array.ptr());
   PyArray_CLEARFLAGS(base, NPY_ARRAY_WRITEABLE);
@@ -108,13 +108,13 @@ void register_owner_type(nb::module_& module) {
   module.attr("BatchOwner") = type;
 }
 
-// One batch on its way out: makes arrays over its columns, all behind one owner.
+// One batch on its way out: makes arrays over its columns, which share one owner.
 struct BatchOutput::Handout {
   const Batch& batch;
   nb::object owner;
-  std::int32_t rows;         // an env each
-  std::int32_t player_rows;  // a player each
-  const std::vector<std::int32_t>* player_owners;  // null: one player an env
+  std::int32_t rows;         // one per env
+  std::int32_t player_rows;  // one per player
+  const std::vector<std::int32_t>* player_owners;  // null: one player per env
 
   PyObject* array(void* data, int type, std::int32_t count, const std::vector<Py_ssize_t>& tail) const {
     npy_intp shape[NPY_MAXDIMS];
@@ -209,8 +209,8 @@ PyObject* BatchOutput::observation(const Handout& out, void* const* columns) con
   });
 }
 
-// The last observations of the episodes that ended, as Gymnasium has them: an array of objects, each the
-// observation of a single env (a view of the batch), None where no episode ended.
+// The last observations of the episodes that ended, in Gymnasium's form: an array of objects, each the observation of a
+// single env (a view of the batch), or None if its episode did not end.
 PyObject* BatchOutput::final_observations(const Handout& out) const {
   const sm_columns& c = out.batch.buffer->columns.c;
   std::vector<nb::object> leaves;
@@ -226,7 +226,7 @@ PyObject* BatchOutput::final_observations(const Handout& out) const {
       PyObject* item = PySequence_GetItem(array, row);
       const Leaf& of = pool_.spec().observation[static_cast<std::size_t>(leaf)];
       if (!item || of.kind != LeafKind::kBox || !of.shape.empty()) return item;
-      PyObject* scalar = PyArray_FromScalar(item, nullptr);  // Box spaces hold arrays, without axes too
+      PyObject* scalar = PyArray_FromScalar(item, nullptr);  // values of Box spaces are arrays, even without axes
       Py_DECREF(item);
       return scalar;
     }) : Py_NewRef(Py_None);
@@ -258,8 +258,8 @@ nb::object BatchOutput::env_ids(const Handout& out) const {
   return copy;
 }
 
-// A column of flags: of the batch or, where other processes can write into it, a copy. An array of bools that holds
-// anything but 0 and 1 leads numpy astray, out of its memory even.
+// A column of flags: that of the batch or, if other processes can write into it, a copy. With an array of bools that
+// holds anything but 0 and 1, numpy goes wrong, and may even leave its memory.
 nb::object BatchOutput::flags(const Handout& out, const std::uint8_t* values, std::uint8_t* column) const {
   if (values == column) return owned(out.column(column, NPY_BOOL));
   nb::object copy = filled(out.rows, NPY_BOOL);
@@ -303,7 +303,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   return info.release().ptr();
 }
 
-// Whose the rows of the arrays per player are.
+// The env of each row, for arrays with one row per player.
 PyObject* BatchOutput::players(const Handout& out, nb::object ids) const {
   if (out.player_owners) {
     ids = filled(out.player_rows, NPY_INT32);
@@ -314,7 +314,7 @@ PyObject* BatchOutput::players(const Handout& out, nb::object ids) const {
   return players.release().ptr();
 }
 
-// Rows of the final columns that hold no episode's end would show what an older batch left there.
+// Clears the rows of the final columns that hold no episode's end: they would show what an older batch left there.
 void BatchOutput::clear_unended(const Batch& batch) const {
   const sm_columns& c = batch.buffer->columns.c;
   for (std::size_t i = 0; i < info_keys_.size(); ++i) {
@@ -334,8 +334,8 @@ void BatchOutput::add_faults(const Handout& out, PyObject* info, const std::vect
   set(info, keys().has_abnormal, true_mask(out.rows).release().ptr());
 }
 
-// Envs of many players fill up to max_num_players rows each. Where one fills fewer, the rows behind
-// it close up, so that the arrays hold players only.
+// Each env of many players fills up to max_num_players rows. If one fills fewer, the rows after it move up, so that the
+// arrays hold only players.
 void BatchOutput::pack_players(Batch& batch, std::vector<std::int32_t>& owners) const {
   const sm_columns& c = batch.buffer->columns.c;
   const std::int32_t most = pool_.spec().max_num_players;

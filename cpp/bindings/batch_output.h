@@ -1,7 +1,7 @@
-// Station 5: from a finished batch to numpy arrays that are the caller's own.
+// Station 5: turns a finished batch into numpy arrays that the caller owns.
 //
-// The arrays are views of the batch's buffer. One owner object stands behind all of them; when the
-// last array, slice or memoryview of them is gone, the owner gives the buffer back to its store.
+// The arrays are views of the batch's buffer. They share one owner object; when the last array, slice or memoryview is
+// gone, the owner returns the buffer to its store.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -24,13 +24,13 @@ class BatchOutput {
   nanobind::object step_result(Batch batch, const std::vector<Fault>& faults);
   // (obs, info)
   nanobind::object reset_result(Batch batch, const std::vector<Fault>& faults);
-  // Whether infos say which env each row belongs to, even where every env has one player.
+  // Whether infos say which env each row belongs to, even if every env has one player.
   void show_players(bool always);
 
  private:
   struct ArrayForm {
     int type;
-    std::vector<Py_ssize_t> shape;  // behind the rows
+    std::vector<Py_ssize_t> shape;  // of a row
     std::int64_t row_bytes;
   };
   struct InfoKey {
@@ -57,10 +57,9 @@ class BatchOutput {
   bool with_players_ = false;
   std::vector<ArrayForm> observation_forms_;
   std::vector<InfoKey> info_keys_;
-  // The same for every full batch, so made once and shared, read-only.
+  // The same for every full batch, so they are made once and shared, read-only.
   nanobind::object all_ids_, all_true_;
-  // Info dicts with all their keys in place. A copy whose values are then set is cheaper than a dict
-  // that grows key by key.
+  // Info dicts with all their keys. Copying one and setting its values is cheaper than a dict that grows key by key.
   nanobind::object players_template_, plain_template_, ends_template_;
 };
 

@@ -1,4 +1,4 @@
-// Python bytes and the engine's spans.
+// Converts between Python bytes and the engine's spans.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -19,7 +19,7 @@ nb::object to_python(const ConfigValue& value) {
   return std::visit([](const auto& v) -> nb::object { return nb::cast(v); }, value);
 }
 
-// Text as the env gets it, which reads it as a C string.
+// Text for an env, which reads it as a C string.
 std::optional<std::string> utf8(nb::handle str) {
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
@@ -31,7 +31,7 @@ std::optional<std::string> utf8(nb::handle str) {
   return out.find('\0') == std::string::npos ? std::optional(std::move(out)) : std::nullopt;
 }
 
-// `given` as the type that the default has.
+// Converts `given` to the type of the default.
 ConfigValue convert(const std::string& key, const ConfigValue& otherwise, nb::handle given) {
   const auto reject = [&](const char* expected) {
     raise("ConfigError", "config key '" + key + "': expected " + expected + ", got " +
@@ -120,7 +120,7 @@ Leaf leaf_from_python(nb::handle leaf) {
   const auto dtype = nb::cast<std::string>(leaf["dtype"]);
   int type = 0;
   while (type < kDTypeCount && dtype != name_of(static_cast<DType>(type))) ++type;
-  if (type == kDTypeCount) raise("ConfigError", "dtype " + dtype + " cannot be held in a batch");
+  if (type == kDTypeCount) raise("ConfigError", "dtype " + dtype + " is not supported in a batch");
   return {text_of(leaf["name"]),
           static_cast<LeafKind>(nb::cast<int>(leaf["kind"])),
           static_cast<DType>(type),
@@ -129,7 +129,7 @@ Leaf leaf_from_python(nb::handle leaf) {
           nb::cast<std::vector<double>>(leaf["high"])};
 }
 
-// numpy's limit is 32 or 64, by version; the rows of a batch take one dimension more.
+// numpy's limit is 32 or 64, depending on its version; the rows of a batch need one more dimension.
 constexpr std::size_t kMostDimensions = 32;
 static_assert(kMostDimensions < NPY_MAXDIMS);
 

@@ -1,4 +1,4 @@
-// Env classes, their configuration and their specs, between C++ and Python.
+// Converts env classes, their configuration and their specs between C++ and Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,10 +11,10 @@ const sm_env_table* find_table(nanobind::handle name);
 nanobind::dict default_config_of(nanobind::handle name);
 nanobind::dict describe_class(nanobind::handle name, nanobind::handle config);
 
-// A whole configuration: the defaults, overridden by `given`. Raises on unknown keys and wrong types.
+// A complete configuration: the defaults, overridden by `given`. Raises on unknown keys and wrong types.
 Config read_config(const sm_env_table& table, nanobind::handle given);
 
-// What an env of that configuration says of itself. Raises where it cannot be, or its arrays cannot.
+// The spec of an env with that configuration. Raises if the configuration is invalid, or numpy cannot hold its arrays.
 EnvSpec read_native_spec(const sm_env_table& table, const Config& config);
 
 // A spec made in Python: {"observation": [leaf, ...], "action": [leaf, ...]}, each leaf a dict.

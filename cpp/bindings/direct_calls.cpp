@@ -16,7 +16,7 @@ PyObject* call_prepared(PyObject*, PyObject* const* args, Py_ssize_t count, PyOb
     result = PyObject_Vectorcall(PyTuple_GET_ITEM(call, 0), &PyTuple_GET_ITEM(given, 0),
                                  static_cast<std::size_t>(PyTuple_GET_SIZE(given)), nullptr);
   } else {
-    PyErr_SetString(PyExc_TypeError, "call_prepared: expected (function, arguments) of the function that prepares");
+    PyErr_SetString(PyExc_TypeError, "call_prepared: expected the first function to return (function, arguments)");
   }
   Py_DECREF(call);
   return result;
@@ -38,7 +38,7 @@ PyObject* call_into(PyObject*, PyObject* const* args, Py_ssize_t count) {
 PyMethodDef methods[] = {
     {"call_prepared", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_prepared)),
      METH_FASTCALL | METH_KEYWORDS,
-     "call_prepared(prepare, *args, **kwargs): `function(*arguments)`, which `prepare(*args, **kwargs)` returned."},
+     "call_prepared(prepare, *args, **kwargs): `function(*arguments)`, as returned by `prepare(*args, **kwargs)`."},
     {"call_into", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_into)), METH_FASTCALL,
      "call_into(owner, name, function, *args): `owner.name = function(*args)`, with nothing in between."},
     {nullptr, nullptr, 0, nullptr}};

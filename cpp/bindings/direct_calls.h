@@ -1,7 +1,7 @@
 // Calls from Python to Python without a Python frame around them.
 //
-// CPython lets signal handlers run after every call that Python code makes. A handler that raises right after a call
-// returned a batch, in a frame of ours, would lose the batch. In C++ nothing comes between.
+// CPython may run signal handlers after every call that Python code makes. If a handler raised in a frame of ours,
+// right after a call has returned a batch, the batch would be lost. In C++ no handler can run in between.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Seconds as the user gave them; nothing for None and for longer than anyone waits.
+// The user's timeout in seconds; nullopt for None and for longer than anyone waits.
 std::optional<double> read_timeout(nb::handle timeout) {
   if (timeout.is_none()) return std::nullopt;
   const double seconds = PyFloat_AsDouble(timeout.ptr());
@@ -40,10 +40,10 @@ void Engine::go_inside() {
   std::uintptr_t other = 0;
   if (inside_.compare_exchange_strong(other, self, std::memory_order_acquire)) return;
   raise("ConcurrentUseError",
-        other == self ? "this thread is inside this pool already: neither an env nor a signal handler can use the pool "
+        other == self ? "this thread is already inside this pool: neither an env nor a signal handler can use the pool "
                         "that runs it. Wait until the call has returned"
-                      : "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or a pool "
-                        "for each thread");
+                      : "another thread is inside this pool: a pool serves one thread at a time. Use a lock, or one "
+                        "pool per thread");
 }
 
 Engine::Engine(Arguments a)
@@ -70,7 +70,7 @@ nb::object Engine::use(nb::handle function, nb::args args) {
 bool Engine::wait_until_left(double most) const {
   const nb::gil_scoped_release release;
   const auto end = Clock::now() + interval_of(most);
-  // Looked at rather than waited for: nobody who leaves in ordinary life should have to wake anyone.
+  // Polled: otherwise every ordinary call would have to wake a waiting thread when it leaves.
   while (inside_.load(std::memory_order_acquire) != 0 && Clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return inside_.load(std::memory_order_acquire) == 0;
@@ -78,7 +78,7 @@ bool Engine::wait_until_left(double most) const {
 
 // ---- send and recv -----------------------------------------------------------------------------
 
-// Whom an action without ids is for: every env, or those of the last batch.
+// The envs of an action without ids: all, or those of the last batch.
 std::span<const std::int32_t> Engine::implied_envs() const {
   return pool().is_async() ? last_ids_ : all_envs_;
 }
@@ -98,7 +98,7 @@ nb::list Engine::seeds(nb::handle env_ids) {
   for (nb::handle id : env_ids) {
     const auto env = nb::cast<std::int32_t>(id);
     const sm_reset_request& request = pool().table().reset_request(env);
-    // The thread that steps an env takes its seed: `has_seed` is read while none does.
+    // The thread that steps an env clears `has_seed`, so we read it only while no thread does.
     const bool waits = !(host_.runs_beside_the_caller() && pool().in_flight(env)) && request.has_seed != 0;
     out.append(nb::make_tuple(request.seed, waits));
   }
@@ -136,7 +136,7 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   return finish(false);
 }
 
-// Whether so many rows of the batch that is awaited were ready in time.
+// Whether that many rows of the next batch were ready in time.
 bool Engine::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end) {
   struct Content {
     Pool& pool;
@@ -149,12 +149,12 @@ bool Engine::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_
 nb::object Engine::step(nb::handle action, nb::handle env_id, nb::handle objects) {
   const Use use(*this);
   start(read_action(action, env_id, objects), false, true);
-  if (pending_) return complete(false);  // of other envs, in async mode: first come, first served
+  if (pending_) return complete(false);  // a batch of other envs, in async mode: it was first
   wait(std::nullopt);
   return finish(false);
 }
 
-// Checks an action and gives it to its envs, which it returns; nothing of it where anything is wrong with it.
+// Checks an action, gives it to its envs, and returns them. If anything is wrong, no env gets any of it.
 std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle env_id, nb::handle objects) {
   const auto envs = input_->read(action, env_id, implied_envs());
   refuse_pending(envs);
@@ -185,7 +185,7 @@ void Engine::wait(std::optional<double> timeout) {
               " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
 }
 
-// The same, and says whether it is ready, or the time is over.
+// The same; returns false if the time is over before the batch is ready.
 bool Engine::wait_until(std::optional<Clock::time_point> end) {
   while (!pool().ready()) {
     if (host_.wants_attention()) host_.attend();
@@ -221,9 +221,9 @@ nb::object Engine::finish(bool is_reset) {
   return complete(is_reset);
 }
 
-// Has Python put what no array holds into the batch, and the view give it its form. Whatever is raised in there, by a
-// signal handler or Ctrl-C, loses nothing: the batch is given away here, by what is returned or by an error with it.
-// `as_reset`: in the form that `reset` returns; `recv` gives the rows of a reset, too, in that of steps.
+// Lets Python add what does not fit in arrays, and the view convert the result. If a signal handler or Ctrl-C raises in
+// there, nothing is lost: only at the end do we give the batch away, as the result or with the error. `as_reset`: in
+// the form that `reset` returns; `recv` returns the rows of a reset in the form of steps too.
 nb::object Engine::complete(bool as_reset) {
   nb::object result = pending_->result, error = nb::none();
   if (pending_->extras.is_valid()) {
@@ -256,7 +256,7 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
                                  "recv() to get it");
 }
 
-// What Python adds to a batch: its notes, and its faults. Nothing in most batches, and then there is no object for it.
+// What Python adds to a batch: its notes and its faults. Most batches have none, and then the object is invalid.
 nb::object Engine::collect_extras(const Batch& batch) {
   nb::object notes = host_.take_notes(batch, faults_);
   if (!notes.is_valid() && faults_.empty()) return {};
@@ -267,10 +267,10 @@ nb::object Engine::collect_extras(const Batch& batch) {
 
 // ---- ending ------------------------------------------------------------------------------------
 
-// An interrupted close leaves a closed pool; the next close() goes on with it.
+// An interrupted close leaves a closed pool; the next close() continues.
 void Engine::close() {
-  if (host_.forked()) inside_.store(0, std::memory_order_release);  // whoever is inside is so in the parent
-  const Entry entry(*this);  // a second close() at once would free what the first one waits for
+  if (host_.forked()) inside_.store(0, std::memory_order_release);  // a thread that is inside is so in the parent
+  const Entry entry(*this);  // a concurrent close() would free what this one waits for
   closed_ = true;
   output_.reset();
   input_.reset();

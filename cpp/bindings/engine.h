@@ -1,7 +1,7 @@
 // What views and managers talk to, wherever the envs live: `stepmill._native.Engine`.
 //
-// Every method checks first that the pool may be used at all (open, this process, no other thread
-// inside), then its input, and only then changes anything. What differs from place to place is the host's (host.h).
+// Every method first checks that the pool may be used at all (open, this process, no other thread inside), then its
+// input, and only then changes anything. What depends on where the envs live is left to the host (host.h).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ class Engine {
   struct Arguments {
     nanobind::object host;  // a Host, with the methods of stepmill/pool/host.py
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
-    bool has_object_actions = false;  // whether arrays cannot hold all of an action
+    bool has_object_actions = false;  // whether parts of an action do not fit in arrays
     Bounds bounds = Bounds::kPass;
     std::vector<std::uint64_t> seeds;
   };
@@ -30,33 +30,33 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // `objects`: by env id, what no array holds of its action, as the host packs it; None: the host reads it from the
-  // action.
+  // `objects`: by env id, the parts of its action that do not fit in arrays, packed by the host; None: the host reads
+  // them from the action.
   void send(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
   nanobind::object recv(nanobind::handle timeout);
-  // What is ready, as soon as these are `enough` rows, or once the time has passed (None: never) at least so many.
-  // None where nothing is, and `at_least` is 0. `steps_only`: resets come along, and are not counted. For pools whose
-  // results come as they are ready.
+  // The rows that are ready, as soon as there are `enough`, or after `timeout` (None: never) as soon as there are
+  // `at_least`. None if there is none and `at_least` is 0. `steps_only`: resets are included but not counted. For pools
+  // that return results as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
-  // Queues a reset of the envs named, of all where none are. `options`: a dict for all, or a list of dicts, one per env.
-  // `preparation`: what the host is to do to the envs before, once nothing can refuse the reset any more.
+  // Queues a reset of the given envs; None: of all. `options`: a dict for all, or a list of dicts, one per env.
+  // `preparation`: what the host does to the envs before, once nothing can refuse the reset any more.
   void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                   nanobind::handle preparation);
-  // Resets and waits. With a mask, which is for all envs, the others show where they stand.
+  // Resets and waits. With a mask, which covers all envs, the rows of the others show their present state.
   nanobind::object reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                          nanobind::handle mask);
   void close();
   bool closed() const { return closed_; }
-  // Functions that turn the results of steps, and of resets, into what the caller's view shows; None: as they are.
+  // Functions that turn the results of steps and of resets into what the view returns; None: unchanged.
   void show_as(nanobind::object step, nanobind::object reset, bool players);
   const nanobind::object& host() const { return host_object_; }
 
-  // Raises where any other method would: closed, forked, another call inside.
+  // Raises if any other method would: closed, forked, another call inside.
   void check_usable();
-  // The same, then calls a function, and refuses other calls until it has returned: for the host's own methods.
+  // The same, then calls a function, and refuses other calls until that has returned: for the host's own methods.
   nanobind::object use(nanobind::handle function, nanobind::args args);
-  // Whether nobody is inside, or nobody is any more after so many seconds.
+  // Waits at most so many seconds until no thread is inside; whether that is so.
   bool wait_until_left(double most) const;
   nanobind::object stats() const;
   std::int32_t in_flight_count() const {
@@ -67,9 +67,9 @@ class Engine {
   int traverse(visitproc visit, void* arg) const;
   void clear_references();
 
-  // Whose results are still to be received.
+  // The envs whose results have not been received yet.
   nanobind::list in_flight_ids() const;
-  // Of each env, the last seed it was given, and whether that still waits for its next reset.
+  // For each env, the last seed it was given, and whether the seed still waits for its next reset.
   nanobind::list seeds(nanobind::handle env_ids);
 
  private:
@@ -103,9 +103,9 @@ class Engine {
   std::optional<BatchOutput> output_;
   nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
   std::vector<std::int32_t> all_envs_;
-  std::vector<std::int32_t> last_ids_;  // of the last batch: who an async send without ids means
-  // A batch that Python puts the last touches to. It stays here until they are done: where an exception comes in
-  // between (Ctrl-C, or of a signal handler) it is as good as in flight, and `recv` begins with it anew.
+  std::vector<std::int32_t> last_ids_;  // of the last batch: the envs of an async send without ids
+  // A batch that Python is finishing. It stays here until that is done: if an exception interrupts it (Ctrl-C, or from
+  // a signal handler), the batch counts as in flight, and the next `recv` starts over with it.
   struct Pending {
     nanobind::object result;
     nanobind::object extras;  // notes and faults, or nothing
@@ -118,8 +118,8 @@ class Engine {
     Clock::time_point since = Clock::now();
   } counts_;
   bool closed_ = false;
-  // The thread that is inside a method, 0 when none is: a second call is refused, also one from the same
-  // thread (by an env or a signal handler that the pool runs).
+  // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or
+  // a signal handler that the pool runs).
   std::atomic<std::uintptr_t> inside_{0};
 };
 

@@ -1,4 +1,4 @@
-// Resets: what they ask for is read and checked as a whole before anything changes.
+// Resets. The whole order is read and checked before anything changes.
 #include "bindings/numpy_api.h"
 
 #include "bindings/engine_use.h"
@@ -10,7 +10,7 @@ namespace nb = nanobind;
 
 namespace stepmill {
 
-// Options are numbers by name, as the env declares them.
+// The options of native envs are numbers with names that the env declares.
 sm_reset_request Engine::read_options(nb::handle options) const {
   sm_reset_request request{};
   if (options.is_none()) return request;
@@ -80,9 +80,9 @@ void Engine::queue_reset(const ResetOrder& order, bool gather, nb::handle prepar
   for (const std::int32_t env : envs)
     if (pool().in_flight(env))
       raise("InFlightError", "env " + std::to_string(env) +
-                                 " is in flight: recv() its result before it is reset, or reset() all");
+                                 " is in flight: recv() its result before you reset it, or reset() all envs");
   if (pool().is_async() ? gather && pool().gathering() : pool().in_flight_count() != 0)
-    raise("InFlightError", "reset of chosen envs while others are in flight: recv() them first");
+    raise("InFlightError", "cannot reset some envs while others are in flight: recv() their results first");
   host_.settle(envs);
   pool().make_room(static_cast<std::int32_t>(envs.size()), gather);
   if (!preparation.is_none()) host_object_.attr("prepare")(preparation, list_of(envs));
@@ -113,8 +113,8 @@ void Engine::send_reset(nb::handle env_id, nb::handle seeds, nb::handle options,
 
 nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options, nb::handle mask) {
   const Use use(*this);
-  ResetOrder order = read_reset(env_id, seeds, options, nb::none());  // first: a bad reset drops nothing
-  // A mask comes checked from the views: a bool for every env.
+  ResetOrder order = read_reset(env_id, seeds, options, nb::none());  // first: an invalid reset drops nothing
+  // The views have checked the mask: one bool per env.
   if (!mask.is_none())
     order.mask = static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
   if (env_id.is_none() && !order.mask) drain();
@@ -123,7 +123,7 @@ nb::object Engine::reset(nb::handle env_id, nb::handle seeds, nb::handle options
   return finish(true);
 }
 
-// Waits for everything in flight and drops it: what a reset of all envs makes void.
+// Waits for everything in flight and drops it: a reset of all envs makes it void.
 void Engine::drain() {
   pending_.reset();
   while (pool().in_flight_count() != 0) {

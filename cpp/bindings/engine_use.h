@@ -1,4 +1,4 @@
-// What every method of the engine begins with: the check that it may be used now.
+// The check at the start of every method of the engine: may it be used now?
 #pragma once
 
 #include "bindings/engine.h"
@@ -33,7 +33,7 @@ class Engine::Use {
       raise("ForkedError",
             "the pool was made before a fork and belongs to the parent process: its threads and worker processes do "
             "not serve this one. Make a pool in this process instead");
-    if (pool.host_.has_ended()) refuse_closed();  // the garbage collector found it, and an env still calls its pool
+    if (pool.host_.has_ended()) refuse_closed();  // the garbage collector has ended it, and an env still calls its pool
     return pool;
   }
 

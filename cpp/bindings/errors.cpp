@@ -16,7 +16,7 @@ void set_refusal(int number, const char* what) {
   try {
     nb::object error = nb::module_::import_("stepmill.refusals").attr("refusal")(number, to_text(what));
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  } catch (nb::python_error& error) {  // not even that: there is no memory
+  } catch (nb::python_error& error) {  // there is no memory even for that
     error.restore();
   }
 }

@@ -10,23 +10,23 @@ namespace stepmill {
 // Throws stepmill.errors.<name>(message) as a Python exception.
 [[noreturn]] void raise(const char* name, const std::string& message);
 
-// Has what the system refuses (descriptors, threads, memory) raised as a ResourceError, wherever the core finds it.
+// Makes refusals of the system (descriptors, threads, memory), anywhere in the core, raise a ResourceError.
 void translate_refusals();
 
-// For where a Python error is pending that the caller is told of in other words: forgets it. One that
-// is no fault of a value (Ctrl-C, no memory) is thrown on instead.
+// Clears a pending Python error that the caller will report in other words. An error that no bad value caused (Ctrl-C,
+// no memory) is thrown instead.
 void forget_error();
-// The same, and gives back what the error said.
+// The same, and returns the error's text.
 std::string take_error();
 
-// Takes a new reference; throws the pending Python error where there is none.
+// Takes ownership of a new reference; throws the pending Python error if it is null.
 nanobind::object owned(PyObject* made);
 
-// Text from C++, whatever its bytes are, and the text of a Python str, whatever its characters are.
+// From C++ to a Python str and back; neither fails on invalid bytes or characters.
 nanobind::object to_text(const std::string& text);
 std::string text_of(nanobind::handle str);
 
-// "array of shape (3, 2) and dtype float64", "list", ...: how a message names what came.
+// "an array of shape (3, 2) and dtype float64", "a list", ...: how a message names what it got.
 std::string describe_object(nanobind::handle object);
 
 }  // namespace stepmill

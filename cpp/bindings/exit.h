@@ -1,19 +1,19 @@
-// The end of the interpreter, while threads of the user's still call pools.
+// The end of the interpreter while threads of the user still call pools.
 //
-// A daemon thread runs on until it next asks for the interpreter lock; then Python 3.11 to 3.13 end it by unwinding its
-// stack, which C++ answers with an abort. So such a thread is ended earlier, by a SystemExit, which threads die of
-// without a word, in the next pool call that it makes or waits in.
+// A daemon thread runs until it next asks for the interpreter lock; then Python 3.11 to 3.13 end it by unwinding its
+// stack, and C++ aborts. So we end such a thread earlier, with a SystemExit, which ends a thread silently, in the next
+// pool call that it makes or in the one that it waits in.
 #pragma once
 
 namespace stepmill {
 
-// Called by the thread that ends the interpreter, as long as the latter is whole.
+// Called by the thread that ends the interpreter, while the interpreter is still intact.
 void begin_exit();
 
-// Raises SystemExit where that has happened and this is another thread.
+// Raises SystemExit if `begin_exit` was called and this is another thread.
 void end_thread_at_exit();
 
-// For a thread that is being unwound by the interpreter's end after all: it stays here until the process is gone.
+// For a thread that the interpreter unwinds at its end after all: it stays here until the process is gone.
 [[noreturn]] void hang();
 
 }  // namespace stepmill

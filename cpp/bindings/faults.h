@@ -1,4 +1,4 @@
-// A failure of an env, as Python's `Fault.read` takes it.
+// A failure of an env, in the form that `Fault.read` in Python takes.
 #pragma once
 
 #include "bindings/errors.h"

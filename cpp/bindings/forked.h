@@ -5,8 +5,8 @@
 
 namespace stepmill {
 
-// Counts the forks between the first process and this one: a different number means that we run in
-// a forked child, which has the memory of the pool but none of its threads. Costs one load.
+// The number of forks between the first process and this one. A different number than before means that we run in a
+// forked child, which has the memory of the pool but none of its threads. Costs one load.
 std::uint32_t process_generation();
 
 }  // namespace stepmill

@@ -38,7 +38,7 @@ bool Host::wait_stopped(double most) {
 }
 
 void Host::close() {
-  if (forked()) (void)pool_.release();  // it goes with this process
+  if (forked()) (void)pool_.release();  // leaked: it goes with this process
   if (!has_ended()) stop(true);
 }
 
@@ -47,7 +47,7 @@ void Host::close_at_last() {
   if (!has_ended()) stop(false);
 }
 
-// Ends the threads or processes, each after the step it is in.
+// Ends the threads or processes, each after its present step.
 void Host::stop(bool interruptible) {
   kill();  // `wait_stopped` was for those that should end by themselves
   pool_->ask_to_stop();

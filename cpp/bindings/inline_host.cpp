@@ -19,7 +19,7 @@ void InlineHost::give_options(const ResetOrder& order) {
     if (order.resets(i)) envs_->env(order.envs[i]).set_options(order.object_of(i));
 }
 
-// A part of the batch, with the interpreter lock. What is no failure of an env is raised on.
+// Steps a part of the batch, with the interpreter lock. A KeyboardInterrupt is raised again: it may be the user's.
 void InlineHost::work(std::chrono::nanoseconds) {
   pool().work_or_wait(std::chrono::nanoseconds(0));
   if (nb::object interrupt = std::move(envs_->kind().interrupt); interrupt.is_valid()) {
@@ -28,7 +28,7 @@ void InlineHost::work(std::chrono::nanoseconds) {
   }
 }
 
-// (row, env, info, final info, objects, final objects, exception, phase of it)
+// (row, env, info, final info, objects, final objects, exception, its phase)
 nb::object InlineHost::take_notes(const Batch& batch, std::vector<Fault>&) {
   nb::object notes;
   for (std::int32_t row = 0; row < batch.rows; ++row) {
@@ -44,7 +44,7 @@ nb::object InlineHost::take_notes(const Batch& batch, std::vector<Fault>&) {
 }
 
 void InlineHost::end() {
-  Host::end();  // with the envs in it
+  Host::end();  // frees the envs too
   envs_.reset();
 }
 

@@ -11,7 +11,7 @@ class InlineHost final : public Host {
   InlineHost(PythonEnvs envs, EnvSpec spec, const PoolOptions& options);
   ~InlineHost() override { close_at_last(); }
 
-  // Of an env that is not in flight. Puts another in the place of one that is about to be reset; or has the reset fail.
+  // For an env that is not in flight and is about to be reset: replaces it, or makes the reset fail.
   void replace(int env, nanobind::object by) { envs_->env(env).replace(std::move(by)); }
   void fail_next(int env, nanobind::object error) { envs_->env(env).set_failure(std::move(error)); }
 

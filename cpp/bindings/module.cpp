@@ -53,10 +53,10 @@ std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle confi
   }
 }
 
-// The keyword arguments of what is made here, by name.
-class Given {
+// The keyword arguments of a constructor, by name.
+class KeywordArguments {
  public:
-  explicit Given(nb::kwargs arguments) : arguments_(std::move(arguments)) {}
+  explicit KeywordArguments(nb::kwargs arguments) : arguments_(std::move(arguments)) {}
 
   nb::object operator[](const char* name) const { return nb::object(arguments_[name]); }
   template <class T>
@@ -68,7 +68,7 @@ class Given {
   nb::kwargs arguments_;
 };
 
-std::shared_ptr<PythonKind> read_kind(const Given& given, const EnvSpec& spec) {
+std::shared_ptr<PythonKind> read_kind(const KeywordArguments& given, const EnvSpec& spec) {
   auto kind = std::make_shared<PythonKind>(spec, TreeNode(given["observation_tree"]), TreeNode(given["action_tree"]));
   kind->snapshot = given["snapshot"];
   kind->objects_of = given["objects_of"];
@@ -76,7 +76,7 @@ std::shared_ptr<PythonKind> read_kind(const Given& given, const EnvSpec& spec) {
   return kind;
 }
 
-PoolOptions read_pool_options(const Given& given) {
+PoolOptions read_pool_options(const KeywordArguments& given) {
   PoolOptions options;
   options.table = {given.get<int>("num_envs"), given.get<int>("max_episode_steps"),
                    static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"),
@@ -92,18 +92,18 @@ std::vector<std::uint64_t> read_seeds(nb::handle seeds) {
   return out;
 }
 
-// The spec of a pool: described in Python, or by the env class.
-EnvSpec read_any_spec(const Given& given) {
+// The spec of a pool, described by Python or by the env class.
+EnvSpec read_any_spec(const KeywordArguments& given) {
   nb::object env_class = given["env_class"];
   if (env_class.is_none()) return read_spec(given["spec"]);
   const sm_env_table& table = *find_table(env_class);
   return read_native_spec(table, read_config(table, given["configs"][0]));
 }
 
-// ---- constructors: what Python calls with keywords, in the memory that it has for the object ----
+// ---- constructors: Python calls them with keywords; they build the object in memory from Python ----
 
 void make_engine(Engine* self, nb::kwargs arguments) {
-  const Given given(std::move(arguments));
+  const KeywordArguments given(std::move(arguments));
   Engine::Arguments a;
   a.host = given["host"];
   a.observation_tree = TreeNode(given["observation_tree"]);
@@ -115,7 +115,7 @@ void make_engine(Engine* self, nb::kwargs arguments) {
 }
 
 void make_native_host(NativeHost* self, nb::kwargs arguments) {
-  const Given given(std::move(arguments));
+  const KeywordArguments given(std::move(arguments));
   PoolOptions options = read_pool_options(given);
   options.num_threads = given.get<int>("num_threads");
   options.affinity_offset = given.get<int>("affinity_offset");
@@ -124,7 +124,7 @@ void make_native_host(NativeHost* self, nb::kwargs arguments) {
 }
 
 void make_inline_host(InlineHost* self, nb::kwargs arguments) {
-  const Given given(std::move(arguments));
+  const KeywordArguments given(std::move(arguments));
   PoolOptions options = read_pool_options(given);
   options.num_threads = 0;
   EnvSpec spec = read_any_spec(given);
@@ -135,7 +135,7 @@ void make_inline_host(InlineHost* self, nb::kwargs arguments) {
 }
 
 void make_process_host(ProcessHost* self, nb::kwargs arguments) {
-  const Given given(std::move(arguments));
+  const KeywordArguments given(std::move(arguments));
   const PoolOptions options = read_pool_options(given);
   const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
   const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
@@ -147,7 +147,7 @@ void make_process_host(ProcessHost* self, nb::kwargs arguments) {
 }
 
 void make_worker(WorkerObject* self, nb::kwargs arguments) {
-  const Given given(std::move(arguments));
+  const KeywordArguments given(std::move(arguments));
   WorkerObject::Arguments a;
   a.arena = given.get<int>("arena");
   a.outbox = given.get<int>("outbox");
@@ -175,7 +175,7 @@ void make_worker(WorkerObject* self, nb::kwargs arguments) {
   new (self) WorkerObject(std::move(a));
 }
 
-// np.sin or np.cos of a float32 array, as one of our routines gives it: for the self-test at import.
+// np.sin or np.cos of a float32 array, computed by one of our routines: for the self-test at import.
 nb::object float32_trig(int kind, bool cosine, nb::handle values) {
   nb::object in = nb::steal(PyArray_FROM_OTF(values.ptr(), NPY_FLOAT32, NPY_ARRAY_CARRAY_RO));
   if (!in.is_valid()) throw nb::python_error();
@@ -189,7 +189,7 @@ nb::object float32_trig(int kind, bool cosine, nb::handle values) {
   return out;
 }
 
-// An env of a pool may refer to the pool: the garbage collector has to see through both.
+// An env of a pool may refer to the pool, so the garbage collector has to traverse both.
 template <class T>
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
@@ -215,7 +215,8 @@ void refuse_copy(nb::handle, nb::handle) {
 
 NB_MODULE(_native, m) {
   if (!import_numpy()) throw nb::python_error();
-  // A daemon thread that still refers to a pool when the program ends is no concern of the user's. Our tests look.
+  // The user need not care that a daemon thread still refers to a pool when the program ends. Our tests check for
+  // leaks.
   nb::set_leak_warnings(std::getenv("STEPMILL_LEAK_WARNINGS") != nullptr);
   translate_refusals();
   register_owner_type(m);
@@ -228,7 +229,7 @@ NB_MODULE(_native, m) {
       PyErr_SetObject(type.ptr(), to_text(error.what()).ptr());
     }
   });
-  // Now, before any thread: a fork while one made it would leave the child waiting for that thread.
+  // Made now, before any thread: after a fork while a thread made it, the child would wait for that thread forever.
   SpinBudget::instance();
 
   m.def("default_config", &default_config_of, "env_class"_a, "Configuration keys with their defaults.");
@@ -241,13 +242,13 @@ NB_MODULE(_native, m) {
           select_float32_trig(static_cast<Float32Trig>(trig));
           select_scalar_promotion(keep_float32 ? ScalarPromotion::kKeepFloat32 : ScalarPromotion::kToFloat64);
         }, "float32_trig"_a, "keep_float32"_a, "Makes native envs compute as the installed numpy does.");
-  m.def("begin_exit", &begin_exit, "From now on a call of another thread than this one ends that thread.");
-  m.def("available_cores", &available_cores, "Cores this process may use, cgroup quota included.");
+  m.def("begin_exit", &begin_exit, "From now on, a call from a thread other than this one ends that thread.");
+  m.def("available_cores", &available_cores, "Cores that this process may use, within its cgroup quota.");
 
-  m.def("own_rows", &own_rows, "places"_a, "An array for each pair of a batch and a row, with memory of its own.");
-  m.def("stack_alike", &stack_alike, "arrays"_a, "Arrays of one form as the rows of one; None where they are not.");
+  m.def("own_rows", &own_rows, "places"_a, "An array for each pair of a batch and a row, with its own memory.");
+  m.def("stack_alike", &stack_alike, "arrays"_a, "Stacks arrays of the same type and shape; None if they differ.");
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
-        "truncated"_a, "A tuple (observation, reward, done, {}) of a type a row, and the rows that are done.");
+        "truncated"_a, "One tuple (observation, reward, done, {}) of the type per row, and the rows that are done.");
 
   nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(collected<Engine>))
       .def("__init__", &make_engine)
@@ -303,7 +304,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
       .def("random_state", &WorkerObject::random_state, "env"_a);
-  m.def("create_outbox", &Outbox::create, "A descriptor for what a worker says that no array holds.");
+  m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 
 }  // namespace stepmill

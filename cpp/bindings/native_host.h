@@ -15,7 +15,7 @@ class NativeHost final : public Host {
 
   ~NativeHost() override { close_at_last(); }
 
-  // Where the generators of envs stand. None of these may be in flight.
+  // The states of the envs' generators. None of the envs may be in flight.
   nanobind::list random_states(const std::vector<std::int32_t>& env_ids) const {
     nanobind::list out;
     for (const std::int32_t env : env_ids) {

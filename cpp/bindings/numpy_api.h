@@ -1,5 +1,5 @@
-// numpy's C API, imported once by module.cpp. Arrays are made through it because it is the fastest
-// way there is: one object, no copy, no intermediate.
+// numpy's C API, imported once by module.cpp. We make arrays through it because that is the fastest way: one object, no
+// copy, no intermediate.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 namespace stepmill {
 namespace {
 
-// Whose observation is being written: for messages.
+// The env whose observation is being written: for messages.
 thread_local int owner_env = 0;
 
 }  // namespace
@@ -22,7 +22,7 @@ void ObservationInput::visit(const TreeNode& node, nb::handle value, int env, co
                                   expected + ", got " + describe_object(value));
   };
   if (node.is_leaf()) {
-    if (node.leaf() < 0) return;  // an object leaf: not the engine's
+    if (node.leaf() < 0) return;  // an object leaf, which the engine does not handle
     const std::string name = "observation" + path;
     const std::int32_t rows[1] = {0};
     LeafInput input{leaves_[static_cast<std::size_t>(node.leaf())], to(node.leaf()), rows, 1};
@@ -38,7 +38,7 @@ void ObservationInput::visit(const TreeNode& node, nb::handle value, int env, co
   const auto& children = node.children();
   if (node.is_dict()) {
     for (std::size_t i = 0; i < children.size(); ++i) {
-      nb::object child;  // held, since user code that runs later may change the dict
+      nb::object child;  // a reference of our own, since user code that runs later may change the dict
       if (PyDict_Check(value.ptr())) child = nb::borrow(PyDict_GetItemWithError(value.ptr(), node.keys()[i].ptr()));
       if (!child.is_valid()) forget_error();
       const std::string name = text_of(nb::repr(node.keys()[i]));
@@ -47,7 +47,7 @@ void ObservationInput::visit(const TreeNode& node, nb::handle value, int env, co
     }
     return;
   }
-  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // its own: a list may change while it is read
+  nb::object items = nb::steal(PySequence_Tuple(value.ptr()));  // a copy: a list may change while we read it
   if (!items.is_valid() || PyTuple_GET_SIZE(items.ptr()) != static_cast<Py_ssize_t>(children.size())) {
     forget_error();
     reject("a tuple of " + std::to_string(children.size()) + " parts");

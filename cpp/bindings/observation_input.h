@@ -1,4 +1,4 @@
-// From what a Python env shows to the rows of a batch, checked: shape, type, keys.
+// Writes the observation of a Python env into the rows of a batch, after checking its shape, type and keys.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,8 +15,8 @@ class ObservationInput {
  public:
   ObservationInput(const std::vector<Leaf>& leaves, TreeNode tree) : leaves_(leaves), tree_(std::move(tree)) {}
 
-  // Writes every leaf to where `to(leaf)` says, or raises an error that names the env, the part, what
-  // was expected and what came. Casts are made where no value can change.
+  // Writes every leaf to `to(leaf)`, or raises an error that names the env, the part, what was expected and what it
+  // got. Casts values if that cannot change them.
   template <class To>
   void write(nanobind::handle observation, int env, const To& to) const {
     visit(tree_, observation, env, "", to);

@@ -17,7 +17,7 @@ namespace nb = nanobind;
 namespace stepmill {
 namespace {
 
-// The share of a process in the machine's memory (PSS), in bytes; 0 where it cannot be read.
+// The share of a process in the machine's memory (PSS), in bytes; 0 if it cannot be read.
 std::uint64_t memory_of(int pid) {
   if (pid <= 0) return 0;
   std::ifstream lines("/proc/" + std::to_string(pid) + "/smaps_rollup");
@@ -83,7 +83,7 @@ nb::list ProcessHost::ask(nb::handle env_ids, nb::handle questions) {
       if (envs[before] == envs[i] && !answers[before].is_valid()) take(before);
     wait_for(envs[i]);
     processes().queue_call(envs[i], bytes_of(questions[i]));
-    abandoned_.push_back(envs[i]);  // should we leave before the answer is there
+    abandoned_.push_back(envs[i]);  // in case we leave before the answer is ready
   }
   if (wants_attention()) attend();
   nb::list out;
@@ -106,7 +106,7 @@ void ProcessHost::wait_for(std::int32_t env) {
   }
 }
 
-// An env answers one thing at a time: calls that Ctrl-C left are waited for before it is asked another.
+// An env answers one call at a time: we wait for calls that Ctrl-C interrupted before we ask the env again.
 void ProcessHost::settle(std::span<const std::int32_t> envs) {
   if (abandoned_.empty()) return;
   for (const std::int32_t env : envs) {
@@ -118,17 +118,17 @@ void ProcessHost::settle(std::span<const std::int32_t> envs) {
   }
 }
 
-// ---- beside the arrays -------------------------------------------------------------------------
+// ---- besides the arrays ------------------------------------------------------------------------
 
 void ProcessHost::give_objects(std::int32_t env, nb::handle objects) { processes().set_mail(env, bytes_of(objects)); }
 
 void ProcessHost::give_options(const ResetOrder& order) {
-  if (table()) return;  // theirs are numbers
+  if (table()) return;  // the options of native envs are numbers
   try {
     for (std::size_t i = 0; i < order.envs.size(); ++i)
       if (const nb::object& mail = order.object_of(i); !mail.is_none() && order.resets(i))
         processes().set_mail(order.envs[i], bytes_of(mail));
-  } catch (...) {  // no memory: nothing of it may go with another action
+  } catch (...) {  // no memory: none of it may go with another action
     for (const std::int32_t env : order.envs) processes().set_mail(env, {});
     throw;
   }
@@ -143,7 +143,7 @@ nb::object ProcessHost::take_notes(const Batch& batch, std::vector<Fault>& fault
       note = to_bytes(bytes);
       return bytes_of(note);
     });
-    if (!good) {  // these are not the bytes that its worker wrote: the row is a failure, in place of what it had
+    if (!good) {  // these are not the bytes that its worker wrote: the row becomes a failure
       std::erase_if(faults, [&, id = env](const Fault& fault) { return fault.env == id; });
       faults.push_back(processes().spoil(batch, row));
     } else if (note.is_valid() && PyBytes_GET_SIZE(note.ptr()) != 0) {
@@ -161,7 +161,7 @@ void ProcessHost::add_stats(nb::dict& out, double age_s) const {
   std::uint32_t restarts = 0;
   for (const ProcessPool::WorkerStats& w : processes().worker_stats()) {
     nb::dict one;
-    // None, not a number that kill() takes for everybody.
+    // None, because kill() would take 0 or -1 for many processes.
     one["pid"] = w.pid > 0 ? nb::object(nb::int_(w.pid)) : nb::none();
     one["alive"] = w.alive;
     one["use"] = age_s > 0.0 ? std::min(1.0, w.busy_s / age_s) : 0.0;
@@ -173,7 +173,7 @@ void ProcessHost::add_stats(nb::dict& out, double age_s) const {
     workers.append(one);
     restarts += w.restarts;
   }
-  // A column for each percentile, a row per env.
+  // One column per percentile, one row per env.
   constexpr std::array<double, 3> kParts = {0.5, 0.9, 0.99};
   constexpr std::array<const char*, 3> kNames = {"p50", "p90", "p99"};
   npy_intp count = pool().num_envs();

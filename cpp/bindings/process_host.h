@@ -1,7 +1,6 @@
 // Envs in worker processes: `stepmill._native.ProcessHost`.
 //
-// Starting the processes is Python's (stepmill/pool/process): `to_restart` says where one is needed, `admit` is told of
-// it.
+// Python starts the processes (stepmill/pool/process): `to_restart` says which workers need one, `admit` announces it.
 #pragma once
 
 #include <string>
@@ -13,7 +12,7 @@ namespace stepmill {
 
 class ProcessHost final : public Host {
  public:
-  // `table`: of native envs, else null.
+  // `table`: that of native envs, otherwise null.
   ProcessHost(std::unique_ptr<ProcessPool> pool, const sm_env_table* table) : Host(std::move(pool), table) {}
   ~ProcessHost() override { close_at_last(); }
 
@@ -27,8 +26,8 @@ class ProcessHost final : public Host {
 
   // ---- calls ----
 
-  // Asks envs something, all at once, and waits: a list of the answers (bytes), or of faults (tuples).
-  // An env whose action is running finishes it first.
+  // Asks all these envs at once and waits for the answers: bytes, or a tuple for a fault. An env whose action is
+  // running finishes it first.
   nanobind::list ask(nanobind::handle env_ids, nanobind::handle questions);
 
   // ---- the host ----
@@ -38,19 +37,19 @@ class ProcessHost final : public Host {
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   bool wants_attention() const override { return processes().wants_attention(); }
-  // Has Python start processes where they are needed: `restart` of the class that derives from this one.
+  // Makes Python start the processes that are needed: calls `restart` of the derived class.
   void attend() override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   void add_stats(nanobind::dict& out, double age_s) const override;
 
  private:
   void kill() override { processes().kill(); }
-  // A killed process ends at once, unless a driver or a debugger holds it: then it is left to them.
+  // A killed process ends at once, unless a driver or a debugger holds it: then we leave it to them.
   std::optional<std::chrono::seconds> longest_wait() const override { return std::chrono::seconds(5); }
   ProcessPool& processes() const { return static_cast<ProcessPool&>(pool()); }
   void wait_for(std::int32_t env);
 
-  std::vector<std::int32_t> abandoned_;  // envs whose answer to a call nobody waited for: Ctrl-C
+  std::vector<std::int32_t> abandoned_;  // envs whose answer to a call was not waited for, because of Ctrl-C
 };
 
 }  // namespace stepmill

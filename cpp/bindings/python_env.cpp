@@ -43,7 +43,7 @@ nb::object take_exception() {
 #endif
 }
 
-// "ValueError: what it says", whatever its __str__ does. As `summary` in stepmill/errors.py has it.
+// "ValueError: what it says", even if its __str__ raises. The same as `summary` in stepmill/errors.py.
 std::string text_of_exception(nb::handle error) {
   std::string text = Py_TYPE(error.ptr())->tp_name;
   if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
@@ -58,7 +58,7 @@ std::string text_of_exception(nb::handle error) {
 
 bool is_nothing(nb::handle info) { return PyDict_CheckExact(info.ptr()) && PyDict_GET_SIZE(info.ptr()) == 0; }
 
-// Says who runs as long as it lives.
+// Says which env runs, as long as this object exists.
 class Running {
  public:
   Running(PythonKind& kind, int env) : kind_(kind) { kind_.running = env; }
@@ -70,7 +70,7 @@ class Running {
   PythonKind& kind_;
 };
 
-// The leaf of a whole team.
+// The leaves of a whole team.
 std::vector<Leaf> for_all_players(std::vector<Leaf> leaves, std::int32_t players) {
   if (players == 1) return leaves;
   for (Leaf& leaf : leaves) {
@@ -127,7 +127,7 @@ void PythonEnv::keep_failure() {
   nb::object error = take_exception();
   const std::string text = text_of_exception(error);
   ending_ = false;
-  if (std::exchange(inside_, false)) {  // the end stands, and is all there is to show
+  if (std::exchange(inside_, false)) {  // the episode's end still counts, and is all there is to show
     note_.final_info = note_.info;
     note_.final_objects = note_.objects;
   } else {
@@ -135,7 +135,7 @@ void PythonEnv::keep_failure() {
     if (last_objects_.is_valid()) note_.objects = last_objects_;
   }
   note_.phase = phase_;
-  // Nobody can tell whether it is the user's Ctrl-C. All else (SystemExit, what no program should end by) is the env's.
+  // A KeyboardInterrupt may be the user's Ctrl-C. Everything else, even SystemExit, is a failure of the env.
   if (PyErr_GivenExceptionMatches(error.ptr(), PyExc_KeyboardInterrupt)) kind_->interrupt = error;
   note_.error = std::move(error);
   throw std::runtime_error(text);
@@ -156,7 +156,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
       raise("EnvError", "reset: expected (observation, info), got " + describe_object(result));
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
     check_info(info);
-    if (std::exchange(inside_, false)) {  // what the step showed is the final one
+    if (std::exchange(inside_, false)) {  // what the step returned becomes the final info
       note_.final_info = std::move(note_.info);
       note_.final_objects = std::move(note_.objects);
     } else {
@@ -173,7 +173,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
 Outcome PythonEnv::step(const ActionRow& action, Rng&) {
   return attempt("step", [&] {
     nb::object given = build_action(action);
-    action_objects_ = nb::object();  // they belong to this action alone: the next one may come without any
+    action_objects_ = nb::object();  // they belong only to this action: the next one may have none
     nb::object result = owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
     if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5)
       raise("EnvError", "step: expected (observation, reward, terminated, truncated, info), got " +
@@ -193,14 +193,14 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
     note_ = Note{};
     if (!is_nothing(item[4])) {
       note_.info = nb::borrow(item[4]);
-      // The reset that follows may write over what the step showed.
+      // The reset that follows may overwrite what the step returned.
       if (kind_->same_step && ending_) note_.info = kind_->snapshot(note_.info);
     }
     return outcome;
   });
 }
 
-// Keeps the reward of each player, and returns that of the env: the sum, or the one that all players share.
+// Stores the reward of each player, and returns that of the env: the sum, or the one that all players share.
 double PythonEnv::read_rewards(nb::handle given) {
   const auto players = static_cast<std::size_t>(kind_->spec.max_num_players);
   const bool one_each = players > 1 && PyArray_Check(given.ptr());
@@ -230,7 +230,7 @@ void PythonEnv::observe(const Row& row) {
     for (std::size_t i = 0; i < rewards_.size(); ++i) row.set_reward(static_cast<int>(i), rewards_[i]);
     const auto to = [&](int leaf) { return row.observation<std::byte>(leaf); };
     const bool has_objects = !kind_->objects_of.is_none();
-    if (!observation_.is_valid()) {  // a look at an env that never showed anything
+    if (!observation_.is_valid()) {  // the env has never returned an observation
       for (std::size_t i = 0; i < kind_->spec.observation.size(); ++i)
         std::memset(to(static_cast<int>(i)), 0,
                     static_cast<std::size_t>(kind_->observation.leaves()[i].row_bytes()));
@@ -265,7 +265,7 @@ void PythonEnv::check_info(nb::handle info) {
   throw nb::python_error();
 }
 
-// The action as `step` takes it: scalars for Discrete spaces, copies of arrays else, objects as sent.
+// The action for `step`: scalars for Discrete spaces, otherwise copies of arrays, and objects as they were sent.
 nb::object PythonEnv::build_action(const ActionRow& action) const {
   const auto array_leaf = [&](int index) -> PyObject* {
     const Leaf& leaf = kind_->action[static_cast<std::size_t>(index)];

@@ -1,8 +1,8 @@
-// A Python env as the engine's stepper takes it: the same autoreset machine as for native envs, in the
-// calling process and in worker processes alike.
+// A Python env for the engine's stepper: it uses the same autoreset machine as native envs, both in the calling process
+// and in worker processes.
 //
-// The arrays of a row go to the batch. What no array holds (the info dict, parts of observations that
-// are Python objects, the env's own exception) waits in a Note for whoever hands the batch out.
+// The arrays of a row go to the batch. What does not fit in arrays (the info dict, parts of observations that are
+// Python objects, the env's own exception) waits in a Note until the batch is returned.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@ namespace stepmill {
 
 // What the Python envs of a pool, or of a worker, have in common.
 //
-// An env of many players shows and takes the rows of all of them at once: arrays with one axis more, in front.
+// An env of many players returns and takes the rows of all players at once: its arrays have one more axis, in front.
 struct PythonKind {
   PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions);
 
@@ -28,24 +28,24 @@ struct PythonKind {
   ObservationInput observation;
   const std::vector<Leaf> action;
   TreeNode action_tree;
-  // Copies a value with its arrays: `same_step` shows an episode's end after the env was reset.
+  // Copies a value with its arrays: with `same_step`, an episode's end is returned after the env was reset.
   nanobind::object snapshot = nanobind::none();
-  // observation -> the list of its object leaves, copied; None where the space has none.
+  // observation -> the list of its object leaves, copied; None if the space has none.
   nanobind::object objects_of = nanobind::none();
   bool same_step = false;
   bool keep_last = false;  // a failure shows the last good observation
-  // A KeyboardInterrupt that came out of an env, most likely Ctrl-C: raised on once the env's row is written.
+  // A KeyboardInterrupt that an env raised, most likely Ctrl-C: raised again once the env's row is written.
   nanobind::object interrupt;
-  // The env whose code runs, -1 when none does.
+  // The env whose code is running; -1 if none is.
   int running = -1;
-  // Told when a reset begins inside the step that ended the episode: it has a deadline of its own, and the
-  // end stands if it fails.
+  // Called when a reset starts inside the step that ended the episode: the reset has its own deadline, and if it fails,
+  // the episode's end still counts.
   std::function<void(int env)> reset_after_end;
 };
 
 struct Note {
-  nanobind::object info, final_info;        // null: none, or nothing in it
-  nanobind::object objects, final_objects;  // lists; null where the space has no object leaves
+  nanobind::object info, final_info;        // null: none, or an empty one
+  nanobind::object objects, final_objects;  // lists; null if the space has no object leaves
   nanobind::object error;                   // null: no failure
   const char* phase = "";                   // of the failure
 
@@ -67,14 +67,14 @@ class PythonEnv {
   Outcome step(const ActionRow& action, Rng&);
   void observe(const Row& row);
 
-  // ---- beside it ----
+  // ---- around it ----
 
-  // What the next reset, and the next action, are given that no array holds.
+  // The options of the next reset, and the parts of the next action that do not fit in arrays.
   void set_options(nanobind::object options) { options_ = std::move(options); }
   void set_objects(nanobind::object objects) { action_objects_ = std::move(objects); }
-  // The next action fails with this: what was sent with it could not be read.
+  // Makes the next action fail with this error: what was sent with it could not be read.
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
-  // Another env takes this one's place: nothing of the old one is left.
+  // Replaces the env: nothing of the old one is left.
   void replace(nanobind::object env);
   // What belongs to the row that was written last.
   Note take_note();
@@ -94,16 +94,16 @@ class PythonEnv {
   int id_;
   std::int32_t limit_, elapsed_ = 0;
   nanobind::object options_, action_objects_, failure_;
-  nanobind::object observation_;   // the last good one, as the env gave it
-  nanobind::object last_objects_;  // of it, where failures show it again
+  nanobind::object observation_;   // the last good one, as the env returned it
+  nanobind::object last_objects_;  // its object leaves, if a failure shows it again
   std::vector<double> rewards_;    // of the last step, one per player
   bool ending_ = false;            // the last step ended the episode
-  bool inside_ = false;            // the reset that runs belongs to that step
+  bool inside_ = false;            // the running reset is part of that step
   const char* phase_ = "reset";
   Note note_;
 };
 
-// The envs of a pool or a worker: owned by the EnvSet that the engine steps.
+// The envs of a pool or a worker. The EnvSet that the engine steps owns them.
 class PythonEnvs {
  public:
   PythonEnvs(std::shared_ptr<PythonKind> kind, nanobind::handle envs, nanobind::handle limits, std::int32_t first_id);

@@ -14,22 +14,22 @@ namespace {
 
 PyArrayObject* as_array(PyObject* object) { return reinterpret_cast<PyArrayObject*>(object); }
 
-// Whether its bytes are its values, one after the other.
+// Whether its bytes are its values, one after another.
 bool is_plain(PyArrayObject* array) {
   return PyArray_IS_C_CONTIGUOUS(array) && !PyDataType_REFCHK(PyArray_DESCR(array));
 }
 
 nb::object empty_array(PyArray_Descr* type, int axes, const npy_intp* shape) {
-  Py_INCREF(type);  // which the new array takes
+  Py_INCREF(type);  // the new array steals it
   return owned(PyArray_NewFromDescr(&PyArray_Type, type, axes, shape, nullptr, nullptr, 0, nullptr));
 }
 
-// Whether it is what the engine hands out: rows of numbers, in one piece.
+// Whether it is an array as the engine returns them: contiguous rows of numbers.
 bool is_batch(PyObject* object) {
   return PyArray_CheckExact(object) && is_plain(as_array(object)) && PyArray_NDIM(as_array(object)) > 0;
 }
 
-// A row of a batch with memory of its own, of that shape.
+// A row of a batch, with its own memory and this shape.
 nb::object own_row(PyArrayObject* batch, npy_intp row, int axes, const npy_intp* shape) {
   nb::object out = empty_array(PyArray_DESCR(batch), axes, shape);
   const npy_intp bytes = PyArray_NBYTES(as_array(out.ptr()));
@@ -94,7 +94,7 @@ nb::object make_timesteps(nb::type_object type, nb::list observations, nb::handl
                           nb::handle truncated) {
   auto* of = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (!PyType_IsSubtype(of, &PyTuple_Type) || of->tp_basicsize != PyTuple_Type.tp_basicsize)
-    raise("InputError", "expected a kind of tuple without attributes of its own, got " + describe_object(type));
+    raise("InputError", "expected a subclass of tuple without attributes of its own, got " + describe_object(type));
   const Py_ssize_t count = PyList_GET_SIZE(observations.ptr());
   const npy_bool* ends[] = {flags_of(terminated, count), flags_of(truncated, count)};
   if (!is_batch(rewards.ptr()) || PyArray_DIM(as_array(rewards.ptr()), 0) != count)

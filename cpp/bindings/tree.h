@@ -1,4 +1,4 @@
-// How the leaves of a space hang together as Python objects: a leaf, a tuple, a dict, nested.
+// How the leaves of a space are nested as Python objects: a leaf, a tuple or a dict.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,8 +11,8 @@ namespace stepmill {
 
 class TreeNode {
  public:
-  // From Python: an int is the index of a leaf (negative: -1 - k is the k-th leaf that holds Python
-  // objects, which are not the engine's), a tuple or a dict holds more.
+  // From Python: an int is the index of a leaf (negative: -1 - k is the k-th leaf that holds Python objects, which the
+  // engine does not handle); a tuple or a dict holds more nodes.
   explicit TreeNode(nanobind::handle description) {
     if (PyTuple_Check(description.ptr())) {
       kind_ = Kind::kTuple;
@@ -41,8 +41,8 @@ class TreeNode {
   const std::vector<TreeNode>& children() const { return children_; }
   const std::vector<nanobind::object>& keys() const { return keys_; }
 
-  // Makes the Python object, with `make(leaf)` (a new reference, or null on error) for the leaves, and
-  // `object(k)` for those that hold Python objects: None, where they are filled in later.
+  // Makes the Python object, with `make(leaf)` (a new reference, or null on error) for the leaves, and `object(k)` for
+  // those that hold Python objects: None if they are filled in later.
   template <class F>
   PyObject* build(const F& make) const {
     return build(make, [](int) { return Py_NewRef(Py_None); });

@@ -1,4 +1,4 @@
-// Small values on their way between Python and the core.
+// Converts small values between Python and the core.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,7 +11,7 @@
 
 namespace stepmill {
 
-// Seconds that a user gave; more than anyone waits is cut, so that sums with the time of day stay in range.
+// Seconds from the user, limited to longer than anyone waits, so that sums with the time of day stay in range.
 inline std::uint64_t nanoseconds_of(double seconds) {
   constexpr double kForever = 1e9;
   return static_cast<std::uint64_t>(std::min(seconds, kForever) * 1e9);

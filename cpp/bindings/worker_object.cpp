@@ -40,7 +40,7 @@ void WorkerObject::run() {
 
 void WorkerObject::act(std::int32_t env) {
   if (python_) {
-    if (worker_.is_reset(env)) python_->env(env).set_options(nb::none());  // those of a failed reset are void
+    if (worker_.is_reset(env)) python_->env(env).set_options(nb::none());  // drops those of a failed reset
     if (const auto mail = worker_.mail(env); !mail.empty()) {
       nb::object parts = read_mail_(env, to_bytes(mail));  // (options, objects, what went wrong)
       if (nb::object options = parts[0]; !options.is_none()) python_->env(env).set_options(options);
@@ -55,7 +55,7 @@ void WorkerObject::act(std::int32_t env) {
 
 void WorkerObject::replace(int env, nb::object by) { python_->env(env).replace(std::move(by)); }
 
-// What goes beside the row, pickled; null: nothing.
+// What goes with the row besides arrays, pickled; null: nothing.
 nb::object WorkerObject::note_of(std::int32_t env) {
   if (!python_) return worker_.fault().empty() ? nb::object() : write_note_(env, to_text(worker_.fault()));
   const Note note = python_->env(env).take_note();

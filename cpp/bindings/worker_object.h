@@ -1,7 +1,7 @@
 // A worker process as Python sees it: `stepmill._native.Worker`.
 //
-// The loop that the process spends its life in: all but the envs' own code, and the pickling of what no
-// array holds, is C++.
+// The loop of the process. Everything is C++, except the envs' own code and the pickling of what does not fit in
+// arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -36,11 +36,11 @@ class WorkerObject {
 
   // Serves until told to stop.
   void run();
-  // The env whose code runs, -1 when none does.
+  // The env whose code is running; -1 if none is.
   int running() const { return python_ ? python_->kind().running : -1; }
-  // Puts another env in the place of one that is about to be reset.
+  // Replaces an env that is about to be reset.
   void replace(int env, nanobind::object by);
-  // Where the generator of a native env stands: see `random_state`.
+  // The state of a native env's generator: see `random_state`.
   nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
 
  private:

@@ -1,7 +1,7 @@
-// Station 1: a row per env. What the env is told, and what it remembers between two actions.
+// Station 1: one row per env. It holds what the env is told, and what it remembers between two actions.
 //
-// The caller writes an env's row only while the env is idle, a worker reads it only while the env
-// is in flight, so rows need no atomics: the ready queue and the batch header order them.
+// The caller writes an env's row only while the env is idle, and a worker reads it only while the env is in flight. So
+// rows need no atomics: the ready queue and the batch header order the accesses.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ struct TableOptions {
 
 class ActionTable {
  public:
-  // In an arena of its own, or at `offset` of one that another process laid out.
+  // In its own arena, or at `offset` of one that another process laid out.
   ActionTable(Arena& arena, const EnvSpec& spec, const TableOptions& options);
   ActionTable(const Arena& arena, std::size_t offset, const EnvSpec& spec,
               const TableOptions& options);
@@ -39,7 +39,7 @@ class ActionTable {
   std::size_t offset() const { return offset_; }
 
  private:
-  // Lays the parts out one after the other; `base` is null while only the size is wanted.
+  // Lays the parts out one after another; `base` is null if only the size is needed.
   std::size_t lay_out(std::byte* base, const EnvSpec& spec, const TableOptions& options);
 
   std::size_t offset_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostReserved = std::size_t{1} << 40;
 constexpr std::size_t kLeastReserved = std::size_t{1} << 26;
-// Where addresses are limited, the part of what is free that one arena takes.
+// If the address space is limited: the share of the free part that one arena takes.
 constexpr std::size_t kPolitePart = 8;
 constexpr std::size_t kGrowth = std::size_t{1} << 20;
 
@@ -30,8 +30,8 @@ std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Backs a range of shared memory. A page that the system cannot back would be a SIGBUS at first
-// touch: ask now. In pieces, because a signal undoes the call that it interrupts.
+// Backs a range of shared memory. A page that the system cannot back would cause a SIGBUS at the first touch, so we ask
+// now. In pieces, because a signal undoes the call that it interrupts.
 bool back(int descriptor, std::size_t from, std::size_t to) {
   while (from < to) {
     const std::size_t piece = std::min(to - from, kGrowth);
@@ -53,8 +53,8 @@ std::shared_ptr<Arena> Arena::create(Kind kind) {
     arena->shared_ = true;
     if (fcntl(arena->descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) fail("sealing a pool's memory");
   }
-  // Addresses are cheap, but a limit on the address space (RLIMIT_AS, a sanitizer) may forbid the
-  // most; then the caller's own memory, further pools and an attached copy need some too.
+  // Addresses are cheap, but a limit on the address space (RLIMIT_AS, a sanitizer) may forbid so many; then we leave
+  // some for the caller's own memory, further pools and an attached copy.
   for (std::size_t size = kMostReserved; size >= kLeastReserved; size /= 2) {
     if (!arena->reserve(size)) continue;
     if (size < kMostReserved) arena->shrink_to(std::max(size / kPolitePart, kLeastReserved));
@@ -68,14 +68,14 @@ std::shared_ptr<Arena> Arena::attach(int descriptor, std::size_t reserved) {
   arena->shared_ = true;
   arena->descriptor_ = descriptor;
   const bool mapped = arena->reserve(reserved);
-  arena->descriptor_ = -1;  // it was only lent
+  arena->descriptor_ = -1;  // it belongs to the caller
   if (!mapped) fail("mapping a pool's arena");
   arena->committed_ = arena->used_ = reserved;
   return arena;
 }
 
 bool Arena::reserve(std::size_t size) {
-  // The file is shorter than that, and grows below the mapping.
+  // The file is shorter than the mapping, and grows underneath it.
   void* base = shared_ ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0)
                        : mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return false;
@@ -120,7 +120,7 @@ void Arena::punch(std::size_t offset, std::size_t bytes) {
   const std::size_t from = round_up(offset, page_size());
   const std::size_t to = (offset + bytes) / page_size() * page_size();
   if (to <= from) return;
-  // Both only return memory early; a kernel that refuses loses nothing but that.
+  // Both only return memory early; if the kernel refuses, nothing else is lost.
   if (shared() && descriptor_ < 0)
     (void)madvise(base_ + from, to - from, MADV_REMOVE);
   else if (shared())

@@ -7,7 +7,7 @@
 namespace stepmill {
 
 std::size_t column_bytes(std::int64_t row_bytes, std::int64_t rows) {
-  // Far below what 64 bits hold, so that sums of columns cannot overflow either.
+  // Far below the limit of 64 bits, so that sums of columns cannot overflow either.
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4096;
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(row_bytes, rows, &bytes) || bytes < 0 || bytes > kMost)

@@ -1,8 +1,8 @@
 // Station 4: slots fill; the last one wakes the caller.
 //
-// In async mode a finished env takes the next slot of the open batch. The ring names the buffers of
-// the batches that are open, by number; the claim word says which slot is next. In sync mode, and
-// for a reset of chosen envs, the caller has set the slots already and the ring is not used.
+// In async mode a finished env takes the next slot of the open batch. The ring has the buffers of the open batches, by
+// number; the claim word says which slot is next. In sync mode, and for a reset of some envs, the caller has already
+// assigned the slots and the ring is not used.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace stepmill {
 
-// Counts rows as written, `resets` of them of resets, and wakes the caller if they are the last ones it waits for.
+// Counts rows as written, `resets` of them from resets, and wakes the caller if they are the last ones it waits for.
 inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets, bool any_ended, bool shared) {
   if (resets != 0) {
     header.resets.fetch_add(resets, std::memory_order_relaxed);
@@ -24,14 +24,14 @@ inline void commit(BatchHeader& header, std::uint32_t rows, std::uint32_t resets
   if (any_ended) header.any_ended.store(1, std::memory_order_relaxed);
   const std::uint32_t done = header.done.fetch_add(rows, std::memory_order_seq_cst) + rows;
   STEPMILL_KILL_POINT("counted");
-  // A suspect count is larger than anything wanted: it always wakes.
+  // A suspect count is larger than any wanted number: it always wakes the caller.
   const std::uint32_t want = header.want.load(std::memory_order_seq_cst);
   if (want != 0 && done >= header.rows_for(want)) futex_wake(header.done, 1, shared);
 }
 
 class BatchRing {
  public:
-  // A place for every batch that envs in flight could fill, one more for a sealed one.
+  // One place for every batch that envs in flight could fill, and one for a sealed batch.
   static std::uint32_t places_for(std::int32_t num_envs, std::int32_t batch_size) {
     const auto needed = static_cast<std::uint32_t>((num_envs - 1) / batch_size + 3);
     std::uint32_t places = 1;
@@ -44,7 +44,7 @@ class BatchRing {
                                       kCacheLine);
   }
 
-  // `memory` is zeroed, or laid out so by another process.
+  // `memory` is zeroed, or another process has laid it out.
   BatchRing(std::byte* memory, std::int32_t num_envs, std::int32_t batch_size)
       : control_(*reinterpret_cast<Control*>(memory)),
         offsets_(reinterpret_cast<std::uint64_t*>(memory + sizeof(Control))),
@@ -59,8 +59,8 @@ class BatchRing {
   // Opens batch `number` in the buffer at `offset`. Visible to workers with the next queue push.
   void open(std::uint32_t number, std::uint64_t offset) { offsets_[number & mask_] = offset; }
 
-  // Ends the open batch after the slots taken so far and returns how many those are. A claim that
-  // comes later falls into the next batch, which must be open.
+  // Ends the open batch after the slots taken so far and returns their number. Later claims go to the next batch, which
+  // must be open.
   std::uint32_t seal(std::uint32_t number) {
     std::uint64_t word = control_.next.load(std::memory_order_acquire);
     do {
@@ -71,7 +71,7 @@ class BatchRing {
     return static_cast<std::uint32_t>(word);
   }
 
-  // ---- who steps envs ----
+  // ---- threads that step envs ----
 
   struct Slots {
     std::uint32_t place;   // of the batch in the ring
@@ -79,7 +79,7 @@ class BatchRing {
     std::uint64_t offset;  // of its buffer in the arena
   };
 
-  // Takes up to `most` slots of the open batch, fewer where it ends.
+  // Takes up to `most` slots of the open batch; fewer at its end.
   Slots claim(std::uint32_t most) {
     std::uint64_t word = control_.next.load(std::memory_order_relaxed);
     std::uint32_t number, row, count;
@@ -96,9 +96,9 @@ class BatchRing {
 
  private:
   struct Control {
-    // (batch number, next free slot). Each slot is given out once: who moves the word owns the
-    // slots between. The number wraps; it is only ever compared for equality and used modulo the
-    // ring, whose size is a power of two.
+    // (batch number, next free slot). Each slot is given out once: the thread that advances the word owns the slots in
+    // between. The number wraps; it is only compared for equality and used modulo the ring size, which is a power of
+    // two.
     alignas(kCacheLine) std::atomic<std::uint64_t> next;
   };
 

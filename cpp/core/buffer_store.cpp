@@ -29,7 +29,7 @@ struct SharedStores {
   SharedStores() {
     pthread_atfork([] {
       SharedStores& stores = instance();
-      // Held across the fork: the child must find it free, and nothing half done.
+      // Held across the fork: the child must find the lock free, and nothing half done.
       stores.mutex.lock();
       for (BufferStore* store : stores.all) store->prepare_fork();
     }, [] { instance().mutex.unlock(); }, [] { instance().mutex.unlock(); });
@@ -41,7 +41,7 @@ struct SharedStores {
 BufferStore::BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout)
     : arena_(std::move(arena)),
       layout_(layout),
-      // Shared ones in pages of their own, which a fork can set apart.
+      // Shared buffers have their own pages, so that a fork can set them apart.
       span_(align_up(layout.bytes(), arena_->shared()              ? page_size()
                                      : layout.bytes() > kPage / 2 ? kPage
                                                                    : kCacheLine)) {
@@ -112,7 +112,7 @@ void BufferStore::release(Buffer* buffer) {
   held_ -= 1;
   buffer->handed_out = false;
   if (buffer->apart) {
-    // Where the system refuses, the buffer is no use to workers: it stays lent out for good.
+    // If the system refuses, workers cannot use the buffer: it stays lent out for good.
     if (!arena_->make_shared(buffer->offset, span_)) return;
     buffer->apart = false;
   }
@@ -133,13 +133,13 @@ void BufferStore::turn_window() {
   trim(wanted > held_ ? wanted - held_ : 0);
 }
 
-// Cools all idle buffers but the `keep` most recently used.
+// Cools all idle buffers except the `keep` most recently used.
 void BufferStore::trim(std::size_t keep) {
   const std::size_t count = idle_.size() > keep ? idle_.size() - keep : 0;
   for (std::size_t i = 0; i < count; ++i) cool(*idle_[i]);
 }
 
-// A slab gives its memory back when the last of its buffers goes cold.
+// A slab returns its memory when the last of its buffers goes cold.
 void BufferStore::cool(Buffer& buffer) {
   if (buffer.cold) return;
   buffer.cold = true;
@@ -148,7 +148,7 @@ void BufferStore::cool(Buffer& buffer) {
 
 void BufferStore::warm(Buffer& buffer) {
   if (!buffer.cold) return;
-  // Throws where the machine has no memory for it: then the buffer stays as it is.
+  // Throws if the machine has no memory for it: then the buffer stays as it is.
   if (buffer.slab->cold == buffer.slab->size) arena_->restore(buffer.slab->offset, buffer.slab->bytes);
   buffer.cold = false;
   buffer.slab->cold -= 1;

@@ -1,8 +1,8 @@
-// Batch buffers: lent to the ring, handed to the caller, taken back when the caller lets go.
+// Batch buffers: lent to the ring, handed to the caller, taken back when the caller releases them.
 //
-// A buffer is never reused while anyone holds it, so what `recv` handed out stays as it was; when
-// all are held, the arena grows. The store lives as long as its last buffer is held, also after the
-// pool is closed. All of its bookkeeping is private memory of the process that made the pool.
+// A buffer is never reused while the caller holds it, so the arrays that `recv` returned do not change; when all
+// buffers are held, the arena grows. The store lives as long as its last buffer is held, even after the pool is closed.
+// All of its bookkeeping is private memory of the process that made the pool.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace stepmill {
 
 class BufferStore;
 
-// Buffers that give their memory back together: as many small ones as fill some pages, or one.
+// Buffers that return their memory together: as many small ones as fill some pages, or one large one.
 struct Slab {
   std::size_t offset = 0, bytes = 0;
   std::size_t size = 0;  // buffers in it
-  std::size_t cold = 0;  // of those, how many may lose their memory
+  std::size_t cold = 0;  // how many of those may lose their memory
 };
 
 struct Buffer {
@@ -28,9 +28,9 @@ struct Buffer {
   Slab* slab = nullptr;
   BatchHeader* header = nullptr;
   Columns columns;
-  bool cold = false;  // idle, and without a use for its memory in the recent past
-  bool handed_out = false;  // nobody writes into it any more but the caller
-  bool apart = false;       // a fork happened since: its pages are this process's alone
+  bool cold = false;  // idle, and its memory was not needed recently
+  bool handed_out = false;  // only the caller may still write into it
+  bool apart = false;       // a fork has happened since: only this process has its pages
 };
 
 class BufferStore {
@@ -38,22 +38,22 @@ class BufferStore {
   BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout);
   ~BufferStore();
 
-  // A buffer with no rows done. The most recently released first: its memory is warm.
+  // A buffer with no rows done: the most recently released one, because its memory is warm.
   Buffer* acquire();
   void release(Buffer* buffer);
   // From now on only the caller has it.
   void hand_out(Buffer* buffer);
 
-  // Before a fork: what the caller holds becomes this process's alone, so that the child's copy of it is
-  // the child's own, and stays as it was when workers write into the shared memory again.
+  // Before a fork: moves what the caller holds into memory that only this process has. So the child gets its own copy,
+  // which does not change when workers write into the shared memory again.
   void prepare_fork();
 
-  // From now on a released buffer gives its memory back at once.
+  // From now on a released buffer returns its memory at once.
   void close();
 
   const BatchLayout& layout() const { return layout_; }
   std::size_t held() const;   // buffers lent out
-  std::size_t made() const;   // buffers there are
+  std::size_t made() const;   // buffers that exist
 
  private:
   void turn_window();
@@ -62,10 +62,9 @@ class BufferStore {
   void cool(Buffer& buffer);
   void warm(Buffer& buffer);
 
-  // Idle buffers keep their pages as long as the recent past shows a use for them: the most that
-  // were held at once in the last two windows of this many `acquire`s. So a rollout that holds a
-  // hundred batches and drops them finds warm memory the next time, and one that stops holding them
-  // gives the memory back.
+  // As many idle buffers keep their pages as were recently needed: the most that were held at once in the last two
+  // windows of this many `acquire`s. So a rollout that holds a hundred batches and drops them finds warm memory the
+  // next time, and one that stops holding them returns the memory.
   static constexpr std::size_t kWindow = 256;
   static constexpr std::size_t kSpare = 4;
 

@@ -1,4 +1,4 @@
-// What one call of an env costs, as measured lately.
+// The recently measured cost of one call of an env.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@ class CallCost {
     else if (sample < before)
       cost = before + (alone ? 0.75f : 0.25f) * (sample - before);
     else if (alone || sample >= kTrustedNs)
-      // Slowly, and never more than double: a thread that was preempted measures its absence.
+      // Slowly, and never more than double: a preempted thread measures the time it was away.
       cost = before + std::min(before, (sample - before) / 16);
     ns_.store(std::max(1.0f, cost), std::memory_order_relaxed);
   }
 
  private:
-  // A call at least this long is measured well by any thread. A shorter one, on several threads, mostly
-  // shows how they get in each other's way.
+  // Any thread can measure a call that takes at least this long. Shorter ones on several threads mostly show how the
+  // threads get in each other's way.
   static constexpr float kTrustedNs = 10'000;
   static constexpr double kUnknownNs = 1'000;
 

@@ -23,7 +23,7 @@ class Descriptor {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
 
-  // Another descriptor of the same file. Throws std::system_error where there are none left.
+  // Another descriptor of the same file. Throws std::system_error if none is left.
   static Descriptor duplicate(int descriptor) {
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) throw std::system_error(errno, std::generic_category(), "duplicating a descriptor");

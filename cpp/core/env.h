@@ -17,18 +17,18 @@
 //       static void step_many(Turns<MyEnv>&) noexcept;           // many at once; may be left out
 //     };
 //
-// `step` computes and `observe` writes, and the engine calls them in this order. It is this split
-// that lets a slow step hold no place in an open batch, and lets `same_step` write the last
-// observation and the first one of the next episode from the same env.
+// `step` computes and `observe` writes, and the engine calls them in this order. Because of this split, a slow step
+// holds no place in an open batch, and `same_step` can write the last observation and the first one of the next episode
+// from the same env.
 //
-// An env that only computes should say so with kNeverBlocks: then the calling thread steps it too,
-// which for short steps is much faster than handing them to another. One that may wait for something
-// (a simulator in another process, a file, a lock) must not: it runs on the pool's threads alone, so
-// that Ctrl-C and other Python threads go on meanwhile.
+// An env that only computes should say so with kNeverBlocks: then the calling thread steps it too, which for short
+// steps is much faster than handing them to another thread. An env that may wait for something (a simulator in another
+// process, a file, a lock) must not say so: it runs only on the pool's threads, so that Ctrl-C and other Python threads
+// still work meanwhile.
 //
-// An env may throw from anywhere but step_many: the row comes back as abnormal and the others go on. Autoreset,
-// the time limit and episode statistics are the engine's work (`core/stepper.h`), never the env's.
-// `envs/debug/template.h` is an env to copy, with a comment at every decision.
+// An env may throw from anywhere except step_many: its row is marked as abnormal and the others go on. Autoreset, the
+// time limit and episode statistics are the engine's work (`core/stepper.h`), never the env's. `envs/debug/template.h`
+// is an env to copy, with a comment at every decision.
 #pragma once
 
 #include <cstddef>
@@ -41,11 +41,11 @@
 
 namespace stepmill {
 
-// What one step gave. Both ends may be true at once: an env that fails on its last allowed step.
+// The result of one step. Both flags may be true: an env that fails in its last allowed step.
 struct Outcome {
   double reward = 0.0;
   bool terminated = false;
-  bool truncated = false;  // by the env's own rules; the time limit is the engine's
+  bool truncated = false;  // by the env's own rules; the engine applies the time limit
 };
 
 // The options of one `reset(options={...})`, in the order of the class's kResetOptions.
@@ -57,7 +57,7 @@ class Options {
   double get(int index, double otherwise) const {
     return has(index) ? request_.option[index] : otherwise;
   }
-  // The seed of this reset, where it has one. Native envs need not look: their Rng is seeded with it.
+  // The seed of this reset, if it has one. Native envs can ignore it: their Rng is seeded with it.
   std::optional<std::uint64_t> seed() const {
     return request_.has_seed ? std::optional(request_.seed) : std::nullopt;
   }
@@ -98,8 +98,7 @@ class ActionRow {
   int players_ = 1;
 };
 
-// The row of a batch that an env writes. Every element of every leaf must be written: rows are
-// recycled.
+// The row of a batch that an env writes. It must write every element of every leaf, because rows are recycled.
 class Row {
  public:
   Row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, int players)
@@ -141,7 +140,7 @@ class Row {
       static_cast<double*>(reward_)[row] = reward;
   }
 
-  // The same row, shown after a reset: rewards in it belong to the step before.
+  // The same row, shown after a reset: its rewards belong to the step before.
   Row without_rewards() const {
     Row row = *this;
     row.takes_rewards_ = false;
@@ -171,7 +170,7 @@ class Row {
   bool takes_rewards_ = true;
 };
 
-// Envs that step together, at most kMost of them. `outcome(i)` takes what `step` would return.
+// Envs that are stepped together, at most kMost. `outcome(i)` takes what `step` would return.
 template <class E>
 class Turns {
  public:
@@ -208,8 +207,8 @@ template <class E>
 concept HasResetOptions = requires { E::kResetOptions[0]; };
 template <class E>
 concept HasOptionCheck = requires(const Options& options) { E::check_options(options); };
-// Steps envs together, where that is faster. Equal to `step` for each, and noexcept: nobody could say
-// whose failure it was.
+// Steps envs together, if that is faster. Equal to `step` for each of them, and noexcept: we could not tell which env
+// failed.
 template <class E>
 concept StepsMany = requires(Turns<E>& turns) {
   { E::step_many(turns) } noexcept;

@@ -1,9 +1,9 @@
-// The boundary between the engine and the envs: plain C data and one table of functions an env.
+// The boundary between the engine and the envs: plain C data and one table of functions per env class.
 //
-// The engine knows an env class only through its `sm_env_table`, so an env that was compiled
-// elsewhere can be loaded next to the built-in ones. Everything in this file has C layout; a table
-// carries the version and the size it was compiled with, and the engine refuses what it does not
-// know. Authors never write a table: `core/env.h` makes one from an ordinary C++ class.
+// The engine knows an env class only through its `sm_env_table`, so an env that was compiled elsewhere could be loaded
+// next to the built-in ones. Everything in this file has C layout. A table carries the version and the size it was
+// compiled with, and the engine refuses those it does not know. Authors never write a table: `core/table_of.h` makes
+// one from an ordinary C++ class (`core/env.h`).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ extern "C" {
 
 enum { SM_ABI_VERSION = 2, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
-// ---- what an env says of itself -------------------------------------------------------------
+// ---- how an env describes itself ------------------------------------------------------------
 
 enum sm_value_type { SM_FLAG, SM_INTEGER, SM_REAL, SM_TEXT, SM_REALS };
 
@@ -33,7 +33,7 @@ struct sm_leaf {
   int32_t kind;  // stepmill::LeafKind
   int32_t dtype;
   int32_t rank;
-  int32_t bounds;  // how many values `low` and `high` hold: 1, or one an element
+  int32_t bounds;  // how many values `low` and `high` hold: 1, or one per element
   const char* name;
   const int64_t* shape;
   const double* low;
@@ -56,25 +56,25 @@ enum sm_phase : uint8_t {
 enum sm_command : uint8_t {
   SM_STEP,
   SM_RESET,
-  SM_OBSERVE,  // look again, change nothing: the envs that a masked reset leaves alone
+  SM_OBSERVE,  // observe again, change nothing: for the envs that a masked reset leaves alone
 };
 
 enum sm_autoreset { SM_NEXT_STEP, SM_SAME_STEP, SM_DISABLED };
 
 enum { SM_MOST_FAILURES = 0xffff };
 
-// The autoreset machine's memory of one env. Written by whoever steps the env, and by the caller
-// while the env is idle; never by both (an env is in flight at most once).
+// The autoreset machine's memory of one env. Written by the thread that steps the env, and by the caller while the env
+// is idle; never by both (an env is in flight at most once).
 struct sm_env_state {
   double episode_return;
   int32_t elapsed;
   uint8_t phase;    // sm_phase
   uint8_t command;  // sm_command: what the queued action means
-  uint16_t failures;  // in a row, with no good step between; stays at SM_MOST_FAILURES
-  int64_t episode;  // episodes begun
+  uint16_t failures;  // consecutive ones, without a good step between them; stays at SM_MOST_FAILURES
+  int64_t episode;  // episodes started
 };
 
-// What the next reset of one env is given. `seed` counts only where `has_seed` is set.
+// What the next reset of one env is given. `seed` counts only if `has_seed` is set.
 struct sm_reset_request {
   uint64_t seed;
   uint32_t has_seed;
@@ -96,7 +96,7 @@ struct sm_columns {
   int32_t* elapsed_step;
   int32_t* episode_length;
   double* episode_return;
-  int32_t* players;  // players in each row's env; null where max_num_players is 1
+  int32_t* players;  // players in each row's env; null if max_num_players is 1
 };
 
 struct sm_place {
@@ -110,7 +110,7 @@ struct sm_shared {
   sm_reset_request* reset;
   void* const* action;             // one per leaf
   const int64_t* action_bytes;     // of one player's row, one per leaf
-  const int32_t* action_players;   // null where max_num_players is 1
+  const int32_t* action_players;   // null if max_num_players is 1
   const int64_t* observation_bytes;
   const int64_t* info_bytes;
   void* const* last_observation;   // null unless failures keep the last good one
@@ -124,9 +124,9 @@ struct sm_shared {
 
 enum sm_fault_phase { SM_IN_RESET, SM_IN_STEP, SM_IN_OBSERVE, SM_IN_CONSTRUCTOR, SM_IN_CALL };
 
-// A list of envs to advance by one action each. Entry i writes row first_row + i of `columns`. Where
-// `columns` is null the env takes its row only when its step is done, through `claim`, so that a slow
-// step holds no place in an open batch.
+// A list of envs to advance by one action each. Entry i writes row first_row + i of `columns`. If `columns` is null,
+// the env takes its row only when its step is done, through `claim`, so that a slow step holds no place in an open
+// batch.
 struct sm_job {
   const sm_shared* shared;
   const int32_t* env;
@@ -138,37 +138,37 @@ struct sm_job {
   void (*fault)(void* context, int32_t env, int32_t phase, const char* message);
 };
 
-// Where the generator of an env stands, in the words of numpy's PCG64.
+// The state of an env's generator, in the words of numpy's PCG64.
 struct sm_random_state {
   uint64_t state[2], increment[2];  // the high word first
-  uint32_t has_uint32, uinteger;    // the half of a 64-bit word that was not used yet
+  uint32_t has_uint32, uinteger;    // the half of a 64-bit word that has not been used yet
 };
 
 struct sm_env_table {
   uint32_t abi_version;
   uint32_t size;
   const char* name;
-  // Whether reset, step and observe only compute, and none of them for long. If so the calling thread may run them itself,
-  // where no signal reaches it and, for short batches, no other Python thread runs, and envs are stepped in chunks, where
-  // each waits for those before it.
+  // Whether reset, step and observe only compute, and none of them for long. If so, the calling thread may run them
+  // itself, while no signal reaches it and, for short batches, no other Python thread runs; and envs are stepped in
+  // chunks, in which each env waits for those before it.
   int32_t never_blocks;
   // Calls `put` for every configuration key with its default.
   void (*configuration)(void* sink, void (*put)(void* sink, const sm_value*));
   // Names of the reset options, at most SM_MAX_RESET_OPTIONS, null-terminated.
   const char* const* reset_options;
-  // Returns 0, or writes why not into `error` (SM_ERROR_CAPACITY bytes).
+  // Returns 0, or writes the reason into `error` (SM_ERROR_CAPACITY bytes).
   int (*check_options)(const sm_reset_request*, char* error);
   int (*describe)(const sm_value* config, int32_t count, sm_description* out, void* sink,
                   void (*put)(void* sink, const sm_leaf*), char* error);
   // Storage for `count` envs; `build` constructs those from `first` to `last` - 1 in it, all of one configuration.
-  // It returns `last`, or the index of the env that failed, and writes why into `error`.
+  // It returns `last`, or the index of the env that failed, and writes the reason into `error`.
   void* (*allocate)(int32_t count);
   int32_t (*build)(void* envs, int32_t first, int32_t last, const sm_value* config, int32_t count, char* error);
   void (*release)(void* envs);
-  // Advances every env of the job and returns whether an episode ended in it. Env id i lives at
-  // index i - first_id of the storage.
+  // Advances every env of the job and returns whether an episode ended. Env id i is at index i - first_id of the
+  // storage.
   int (*advance)(void* envs, int32_t first_id, const sm_job*);
-  // Where the generator of the env at `index` stands. Not while that env is stepped.
+  // The state of the generator of the env at `index`. Not while that env is stepped.
   void (*random_state)(const void* envs, int32_t index, sm_random_state* out);
 };
 

@@ -1,4 +1,4 @@
-// The row of an env that has no step to show: written here alone, wherever the env ran.
+// The row of an env that has no step to show. Only this file writes such rows, wherever the env ran.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ inline void write_row_without_step(const sm_shared& shared, const sm_columns& co
   }
 }
 
-// A failure fills its row like any result: truncated, with the last good observation. `last(leaf)` says where that of
-// this env lies, for all players; null where none is kept: then the observation is zeros. Reads nothing else that
-// another process could write.
+// A failure fills its row like any result: truncated, with the last good observation. `last(leaf)` says where that
+// observation is, for all players; null if none is kept: then the observation is zeros. Reads nothing else that another
+// process could write.
 template <class Last>
 void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, std::int32_t env,
                       std::int32_t elapsed, Last last) {
@@ -48,7 +48,7 @@ void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::i
   for (int leaf = 0; leaf < shared.info_leaves; ++leaf) fill(columns.info[leaf], shared.info_bytes[leaf], nullptr);
 }
 
-// The row of a good end whose reset failed, under `same_step`: what it shows is what the end showed.
+// With `same_step`: the row of a good end whose reset failed shows what the end showed.
 inline void show_end(const sm_shared& shared, const sm_columns& columns, std::int64_t row) {
   const auto copy = [row](void* to, const void* from, std::int64_t bytes) {
     std::memcpy(static_cast<std::byte*>(to) + row * bytes, static_cast<const std::byte*>(from) + row * bytes,

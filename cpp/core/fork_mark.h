@@ -1,7 +1,7 @@
-// Knows whether this process is the one that made it, or was forked off it: at the cost of reading a byte.
+// Knows whether this process made it or is a forked child, at the cost of reading one byte.
 //
-// The kernel wipes the page in a child, however that was made (os.fork, a raw system call), so neither a handler nor a
-// system call is needed.
+// The kernel wipes the page in a child, however the child was made (os.fork, a raw system call), so we need neither a
+// handler nor a system call.
 #pragma once
 
 namespace stepmill {

@@ -11,7 +11,7 @@ Inbox::Inbox(std::int32_t num_envs, const ProcessChecks& checks, const WorkerRos
       saved_notes_(static_cast<std::size_t>(num_envs)),
       saved_answers_(static_cast<std::size_t>(num_envs)) {}
 
-// In the outbox of the life that was asked last.
+// In the outbox of the life that was last asked.
 std::span<const std::byte> Inbox::find(std::int32_t env, const ProcessChecks::Note& note) const {
   const WorkerRoster::Life* life = roster_.crew_of(env).find(asked(env).incarnation);
   if (!life || !life->outbox) return {};
@@ -22,7 +22,7 @@ Inbox::Saved Inbox::copy_of(std::int32_t env, const ProcessChecks::Note& note) c
   const auto found = find(env, note);
   Saved saved;
   saved.bytes.assign(found.begin(), found.end());
-  // Of the copy, which nobody else can change.
+  // The seal of the copy, which no other process can change.
   saved.good = found.size() == note.bytes && seal_of(saved.bytes, env, asked(env).epoch) == note.seal;
   return saved;
 }
@@ -43,7 +43,7 @@ bool Inbox::read_note(std::int32_t env, std::uint32_t epoch, const Copy& copy) c
 
 void Inbox::save_note(std::int32_t env) {
   auto& saved = saved_notes_[static_cast<std::size_t>(env)];
-  // What is said of a row that cannot be true is found when the row is received.
+  // An impossible report about a row is found when the row is received.
   if (saved || !checks_.fault_phase(env, asked(env).epoch)) return;
   const auto note = checks_.note(env);
   saved = note.offset != 0 ? copy_of(env, note) : Saved{};

@@ -1,10 +1,10 @@
-// What came from workers beside the arrays: a note with a row, an answer to a call. The pool's side of their outboxes.
+// What workers send besides the arrays: a note with a row, an answer to a call. The pool's side of their outboxes.
 //
 // It is read in the outbox of the life that wrote it. Before that outbox goes, and before the env is asked something
-// else, what was not received yet is saved in memory of this process. An outbox can be written by its worker at any
-// time, so what is read there counts only where its seal says that these are the bytes which were written.
+// else, what has not been received yet is saved in this process's own memory. A worker can write into its outbox at any
+// time, so what is read there counts only if its seal says that these are the bytes that were written.
 //
-// It has no lock of its own: the pool's is held for every call but `noted`, which is the caller's.
+// It has no lock of its own: the pool's lock is held for every call except `noted`, which only the caller uses.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace stepmill {
 
 class Inbox {
  public:
-  // All of these are the pool's; `asked` is by env.
+  // All of these belong to the pool; `asked` is by env.
   Inbox(std::int32_t num_envs, const ProcessChecks& checks, const WorkerRoster& roster,
         const std::vector<Asked>& asked);
 
@@ -40,17 +40,17 @@ class Inbox {
   // The rows of the batch that have a note: (row, env).
   std::span<const std::pair<std::int32_t, std::int32_t>> noted() const { return noted_; }
 
-  // Has `copy` copy the note of a row, if it has one, and return where the copy is. False where these are not the bytes
-  // that were written for that action.
+  // Calls `copy` to copy the note of a row, if it has one, and to return where the copy is. False if these are not the
+  // bytes that were written for that action.
   using Copy = std::function<std::span<const std::byte>(std::span<const std::byte>)>;
   bool read_note(std::int32_t env, std::uint32_t epoch, const Copy& copy) const;
-  // Of the row that the env was asked for last, and which is written.
+  // Saves the note of the env's last row, which has been written.
   void save_note(std::int32_t env);
   void forget_note(std::int32_t env) { saved_notes_[static_cast<std::size_t>(env)].reset(); }
 
   // ---- answers to calls ----
 
-  // False where it is not what was written.
+  // False if these are not the bytes that were written.
   bool read_answer(std::int32_t env, std::vector<std::byte>& answer) const;
   void save_answer(std::int32_t env);
   void forget_answer(std::int32_t env) { saved_answers_[static_cast<std::size_t>(env)].reset(); }

@@ -1,4 +1,4 @@
-// Where a test may kill a worker: compiled into test builds only, at every step of the protocol.
+// Points where a test may kill a worker: at every step of the protocol, compiled only into test builds.
 #pragma once
 
 #ifdef STEPMILL_KILL_POINTS

@@ -8,9 +8,9 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
-// Work the caller does alone: below this, sharing it costs more than it saves.
+// Work that the caller does alone: below this, sharing it costs more than it saves.
 constexpr double kAloneNs = 14'000;
-// What a chunk should take: long against the cost of taking it, short against a batch.
+// How long a chunk should take: much longer than taking it, much shorter than a batch.
 constexpr double kChunkNs = 12'000, kLeastChunkNs = 2'000;
 // Work that justifies one more thread.
 constexpr double kShareNs = 8'000;
@@ -22,8 +22,8 @@ constexpr auto kCallerSpin = microseconds(40);
 
 }  // namespace
 
-// What the stepper calls back into: carries a claim made after a slow step to `run_claimed`, and
-// failures to the pool.
+// Receives the stepper's callbacks: passes a claim that was made after a slow step to `run_claimed`, and failures to
+// the pool.
 struct Chunk {
   LocalPool& pool;
   Buffer* buffer = nullptr;
@@ -70,8 +70,8 @@ LocalPool::~LocalPool() { threads_.stop(); }
 void LocalPool::start(std::span<const std::int32_t> envs, bool, bool recv_follows) {
   const CallCost& cost = cost_of(envs);
   const double work = cost.expected_ns() * static_cast<double>(envs.size());
-  // Behind queued work even a little must queue: the caller does its backlog first, and what waits in
-  // the queue would wait forever.
+  // Behind queued work even a little must be queued: the caller does its backlog first, so what waits in the queue
+  // could wait forever.
   const bool little = caller_steps_ && (work < kAloneNs || is_time_to_probe(cost)) && queue_.size() == 0;
   if (options_.num_threads == 0 || little) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + static_cast<std::ptrdiff_t>(backlog_done_));
@@ -89,17 +89,17 @@ void LocalPool::share(std::span<const std::int32_t> envs) {
   queue_.push(envs);
 }
 
-// Gets threads to all that is queued.
+// Wakes or starts threads for everything that is queued.
 void LocalPool::call_threads(bool recv_follows) {
   const double cost = queued_cost().expected_ns();
   const auto waiting = static_cast<double>(queue_.size());
   const double shares = cost * waiting / kShareNs;
-  // The caller is one of the hands where it helps. Only a lone thread is called while the caller may
-  // be elsewhere: then stepping goes on beside it.
+  // The caller is one of the hands if it helps. With a single thread, it helps only if `recv` follows: otherwise that
+  // thread steps while the caller does something else.
   caller_helps_ = caller_steps_ && cost < kSlowNs && (recv_follows || options_.num_threads > 1);
   const int caller = caller_helps_ ? 1 : 0;
   const int wanted = static_cast<int>(std::min<double>(options_.num_threads - caller, shares));
-  const int threads = std::max(wanted, 1 - caller);  // somebody must
+  const int threads = std::max(wanted, 1 - caller);  // at least one hand
   hands_.store(may_block_ ? options_.num_threads : threads + caller, std::memory_order_relaxed);
   first_thread_hand_.store(caller, std::memory_order_relaxed);
   if (may_block_)
@@ -108,8 +108,8 @@ void LocalPool::call_threads(bool recv_follows) {
     threads_.call(threads);
 }
 
-// What a step costs on several threads says little about what it costs on one, so now and then, more
-// often in the beginning, the caller begins a batch alone to see.
+// The cost of a step on several threads says little about its cost on one. So now and then, more often at first, the
+// caller starts a batch alone to measure it.
 bool LocalPool::is_time_to_probe(const CallCost& cost) {
   shared_sends_ += 1;
   const bool early = shared_sends_ < 64 && (shared_sends_ & (shared_sends_ - 1)) == 0;
@@ -119,7 +119,7 @@ bool LocalPool::is_time_to_probe(const CallCost& cost) {
 // ---- stepping ----------------------------------------------------------------------------------
 
 std::int32_t LocalPool::chunk_size(std::int64_t waiting) const {
-  // Of envs that may block, or that were never measured, nobody should wait for another one.
+  // Envs that may block, or were never measured, should not wait for each other.
   if (may_block_ || !queued_cost().known()) return 1;
   const double cost = queued_cost().ns();
   const auto most = static_cast<std::int64_t>(kChunkNs / cost);
@@ -129,7 +129,7 @@ std::int32_t LocalPool::chunk_size(std::int64_t waiting) const {
       std::clamp<std::int64_t>(std::clamp(share, least, most), 1, kMostChunk));
 }
 
-// One chunk from the queue, by whoever calls: a thread, or the caller, which is none (-1). False when the queue is empty.
+// Does one chunk from the queue, in a thread or in the caller (`thread` is -1). False if the queue is empty.
 bool LocalPool::work_once(int hand, int thread) {
   const int hands = std::max(1, hands_.load(std::memory_order_relaxed));
   std::int32_t envs[kMostChunk];
@@ -146,8 +146,8 @@ bool LocalPool::is_sent_reset(std::int32_t env) const {
 }
 
 void LocalPool::run(std::span<const std::int32_t> envs, bool alone) {
-  // A reset says nothing of a step, and the other way round. Envs that reset because they ended are few among steps, and
-  // a chunk that begins with one is not measured.
+  // A reset says nothing about the cost of a step, and the other way round. Few of the steps are resets because an
+  // episode ended, and a chunk that starts with one is not measured.
   const bool of_resets = is_sent_reset(envs[0]);
   CallCost& cost = of_resets ? reset_cost_ : step_cost_;
   const bool of_a_kind = of_resets ? std::all_of(envs.begin(), envs.end(), [&](auto env) { return is_sent_reset(env); })
@@ -177,8 +177,8 @@ void LocalPool::run_rows(std::span<const std::int32_t> envs) {
   }
 }
 
-// Envs whose rows the caller has set: sync mode, and gathers. Rows are set in the order of sending,
-// so those of a chunk follow each other, unless what was sent in between went another way.
+// Envs whose rows the caller has assigned: sync mode, and gathers. Rows are assigned in the order of sending, so those
+// of a chunk follow each other, unless what was sent in between went elsewhere.
 void LocalPool::run_assigned(std::span<const std::int32_t> envs) {
   const auto row = [this](std::int32_t env) { return row_of_[static_cast<std::size_t>(env)]; };
   while (!envs.empty()) {
@@ -196,8 +196,8 @@ void LocalPool::run_assigned(std::span<const std::int32_t> envs) {
   }
 }
 
-// Envs that take the next slots of the open batch: before the call where all calls are short, after it where one that
-// takes long would hold the batch back. Any step may turn out to be a reset.
+// Envs that take the next slots of the open batch: before the call if all calls are short, after it if a long one would
+// hold the batch back. Any step may turn out to be a reset.
 void LocalPool::run_claimed(std::span<const std::int32_t> envs) {
   if (may_block_ || !step_cost_.known() || std::max(step_cost_.ns(), reset_cost_.ns()) > kLateNs) {
     for (const std::int32_t& env : envs) {
@@ -244,8 +244,8 @@ void LocalPool::work_or_wait(nanoseconds most) {
     work_on_backlog();
     return;
   }
-  // Where the caller is no hand, threads were called. But envs may have turned slow since, or no
-  // thread could be started.
+  // If the caller is not one of the hands, threads were called. But envs may have become slow since, or no thread could
+  // be started.
   bool helps = caller_helps_ && queued_cost().ns() < kSlowNs;
   if (!helps && queue_.size() > 0) {
     call_threads(false);
@@ -272,12 +272,12 @@ bool LocalPool::is_brief() const {
   return cost.known() && cost.ns() * static_cast<double>(rest.size()) < kAloneNs;
 }
 
-// Steps a part of what was too little to share. What turns out to be much after all is shared then.
+// Steps a part of what was too little to share. If it turns out to be much after all, the rest is shared.
 void LocalPool::work_on_backlog() {
   const auto rest = std::span<const std::int32_t>(backlog_).subspan(backlog_done_);
   const CallCost& cost = cost_of(rest);
-  // An env that was never measured might take any time: look at one first. One that may block should not keep the
-  // caller from a batch that is ready without it.
+  // An env that was never measured might take any time: try one first. One that may block should not keep the caller
+  // from a batch that is ready without it.
   const bool one = !cost.known() || (may_block_ && is_async());
   const auto most = one ? 1 : static_cast<std::size_t>(kAloneNs / cost.ns());
   const auto count = std::clamp<std::size_t>(most, 1, rest.size());

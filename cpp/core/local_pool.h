@@ -1,9 +1,9 @@
 // Envs stepped in this process: by threads, by the caller, or by both.
 //
-// Env classes that declare that their calls end soon (`kNeverBlocks`) are stepped in chunks, by as few hands as are worth
-// waking. The others may block, and then nobody may wait for them who need not: each env is taken from the queue
-// by itself, whatever its cost, takes its slot when it is done, and is never stepped by the caller. So what a stuck
-// thread holds is one env, and `ThreadPool` sees to it that another thread takes the rest.
+// Env classes that declare that their calls end soon (`kNeverBlocks`) are stepped in chunks, by as few hands as are
+// worth waking. The others may block, and then nothing may wait for them unnecessarily: each env is taken from the
+// queue by itself, whatever its cost, takes its slot when it is done, and is never stepped by the caller. So a stuck
+// thread holds only one env, and `ThreadPool` makes sure that another thread takes the rest.
 #pragma once
 
 #include <atomic>
@@ -43,14 +43,15 @@ class LocalPool final : public Pool {
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
   void start(std::span<const std::int32_t> envs, bool assigned, bool recv_follows) override;
 
-  // What one of some envs that were sent together costs: the first one tells what all of them were sent.
+  // The cost of one of some envs that were sent together: the first one shows what all of them were sent.
   const CallCost& cost_of(std::span<const std::int32_t> envs) const {
     return is_sent_reset(envs[0]) ? reset_cost_ : step_cost_;
   }
   const CallCost& queued_cost() const {
     return resets_wait_.load(std::memory_order_relaxed) ? reset_cost_ : step_cost_;
   }
-  // Whether an env was sent a reset, or its first action. Not: one that stands for a reset since the env has ended.
+  // Whether an env was sent a reset, or its first action. An action that resets because the episode ended does not
+  // count.
   bool is_sent_reset(std::int32_t env) const;
   // Whether the caller can finish the batch alone in about the time that a wake costs.
   bool short_work() const { return backlog_.size() != backlog_done_; }
@@ -71,28 +72,28 @@ class LocalPool final : public Pool {
 
   const std::unique_ptr<EnvSet> envs_;
   const bool may_block_;
-  // Whether the caller may step envs itself: those that never block, or where there are no threads.
+  // Whether the caller may step envs itself: if they never block, or if there are no threads.
   const bool caller_steps_;
   const std::size_t control_offset_;
   ReadyLanes queue_;
   BatchRing ring_;
 
-  // Private to the caller. Work too small to share: stepped by the caller in `recv`.
+  // Private to the caller. Work that is too small to share: the caller steps it in `recv`.
   std::vector<std::int32_t> backlog_;
   std::size_t backlog_done_ = 0;
   bool caller_helps_ = false;       // the caller is one of the hands
   std::uint32_t shared_sends_ = 0;  // sends that were too much for the caller alone
 
   CallCost step_cost_, reset_cost_;
-  // Whether there are resets in the queue. A hint for `queued_cost`, so any order will do.
+  // Whether there are resets in the queue. A hint for `queued_cost`, so relaxed order is enough.
   std::atomic<bool> resets_wait_{false};
 
-  // Who shares the work of the last send: hand 0 is the caller where it helps, threads follow. Only
-  // says who begins where, so any order will do.
+  // The hands that share the work of the last send: hand 0 is the caller if it helps, threads follow. It only says
+  // where each one starts, so relaxed order is enough.
   std::atomic<int> hands_{1};
   std::atomic<int> first_thread_hand_{0};
 
-  // Chunks run, to choose which of the small ones are measured.
+  // Chunks done so far, to choose which of the small ones are measured.
   std::atomic<std::uint32_t> runs_{0};
 
   ThreadPool threads_;  // last: its threads use everything above

@@ -1,5 +1,5 @@
-// What goes with the next action or call of an env and is in no array (reset options, objects, the call itself): bytes
-// in the arena, where the env's worker reads them.
+// What goes with the next action or call of an env and does not fit in arrays (reset options, objects, the call
+// itself): bytes in the arena, where the env's worker reads them.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace stepmill {
 
 class Mailbox {
  public:
-  // Throws where there is no memory, and then changes nothing.
+  // Throws if there is no memory, and then changes nothing.
   void put(Arena& arena, std::span<const std::byte> mail) {
     if (mail.size() > capacity_) {
       const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(mail.size(), 256));

@@ -15,9 +15,9 @@ namespace stepmill {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{1} << 36, kLeast = std::size_t{1} << 26;
-// Where addresses are limited, the part of what is free that one outbox takes: a pool has one for each worker.
+// If the address space is limited: the share of the free part that one outbox takes. A pool has one per worker.
 constexpr std::size_t kPolitePart = 8;
-// Blocks of at least this give their memory back when they are outgrown.
+// Blocks of at least this size return their memory when they are outgrown.
 constexpr std::uint64_t kLarge = 1 << 20;
 
 std::uint64_t page_size() {
@@ -33,10 +33,10 @@ std::uint64_t to_pages(std::uint64_t bytes) { return (bytes + page_size() - 1) /
 
 [[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
-// A note of this size fits into what a worker has written since it lives; larger ones are looked at more closely.
+// Notes up to this size are read without a check for holes: at worst, little memory is wasted.
 constexpr std::uint64_t kModest = 1 << 16;
 
-// How large an outbox may be here: its pages come when they are written, its addresses at once.
+// How large an outbox may be here: it takes its pages when they are written, its addresses at once.
 std::size_t most_that_fits() {
   for (std::size_t size = kMost; size >= kLeast; size /= 2) {
     void* base = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -54,7 +54,7 @@ int Outbox::create() {
   if (descriptor < 0) fail("memfd_create");
   for (std::size_t size = most_that_fits(); size >= kLeast; size /= 2)
     if (ftruncate(descriptor, static_cast<off_t>(size)) == 0) {
-      // Nothing a worker does may take pages away that the pool reads.
+      // A worker must not be able to take away pages that the pool reads.
       (void)fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
       return descriptor;
     }
@@ -71,7 +71,7 @@ Outbox::Outbox(int descriptor, bool writable)
   const bool known = fstat(descriptor, &status) == 0;
   size_ = known ? static_cast<std::size_t>(status.st_size) : 0;
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // Where the worker has fewer addresses than the pool, less of it.
+  // If the worker has fewer addresses than the pool, it maps less.
   for (; size_ >= kLeast; size_ /= 2) {
     void* base = mmap(nullptr, size_, access, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
     if (base == MAP_FAILED) continue;
@@ -104,7 +104,7 @@ std::size_t Outbox::memory() const {
 
 std::byte* Outbox::reserve(Block& block, std::uint64_t bytes) {
   if (bytes > block.capacity || block.capacity == 0) {
-    // Half as much again as before: what grows a little each time must not move each time.
+    // Grows by half: what grows a little each time must not move each time.
     const Block larger = allocate(std::max({bytes, block.capacity + block.capacity / 2, std::uint64_t{1}}));
     if (block.capacity >= kLarge)
       give_back(block);
@@ -130,8 +130,9 @@ Outbox::Block Outbox::allocate(std::uint64_t bytes) {
   return {offset, capacity};
 }
 
-// Has the system provide the memory now, where its want can be told: at the first touch it would be a SIGBUS. A kernel
-// before 5.14 does not know how: there a machine without memory costs the worker, which is replaced, and not the pool.
+// Asks the system for the memory now, while a lack of it can be reported: at the first touch it would be a SIGBUS. A
+// kernel before 5.14 cannot do this: there a machine without memory costs the worker, which is replaced, and not the
+// pool.
 bool Outbox::back(const Block& block) {
   const std::uint64_t from = block.offset / page_size() * page_size();
   const std::uint64_t to = to_pages(block.offset + block.capacity);
@@ -141,7 +142,7 @@ bool Outbox::back(const Block& block) {
   return failed == 0 || errno == EINVAL;
 }
 
-// Only returns memory early; a kernel that refuses loses nothing but that.
+// Only returns memory early; if the kernel refuses, nothing else is lost.
 void Outbox::give_back(const Block& block) { (void)madvise(base_ + block.offset, block.capacity, MADV_REMOVE); }
 
 }  // namespace stepmill

@@ -1,8 +1,8 @@
-// What a worker says that no array holds: pickled infos, results of calls, exceptions.
+// What a worker sends besides arrays: pickled infos, results of calls, exceptions.
 //
-// A shared file of memory for each life of a worker, where the worker alone allocates: a block per env,
-// written before its row is, read by the pool when the row is received. An env has one row on its
-// way at most, so a block is never written over before it was read; and no pipe is there to run full.
+// Each life of a worker has a shared file of memory, in which only the worker allocates: one block per env. The worker
+// writes the block before the row, and the pool reads it when the row is received. An env has at most one row on its
+// way, so a block is never overwritten before it has been read; and there is no pipe that could fill up.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace stepmill {
 
 class Outbox {
  public:
-  // A new one, empty; the caller owns the descriptor.
+  // A new, empty outbox; the caller owns the descriptor.
   static int create();
   // Maps one: the pool to read, the worker to write. The worker keeps no descriptor: the code of its envs may close and
   // reuse any number, and a system call on it would then be on their file. It works on the mapping instead.
@@ -26,8 +26,8 @@ class Outbox {
 
   // ---- the pool ----
 
-  // The bytes at `offset`, or nothing where they lie outside, or where nothing was ever written: the numbers come from
-  // a worker, and reading a hole would fill it with memory.
+  // The bytes at `offset`, or nothing if they are outside, or were never written: the numbers come from a worker, and
+  // reading a hole would fill it with memory.
   std::span<const std::byte> read(std::uint64_t offset, std::uint64_t bytes) const;
   std::size_t memory() const;  // that it takes
 
@@ -36,7 +36,7 @@ class Outbox {
   struct Block {
     std::uint64_t offset = 0, capacity = 0;
   };
-  // Makes `block` hold `bytes` of room, elsewhere if need be. Throws std::bad_alloc.
+  // Makes room for `bytes` in `block`, and moves it if necessary. Throws std::bad_alloc.
   std::byte* reserve(Block& block, std::uint64_t bytes);
 
  private:

@@ -23,7 +23,7 @@ Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places)
   gather_store_ = options.batch_size < num_envs() ? store(num_envs()) : store_;
 }
 
-// By now nobody steps any more: what was in flight comes to nobody; only what the caller holds stays.
+// By now no thread steps any more: what was in flight is dropped; only what the caller holds stays.
 Pool::~Pool() {
   for (; head_ != opened_; ++head_) store_->release(ring_buffer(head_));
   if (assigned_buffer_) gather_store_->release(assigned_buffer_);
@@ -44,7 +44,7 @@ void Pool::make_room(std::int32_t count, bool gather) {
 void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
   const bool assign = gather || !is_async();
   const auto count = static_cast<std::int32_t>(envs.size());
-  make_room(count, gather);  // throws where there is no memory: change nothing before
+  make_room(count, gather);  // throws if there is no memory: change nothing before
   if (assign)
     assign_rows(envs);
   else
@@ -78,8 +78,8 @@ void Pool::assign_rows(std::span<const std::int32_t> envs) {
   assigned_ += static_cast<std::int32_t>(envs.size());
 }
 
-// Makes sure that so many envs in flight will each find a slot, so that workers never allocate.
-// Workers see the buffers because what starts an env releases them.
+// Makes sure that so many envs in flight will each find a slot, so that workers never allocate. Workers see the
+// buffers, because starting an env is a release.
 void Pool::open_slots(std::int32_t in_flight) {
   const std::int32_t open = in_flight - sealed_rows_;  // that may still take a slot
   const auto batches = static_cast<std::uint32_t>((open + options_.batch_size - 1) / options_.batch_size) +
@@ -104,7 +104,7 @@ std::int32_t Pool::expected() const {
 std::uint32_t Pool::wanted() const {
   if (content_with_ == 0 || assigned_ != 0) return static_cast<std::uint32_t>(expected());
   const std::int32_t steps = std::min(content_with_, ring_in_flight_ - resets_in_flight_);
-  // Of a batch that was sealed, or that has no room for all, nobody knows how many steps will be in it.
+  // If a batch was sealed, or has no room for all, we do not know how many steps will be in it.
   const bool all_come = options_.batch_size == num_envs() && sealed_rows_ == 0;
   if (content_with_steps_ && steps > 0 && all_come) return static_cast<std::uint32_t>(steps) | BatchHeader::kStepsOnly;
   return static_cast<std::uint32_t>(std::min(content_with_, expected()));
@@ -125,8 +125,8 @@ std::uint32_t Pool::resets_among(std::span<const std::int32_t> envs) const {
 
 void Pool::seal_early() {
   if (assigned_ != 0 || sealed_rows_ != 0) return;
-  // Who comes after the seal takes a slot of the batch behind: it must be there before. One more than all in flight
-  // could need, since this one keeps room that nobody will take.
+  // After the seal, envs take slots of the next batch, so it must be open before. One more than all envs in flight
+  // could need, since this batch keeps room that no env will take.
   open_slots(ring_in_flight_ + options_.batch_size);
   const std::int32_t taken = seal_batch(head_);
   if (taken < options_.batch_size) sealed_rows_ = taken;
@@ -152,7 +152,7 @@ Batch Pool::take_batch(std::vector<Fault>& faults) {
     assigned_in_order_ = true;
   } else {
     batch.store = store_;
-    // Fewer rows than a batch: then everything in flight is in it, and no claim can come between.
+    // Fewer rows than a batch: then everything in flight is in it, and no claim can come in between.
     if (batch.rows < options_.batch_size && sealed_rows_ == 0) seal_batch(head_);
     sealed_rows_ = 0;
     head_ += 1;

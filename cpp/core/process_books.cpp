@@ -16,7 +16,7 @@ namespace {
 // A killed process is gone in milliseconds, unless a driver or a debugger holds it.
 constexpr std::uint64_t kEndPatience = 10'000'000'000;
 
-// A different seed for an env that is built anew: the same one would play the same episodes again.
+// A different seed for an env that is built again: with the same one it would play the same episodes.
 std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
   std::uint64_t x = seed + 0x9e3779b97f4a7c15u * (life + std::uint64_t{1});
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -24,7 +24,7 @@ std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
   return (x ^ x >> 31) >> 1;  // below 2^63, as seeds are
 }
 
-// The rows of a batch may be there and not be counted: it is to be judged by the words. Whoever waits for it looks.
+// Some rows of a batch may be there without being counted, so the words decide about it. Wakes the caller to look.
 void doubt(Buffer& buffer) {
   buffer.header->done.fetch_or(BatchHeader::kSuspect, std::memory_order_seq_cst);
   futex_wake(buffer.header->done, 1, true);
@@ -67,8 +67,8 @@ void ProcessBooks::retire(std::int32_t worker, const Fault& reason, bool start_a
   for (std::int32_t env = crew.first; env < crew.end(); ++env) give_up(env, number, reason);
 }
 
-// Answers for an env that waits for, or is run by, that life of its worker. A word that cannot be true says nothing of
-// whether a row is being written: such an env is answered when the life is buried.
+// Answers for an env that waits for, or is run by, that life of its worker. An impossible word does not tell whether a
+// row is being written: such an env is answered when the end of the life is certain.
 void ProcessBooks::give_up(std::int32_t env, std::uint32_t incarnation, const Fault& reason) {
   for (;;) {
     if (asked(env).incarnation != incarnation) return;
@@ -76,7 +76,7 @@ void ProcessBooks::give_up(std::int32_t env, std::uint32_t incarnation, const Fa
     if (!now || (now->stage != Stage::kQueued && now->stage != Stage::kRunning)) return;
     std::uint64_t seen = now->pack();
     if (!pool_.tables.word(env).compare_exchange_strong(seen, now->at(Stage::kFault).pack(), std::memory_order_seq_cst))
-      continue;  // it went on meanwhile: look again
+      continue;  // it made progress meanwhile: look again
     Fault fault = reason;
     const Activity activity = pool_.checks.activity(env);
     if (fault.phase == SM_IN_STEP && now->stage == Stage::kRunning &&
@@ -101,7 +101,7 @@ void ProcessBooks::bury(std::int32_t worker, std::uint32_t number) {
     }
     const bool claims = !its.is_call && !seat(env).buffer;
     const auto slot = claims ? find_slot(env, its.epoch) : std::nullopt;
-    if (claims && !slot) mend_hint();  // it may have looked for one in vain
+    if (claims && !slot) mend_hint();  // it may have searched for one in vain
     answer(env, {its.epoch, its.incarnation, Stage::kWriting}, reason, slot);
   }
   save_notes(worker, number);
@@ -109,7 +109,7 @@ void ProcessBooks::bury(std::int32_t worker, std::uint32_t number) {
   announce_rest(pool_.tables.worker(worker));
 }
 
-// The row of an env is whole, but perhaps not counted.
+// The row of an env is complete, but perhaps not counted.
 void ProcessBooks::doubt_row(std::int32_t env) {
   Buffer* buffer = seat(env).buffer;
   if (!buffer) {
@@ -174,13 +174,13 @@ void ProcessBooks::answer_row(std::int32_t env, EnvWord from, const Fault& reaso
   const bool ended = keep_end(env, from, *buffer, row);
   if (!ended) fill_row(env, buffer->columns, row);
   pool_.faults.add(end_by_fault(env, reason));
-  // At rest only when it is counted: a suspect batch goes by the words.
+  // At rest only after it was counted: the words decide about a suspect batch.
   commit(*buffer->header, 1, pool_.resetting[static_cast<std::size_t>(env)], ended, true);
   take_back(env, from.epoch);
 }
 
-// The env has no action any more, and no life: it is not lost once more. Nothing happens where it was asked something
-// else since.
+// The env has no action and no life any more: it cannot be lost again. Does nothing if it was asked something else
+// since.
 void ProcessBooks::take_back(std::int32_t env, std::uint32_t epoch) {
   if (asked(env).epoch != epoch) return;
   asked(env).incarnation = 0;
@@ -188,7 +188,7 @@ void ProcessBooks::take_back(std::int32_t env, std::uint32_t epoch) {
   pool_.tables.word(env).store(EnvWord{epoch, 0, Stage::kRest}.pack(), std::memory_order_seq_cst);
 }
 
-// The pool's answer in place of the env's: it begins anew.
+// The pool's answer in place of the env's: the env starts over.
 Fault ProcessBooks::end_by_fault(std::int32_t env, Fault fault) {
   sm_env_state& state = pool_.table.state(env);
   state.phase = SM_ENDED;
@@ -211,9 +211,9 @@ void ProcessBooks::reseed(std::int32_t env) {
   request.has_seed = 1;
 }
 
-// `same_step`, and the env failed in the reset after a good end: reward and end stand, the observation is
-// the final one. So are the infos that are arrays; a dict is lost: it comes with the note, which is written after the
-// reset.
+// `same_step`, and the env failed in the reset after a good end: reward and end stay, and the observation is the final
+// one. So are the infos that are arrays; an info dict is lost, because it comes with the note, which is written after
+// the reset.
 bool ProcessBooks::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std::int64_t row) {
   const bool ran = from.stage == Stage::kRunning || from.stage == Stage::kWriting;
   if (!ran || pool_.checks.activity(env) != Activity::kResetAfterEnd) return false;
@@ -233,7 +233,7 @@ bool ProcessBooks::keep_end(std::int32_t env, EnvWord from, Buffer& buffer, std:
 
 void ProcessBooks::fill_row(std::int32_t env, const Columns& columns, std::int64_t row) {
   const sm_shared& shared = pool_.table.shared();
-  // Leaf by leaf, one behind the other.
+  // Leaf by leaf, one after another.
   const std::byte* next =
       pool_.tables.keeps_last() ? pool_.tables.last_observation(env, pool_.checks.last_good(env)) : nullptr;
   write_failed_row(shared, columns.c, row, env, shared.state[env].elapsed, [&](int leaf) {
@@ -272,8 +272,8 @@ void ProcessBooks::lose_ring() {
   ring_is_lost = true;
   ring_lost_at_ = monotonic_ns();
   ring_loss = {.phase = SM_IN_STEP,
-               .message = "the memory in which worker processes say which rows are whose was overwritten, by code of "
-                          "an env of the pool: all workers are replaced",
+               .message = "the memory that says which env has which row was overwritten, by code of an env of the "
+                          "pool: all workers are replaced",
                .kind = Fault::kDied};
   for (std::int32_t w = 0; w < roster.num_workers(); ++w) {
     roster.condemn(w, ring_loss);
@@ -281,7 +281,7 @@ void ProcessBooks::lose_ring() {
     if (crew.life.number != 0) continue;
     for (std::int32_t env = crew.first; env < crew.end(); ++env) give_up(env, crew.next_number(), ring_loss);
   }
-  if (first_open != end_open) doubt(*ring_buffer(first_open));  // a caller that sleeps does so on this one
+  if (first_open != end_open) doubt(*ring_buffer(first_open));  // a sleeping caller sleeps on this one
   wake_monitor();
 }
 
@@ -309,7 +309,7 @@ bool ProcessBooks::restore_ring(std::uint32_t head, std::uint32_t end) {
 
 void ProcessBooks::give_in(const std::string& why) {
   broken_ = "the memory that the pool shares with its worker processes was overwritten, by code of an env, and cannot "
-            "be mended: " + why + ". Close the pool and make it again";
+            "be repaired: " + why + ". Close the pool and make it again";
   roster.kill_all();
   throw BrokenMemory(broken_);
 }

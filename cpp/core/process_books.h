@@ -1,8 +1,8 @@
-// What a process pool keeps about every env in memory of its own (what it was asked, where its row goes, what came with
-// it), and what it does from these books in place of a worker that is gone: every action gets its row.
+// What a process pool keeps about every env in its own memory (what it was asked, where its row goes, what came with
+// it), and what it does with these books in place of a worker that is gone: every action gets its row.
 //
-// Two threads use them, the caller and the monitor. Whoever does holds `mutex`, but where it says otherwise, and then
-// also owns the word of an env that no worker has at the moment.
+// Two threads use them, the caller and the monitor. Both hold `mutex` for every call, unless a comment says otherwise.
+// The thread that holds it also owns the words of envs that no worker has at the moment.
 #pragma once
 
 #include <atomic>
@@ -30,12 +30,12 @@ namespace stepmill {
 
 class ProcessBooks {
  public:
-  // What the books are about: parts of the pool, which outlive them.
+  // The parts of the pool that the books are about. They outlive the books.
   struct Parts {
     const EnvSpec& spec;
     const PoolOptions& options;
     const Arena& arena;
-    const BatchLayout &ring_layout, &assigned_layout;  // of batches that fill slot by slot, and with rows that are set
+    const BatchLayout &ring_layout, &assigned_layout;  // of batches that fill slot by slot, and with assigned rows
     const std::vector<Buffer*>& ring_buffers;          // by batch number modulo their count
     const std::vector<std::uint8_t>& resetting;        // by env
     ActionTable& table;
@@ -51,14 +51,14 @@ class ProcessBooks {
 
   // ---- what is known ----
 
-  // Where the row of an env's last action goes, and what became of it.
+  // Where the row of an env's last action goes, and what happened to it.
   struct Seat {
     Buffer* buffer = nullptr;  // null: a slot of the open batch
     std::int32_t row = -1;
     std::uint32_t epoch = 0;
-    bool is_reset = false;       // or stands for one; known where the env has failed before
-    bool in_flight = false;      // the row was not received yet
-    bool answered_here = false;  // the row is the pool's, not a worker's
+    bool is_reset = false;       // or counts as one; known if the env has failed before
+    bool in_flight = false;      // the row has not been received yet
+    bool answered_here = false;  // the pool wrote the row, not a worker
   };
   // A question to an env, until its answer is taken.
   struct Call {
@@ -71,16 +71,16 @@ class ProcessBooks {
   Seat& seat(std::int32_t env) { return seats_[static_cast<std::size_t>(env)]; }
   const Seat& seat(std::int32_t env) const { return seats_[static_cast<std::size_t>(env)]; }
   Call& call(std::int32_t env) { return calls_[static_cast<std::size_t>(env)]; }
-  // In a row, with no good step between.
+  // Consecutive failures, without a good step between them.
   std::int32_t& failures(std::int32_t env) { return failures_[static_cast<std::size_t>(env)]; }
-  // The last that the env was given.
+  // The last seed that the env was given.
   std::uint64_t& seed(std::int32_t env) { return seeds_[static_cast<std::size_t>(env)]; }
-  // Whether the caller waits for what the env was asked last.
+  // Whether the caller waits for what the env was last asked.
   bool is_awaited(std::int32_t env) {
     return asked(env).is_call ? call(env).is_open : seat(env).in_flight;
   }
-  // Whether the env lives no more: it was built by a life of its worker that is gone. What was answered
-  // here instead has no life, and is told only once.
+  // Whether the env is lost: the life of its worker that built it is gone. What the pool answered instead has no life,
+  // so the loss is reported only once.
   bool is_lost(std::int32_t env) {
     return asked(env).incarnation != 0 && asked(env).incarnation != roster.crew_of(env).life.number;
   }
@@ -88,54 +88,56 @@ class ProcessBooks {
   WorkerRoster roster;
   Inbox inbox;
   bool stopping = false;
-  // The batches of the ring that are open. Written by the caller, which may read them without the lock.
+  // The open batches of the ring. Written by the caller, which may read them without the lock.
   std::uint32_t first_open = 0, end_open = 0;
 
   // ---- answering for a worker ----
 
-  // Gives a worker's life up: its envs are answered as far as nobody may be writing their rows.
+  // Gives up a worker's life: answers for those of its envs whose rows it cannot be writing.
   void retire(std::int32_t worker, const Fault& reason, bool start_again = true);
-  // After its end is certain: the rest, and the life itself.
+  // After its end is certain: answers for the rest, and removes the life.
   void bury(std::int32_t worker, std::uint32_t number);
-  // What came with rows and calls of that life that are not received yet, before its outbox goes.
+  // Saves the notes and answers of that life that have not been received yet, before its outbox goes.
   void save_notes(std::int32_t worker, std::uint32_t incarnation);
 
-  // The env's row, or its answer to a call. `from` is the word as it was; it is ours now.
+  // Writes the env's row, or its answer to a call. `from` is the word as it was; we own it now.
   void answer(std::int32_t env, EnvWord from, const Fault& reason, std::optional<SlotRing::Slot> slot = std::nullopt);
   void answer_row(std::int32_t env, EnvWord from, const Fault& reason,
                   std::optional<SlotRing::Slot> slot = std::nullopt);
   void fail_call(std::int32_t env, Fault reason);
-  // An env that is built anew is seeded anew, unless a seed waits for its next reset.
+  // An env that is built again gets a new seed, unless a seed waits for its next reset.
   void reseed(std::int32_t env);
 
   // ---- memory that an env has overwritten ----
 
-  // The memory of an env, or of what it said: whose it is, is replaced. Who wrote there is not known.
+  // Called if the memory of an env, or of its notes, was overwritten: replaces the env's worker. We do not know which
+  // env wrote there.
   Fault found_broken(std::int32_t env, const char* what);
-  // A row that is there, but not to be believed.
+  // Called for a row that is there but cannot be trusted.
   Fault spoil_row(std::int32_t env, Buffer& buffer, std::int32_t row, const char* what);
-  // Claims set out from the hint, and would look for ever from a wrong one.
+  // Claims start from the hint, and from a wrong one they would search forever.
   void mend_hint();
 
-  // Whose the slots of the ring are cannot be said any more. So nobody may fill them: all workers end, and then every
-  // action that would have had a slot is answered in a ring that is laid out anew.
+  // We can no longer tell which env has which slot of the ring. So no worker may fill them: all workers end, and then
+  // the pool answers every action that would have had a slot, in a ring that is laid out again.
   void lose_ring();
-  // By the caller, who alone knows which batches are open: those from `head` to before `end`. False: not yet.
+  // Called by the caller, because only it knows which batches are open: those from `head` to before `end`. False: not
+  // yet.
   bool restore_ring(std::uint32_t head, std::uint32_t end);
   // Set by either thread, which wakes the caller, and cleared by the caller. The caller also reads it without the lock:
   // it then only says whether to take the lock and look.
   std::atomic<bool> ring_is_lost{false};
   Fault ring_loss;
 
-  // Ends what cannot go on, by the caller.
+  // Called by the caller if the pool is broken.
   [[noreturn]] void give_in(const std::string& why);
   void check_whole() const {
-    if (!broken_.empty()) throw BrokenMemory(broken_);  // which the caller alone writes
+    if (!broken_.empty()) throw BrokenMemory(broken_);  // only the caller writes it
   }
 
   // ---- the monitor ----
 
-  // By anybody, with the lock or without.
+  // Called by any thread, with or without the lock.
   void wake_monitor();
   int monitor_event() const { return event_.get(); }
 
@@ -156,7 +158,7 @@ class ProcessBooks {
 
   const Parts pool_;
   // By env.
-  std::vector<Asked> asked_;  // the roster and the inbox look at it, too
+  std::vector<Asked> asked_;  // the roster and the inbox read it too
   std::vector<Seat> seats_;
   std::vector<Call> calls_;
   std::vector<std::int32_t> failures_;

@@ -1,4 +1,4 @@
-// The caller's side of a process pool: questions to envs, beside their actions.
+// The caller's side of a process pool: questions to envs, besides their actions.
 #include "core/process_pool.h"
 
 #include <utility>
@@ -23,12 +23,12 @@ void ProcessPool::queue_call(std::int32_t env, std::span<const std::byte> call) 
   {
     const Lock lock(books_.mutex);
     Call& its = books_.call(env);
-    its.mail.put(*arena_, call);  // throws where there is no memory: change nothing before
+    its.mail.put(*arena_, call);  // throws if there is no memory: change nothing before
     // The call takes over the word of a row not yet received.
     books_.save_notes(worker_of(env), books_.asked(env).incarnation);
     its.fault.reset();
     books_.inbox.forget_answer(env);
-    if (books_.is_lost(env)) return books_.fail_call(env, books_.roster.crew_of(env).loss);  // at rest as it is
+    if (books_.is_lost(env)) return books_.fail_call(env, books_.roster.crew_of(env).loss);  // it stays at rest
     its.is_open = true;
     queue(env, its.mail, {0, -1, Order::kCall, 0, monotonic_ns(), false});
   }

@@ -1,12 +1,13 @@
-// What the pool reads from memory that workers can write: read and checked here, and nowhere else. (Counts of batches
-// and futex words are waited on where they are: they only tell when to look.)
+// Reads and checks what workers can write. The pool reads such memory only here. (Counts of batches and futex words are
+// waited on where they are: they only tell when to look.)
 //
-// Code of an env may write anywhere in that memory, by a mistake of its own. So nothing in it is believed: each value is
-// copied once, held against what the pool itself keeps in memory of its own process (`Asked`, and whose row is where),
-// and handed on only where it can be true. What cannot be true is nobody's result: the worker that the word, the row or
-// the note belongs to is replaced. Counters, clocks and measurements are hints: any value of them is taken.
+// A buggy env may write anywhere in that memory. So nothing in it is trusted: each value is copied once, compared with
+// what the pool keeps in its own process (`Asked`, and which env has which row), and passed on only if it is possible.
+// An impossible value is never a result: the worker that the word, the row or the note belongs to is replaced.
+// Counters, clocks and measurements are hints: any value is accepted.
 //
-// Out of scope is malice: an env can run code in the caller through what is unpickled there (docs/processes.md).
+// This does not protect against malice: an env can run code in the caller through what is unpickled there
+// (docs/processes.md).
 #pragma once
 
 #include <cstdint>
@@ -19,43 +20,43 @@
 
 namespace stepmill {
 
-// The memory that a pool shares with its workers is broken, and what it should say cannot be found out any more.
+// The memory that a pool shares with its workers is broken, and its contents can no longer be recovered.
 struct BrokenMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What the pool has asked of an env last.
+// What the pool has last asked of an env.
 struct Asked {
   std::uint32_t epoch = 0;
-  std::uint32_t incarnation = 0;  // of the worker, as an env word has it; 0: the pool answered, or nobody was asked
+  std::uint32_t incarnation = 0;  // of the worker, as in an env word; 0: the pool answered, or no worker was asked
   std::uint64_t at = 0;           // nanoseconds of the monotonic clock
   bool is_call = false;
-  bool is_reset = false;    // or stands for one; known where resets have another deadline than steps
+  bool is_reset = false;    // or counts as one; known if resets have another deadline than steps
   bool given_up = false;    // the pool has declared a fault, and is about to answer
 };
 
 class ProcessChecks {
  public:
-  // Both as the pool has them attached.
+  // Both as the pool has attached them.
   ProcessChecks(const EnvSpec& spec, std::int32_t num_envs, const ProcessTables& tables, const SlotRing& ring)
       : max_players_(spec.max_num_players), num_envs_(num_envs), tables_(tables), ring_(ring) {}
 
-  // How far what was asked is. Nothing: the word is not one that this life of the worker could have written.
+  // How far the env has got with what it was asked. Nothing: this life of the worker cannot have written that word.
   std::optional<EnvWord> word(std::int32_t env, const Asked& asked) const;
-  // Whether what was asked is over: the env can be asked something else.
+  // Whether the env has finished what it was asked: it can be asked something else.
   bool is_idle(std::int32_t env, const Asked& asked) const;
 
-  // Since when the code of a RUNNING env runs, and what for.
+  // Since when the code of a RUNNING env has been running, and for what.
   struct Run {
     std::uint64_t since;
     Activity activity;
   };
   std::optional<Run> run(std::int32_t env, const Asked& asked) const;
-  // What kind of code of the env ran last. A hint, but for ProcessTables::ending: it says that there is one.
+  // What kind of the env's code ran last. A hint, except for ProcessTables::ending: it says that there is one.
   Activity activity(std::int32_t env) const;
 
-  // What a worker reports of a row: whether the env raised (else -1), and where its note is (offset 0: there is none).
-  // Nothing: that is not of the row of that action.
+  // What a worker reports about a row: the phase in which the env raised (-1: it did not), and where its note is
+  // (offset 0: there is none). Nothing: the report is not about the row of that action.
   std::optional<std::int32_t> fault_phase(std::int32_t env, std::uint32_t epoch) const {
     const std::int32_t phase = copy(tables_.report(env).fault_phase);
     const bool good = is_written(env, epoch) && phase >= -1 && phase <= SM_IN_OBSERVE;
@@ -67,17 +68,17 @@ class ProcessChecks {
   std::uint64_t note_offset(std::int32_t env) const { return copy(tables_.report(env).note); }
   Note note(std::int32_t env) const;
   Note call(std::int32_t env) const;
-  // Whether the row of that action was written to its end. Where a count says so too, nobody has to look at the word, on
-  // a cache line with those of envs that are running.
+  // Whether the row of that action was written completely. If a count says so too, we need not read the word, which
+  // shares a cache line with the words of running envs.
   bool is_written(std::int32_t env, std::uint32_t epoch) const { return copy(tables_.report(env).epoch) == epoch; }
   void will_read_row(std::int32_t env) const { __builtin_prefetch(&tables_.report(env)); }
-  // Which copy of the last good observation is whole.
+  // Which copy of the last good observation is complete.
   std::uint32_t last_good(std::int32_t env) const { return copy(tables_.report(env).last_good) & 1; }
 
   // The players in a row of a batch.
   std::optional<std::int32_t> players(const sm_columns& columns, std::int64_t row) const;
 
-  // Who has taken a slot of an open batch.
+  // Which env has taken a slot of an open batch.
   struct Slot {
     enum Kind { kFree, kSealed, kTaken, kBroken } kind;
     std::int32_t env;
@@ -102,7 +103,7 @@ class ProcessChecks {
 
  private:
   Activity activity_of(std::int32_t env, std::uint64_t begun) const;
-  // Once: a compiler may read plain memory twice, and a worker may write in between.
+  // Reads once: a compiler may read plain memory twice, and a worker may write in between.
   template <class T>
   static T copy(const T& value) {
     return *static_cast<const volatile T*>(&value);

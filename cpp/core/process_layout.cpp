@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
 
-// Both steps can be undone, so that two different words never lead to the same.
+// Both steps are invertible, so two different words never lead to the same one.
 std::uint64_t mix(std::uint64_t state, std::uint64_t word) { return std::rotl((state ^ word) * kOdd, 29); }
 
 std::uint64_t load(const std::byte* from, std::size_t bytes) {

@@ -1,7 +1,7 @@
-// What a pool and its worker processes share, beside the action table and the batch buffers.
+// What a pool and its worker processes share besides the action table and the batch buffers.
 //
-// A worker may be killed at any instant, so nothing here can be left half done: every word changes by
-// one atomic operation, and plain data is written only by the side that the env's word names.
+// A worker may be killed at any instant, so nothing here can be left half done: every word changes by one atomic
+// operation, and plain data is written only by the side that the env's word names.
 //
 //           caller           worker            worker             worker          worker
 //   REST -----------> QUEUED ---------> RUNNING ---------> WRITING ---------> DONE -------> REST
@@ -10,18 +10,18 @@
 //     |                          |            from WRITING once the worker is seen to have ended
 //     +--------------------------+
 //
-// In RUNNING the env's own code runs, and the worker writes nothing that the pool reads before the word says so. In WRITING it
-// copies one finished row, with no code of the env's and no system call between: a killed worker dies
-// there at once, and until its death is certain the pool leaves that row alone. From QUEUED and RUNNING
-// the pool may declare a fault; whoever loses the compare-and-swap gives up. Between DONE and REST the
-// worker counts the row in its batch: one that dies there may have counted it or not, so such a batch is
-// judged by the words instead, where a row that is DONE counts once its worker is seen to have ended.
+// In RUNNING the env's own code runs, and the worker writes nothing that the pool reads before the word says so. In
+// WRITING it copies one finished row, without running the env's code or a system call in between: a killed worker dies
+// there at once, and until its death is certain the pool leaves that row alone. From QUEUED and RUNNING the pool may
+// declare a fault; the side that loses the compare-and-swap gives up. Between DONE and REST the worker counts the row
+// in its batch. A worker that dies there may or may not have counted it, so such a batch is judged by the words
+// instead: a row that is DONE counts once its worker is seen to have ended.
 //
-// Code of an env may write anywhere in here, too. So the pool keeps what it needs of its own (which epoch, for which life,
-// into which row) in memory of its own, reads through `process_checks.h` alone, and hands a batch out when the words
-// say so: the counts only tell when to look. A word that cannot be true costs the worker whose env it is: it is killed,
-// and once its end is certain its envs are answered for. Where the slots of the ring no longer say whose they are, this
-// is done to all workers, and the ring is laid out anew.
+// The env's code may write anywhere in this memory too. So the pool keeps what it needs (which epoch, for which life,
+// into which row) in its own memory, reads only through `process_checks.h`, and returns a batch when the words say so:
+// the counts only tell when to look. An impossible word costs the worker of that env its life: it is killed, and once
+// its end is certain the pool answers for its envs. If the slots of the ring no longer say which env has them, all
+// workers are replaced in this way, and the ring is laid out again.
 #pragma once
 
 #include <atomic>
@@ -39,10 +39,10 @@ namespace stepmill {
 
 enum class Stage : std::uint8_t { kRest, kQueued, kRunning, kWriting, kDone, kFault };
 
-// The env word: which action (epoch), for which life of its worker (incarnation), and how far it is.
+// The env word: which action (epoch), for which life of its worker (incarnation), and how far the env has got with it.
 struct EnvWord {
   std::uint32_t epoch = 0;
-  std::uint32_t incarnation = 0;  // 24 bits; it only must differ from the lives before
+  std::uint32_t incarnation = 0;  // 24 bits; it only has to differ from earlier lives
   Stage stage = Stage::kRest;
 
   static EnvWord unpack(std::uint64_t word) {
@@ -56,19 +56,20 @@ struct EnvWord {
   EnvWord at(Stage next) const { return {epoch, incarnation, next}; }
 };
 
-// What the caller asks of an env. Written while the env is idle, read by its worker, which would write its row anywhere
-// if it believed an order that another env's code has overwritten: so it is sealed.
+// What the caller asks of an env. Written while the env is idle, read by its worker. It is sealed: a worker that
+// trusted an order that another env's code has overwritten might write its row anywhere.
 struct alignas(kCacheLine) Order {
   enum Kind : std::uint32_t { kAct, kCall };
   std::uint64_t buffer = 0;  // offset of the batch buffer with the env's row
   std::int32_t row = -1;     // -1: the next slot of the open batch
   std::uint32_t kind = kAct;
-  std::uint64_t is_reset = 0;  // 0, or 1: of a pool whose results come as they are ready, for a reset
-  // What no array holds: reset options, objects, the call; in the arena.
+  std::uint64_t is_reset = 0;  // 0, or 1: a reset, in a pool that returns results as they are ready
+  // What does not fit in arrays: reset options, objects, the call; in the arena.
   std::uint64_t mail = 0, mail_bytes = 0, mail_seal = 0;
   std::uint64_t seal = 0;
 
-  // By words, and not as `seal_of` does: made and looked at with every action. A change of any one word shows.
+  // Computed by words, unlike `seal_of`, because it is made and checked with every action. A change of any one word
+  // shows.
   static std::uint64_t seal_for(std::uint64_t buffer, std::int32_t row, std::uint32_t kind, std::uint64_t is_reset,
                                 std::uint64_t mail, std::uint64_t mail_bytes, std::uint64_t mail_seal, std::int32_t env,
                                 std::uint32_t epoch) {
@@ -82,13 +83,13 @@ struct alignas(kCacheLine) Order {
   }
 };
 
-// What a worker says of an env beside its row. Written in WRITING.
+// What a worker reports about an env besides its row. Written in WRITING.
 struct alignas(kCacheLine) Report {
   std::uint64_t note, note_bytes, note_seal;  // of the row, in the worker's outbox
   std::uint64_t call, call_bytes, call_seal;  // of a call
   std::uint32_t epoch;                        // of the row
   std::int32_t fault_phase;                   // -1: none
-  std::uint32_t last_good;                    // which of the two copies of the last observation is whole
+  std::uint32_t last_good;                    // which of the two copies of the last observation is complete
 };
 
 enum class Activity : std::uint8_t {
@@ -98,8 +99,8 @@ enum class Activity : std::uint8_t {
   kResetAfterEnd,  // `same_step`: the ending step is good and kept, see ProcessTables::ending
 };
 
-// Since when an env's code runs, and what for: nanoseconds of the monotonic clock and an Activity in one
-// word, so that a reader never mixes two. Stored before the env word turns to RUNNING.
+// Since when an env's code has been running, and for what: nanoseconds of the monotonic clock and an Activity in one
+// word, so that a reader never mixes two. Stored before the env word becomes RUNNING.
 using Begun = std::atomic<std::uint64_t>;
 
 inline std::uint64_t pack_begun(std::uint64_t ns, Activity activity) {
@@ -117,14 +118,14 @@ struct StepTimes {
   double percentile_s(double part) const;
 };
 
-// One for each worker, on cache lines of its own. All hints: losing any of these costs a look, no result.
+// One per worker, on its own cache lines. All of these are hints: a lost one costs a look, but no result.
 struct alignas(2 * kCacheLine) WorkerBlock {
   std::atomic<std::uint32_t> bell;      // futex: rung after words were queued, or `stop` set
-  std::atomic<std::uint32_t> sleeping;  // seq_cst with the words: a ringer who sees 0 need not wake
+  std::atomic<std::uint32_t> sleeping;  // seq_cst with the words: a ringer that sees 0 need not wake it
   std::atomic<std::uint32_t> ready;     // the incarnation that has attached
   std::atomic<std::uint32_t> stop;      // the incarnation that is to end
-  std::atomic<std::uint32_t> watched;   // somebody waits for one of its envs to come to rest
-  std::atomic<std::uint32_t> rested;    // futex: rung then, where `watched` is set; seq_cst with the words
+  std::atomic<std::uint32_t> watched;   // a thread waits until one of its envs comes to rest
+  std::atomic<std::uint32_t> rested;    // futex: rung then, if `watched` is set; seq_cst with the words
   std::atomic<std::uint64_t> busy_ns, steps;
 };
 
@@ -135,7 +136,7 @@ inline void announce_rest(WorkerBlock& block) {
   futex_wake(block.rested, 1, true);
 }
 
-// Distinguishes bytes that were written for that action of that env from any others.
+// Tells bytes that were written for this action of this env from all others.
 std::uint64_t seal_of(std::span<const std::byte> bytes, std::int32_t env, std::uint32_t epoch);
 
 struct ProcessOptions {
@@ -143,12 +144,12 @@ struct ProcessOptions {
   bool keep_last_observation = false;
 };
 
-// The envs of worker w of W: a contiguous part, as even as can be.
+// The envs of worker w of W: a contiguous part, as even as possible.
 inline std::int32_t first_env_of(std::int32_t worker, std::int32_t num_workers, std::int32_t num_envs) {
   return static_cast<std::int32_t>(static_cast<std::int64_t>(worker) * num_envs / num_workers);
 }
 
-// Where all of this lies: a pure function of the pool's options, the same in every process.
+// Where all of this is: a pure function of the pool's options, the same in every process.
 class ProcessTables {
  public:
   ProcessTables(const EnvSpec& spec, const TableOptions& table, std::int32_t batch_size,
@@ -164,12 +165,13 @@ class ProcessTables {
   StepTimes& times(std::int32_t env) const { return at<StepTimes>(times_)[env]; }
   WorkerBlock& worker(std::int32_t worker) const { return at<WorkerBlock>(workers_)[worker]; }
   std::byte* slot_ring() const { return base_ + ring_; }
-  // The last good observation of an env, leaf by leaf; two copies, so that one is always whole.
+  // The last good observation of an env, leaf by leaf; two copies, so that one is always complete.
   std::byte* last_observation(std::int32_t env, std::uint32_t copy) const {
     return base_ + last_ + (static_cast<std::size_t>(env) * 2 + (copy & 1)) * last_bytes_;
   }
   bool keeps_last() const { return last_bytes_ != 0; }
-  // Makes the observation of a row the last good one: into `copy`, which is not the whole one, but is then.
+  // Makes the observation of a row the last good one: writes it into `copy`, the incomplete one, which then is
+  // complete.
   void keep_last(std::int32_t env, std::uint32_t copy, const sm_shared& shared, const sm_columns& columns,
                  std::int64_t row) const;
   // `same_step`: the row of a step that ended an episode, kept while the reset that belongs to it runs; in

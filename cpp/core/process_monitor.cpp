@@ -16,7 +16,7 @@ namespace {
 
 // How long to wait for the stack of a process.
 constexpr int kStackMs = 500, kMoreStackMs = 50, kWholeStackMs = 2000;
-// A worker that does not go on for less than this may only have found no core.
+// A worker that makes no progress for less time than this may just have had no core.
 constexpr std::uint64_t kStandstill = 1'000'000'000;
 
 // The letter that the kernel gives to the state of a process: T is stopped, D waits for a device.
@@ -112,7 +112,7 @@ void ProcessMonitor::end_broken() {
   }
 }
 
-// A process is seen to have ended: whatever it was about to write, it never will.
+// A process has ended: it will never write what it was about to write.
 void ProcessMonitor::life_ended(Lock& lock, std::int32_t worker, std::uint32_t number) {
   books_.roster.await_obituary(lock, worker, number, quit_);
   if (books_.roster.crew(worker).life.number == number) books_.retire(worker, books_.roster.why_ended(worker));
@@ -121,7 +121,7 @@ void ProcessMonitor::life_ended(Lock& lock, std::int32_t worker, std::uint32_t n
 
 // ---- deadlines ---------------------------------------------------------------------------------
 
-// Nanoseconds until there may be something to look at; 0: never, unless something happens.
+// Nanoseconds until there may be something to do; 0: never, unless something happens.
 std::uint64_t ProcessMonitor::check_deadlines(Lock& lock) {
   std::uint64_t next = 0;
   const auto look_in = [&](std::uint64_t ns) {
@@ -132,7 +132,7 @@ std::uint64_t ProcessMonitor::check_deadlines(Lock& lock) {
   for (std::int32_t env = 0; env < num_envs_; ++env) look_in(check_env(lock, env));
   for (std::int32_t w = 0; w < books_.roster.num_workers(); ++w)
     look_in(check_standstill(lock, w, std::max({deadlines_.step, deadlines_.reset, kStandstill})));
-  // What begins after this look cannot be late before then.
+  // What starts after this look cannot be late before then.
   look_in(deadlines_.step);
   look_in(deadlines_.reset);
   return next;
@@ -168,7 +168,7 @@ std::uint64_t ProcessMonitor::check_env(Lock& lock, std::int32_t env) {
     return 0;
   }
   if (!run) return 0;
-  // Where it makes a difference, what the pool has asked for counts, and not what the worker says that it does.
+  // If it makes a difference, what the pool has asked for counts, and not what the worker says it does.
   const bool says_reset = run->activity == Activity::kReset || run->activity == Activity::kResetAfterEnd;
   const bool was_asked = deadlines_.step == deadlines_.reset ? says_reset : its.is_reset;
   const bool resets = !its.is_call && (was_asked || run->activity == Activity::kResetAfterEnd);
@@ -183,7 +183,7 @@ std::uint64_t ProcessMonitor::check_env(Lock& lock, std::int32_t env) {
 void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool reset, std::uint64_t limit) {
   std::uint64_t expected = seen.pack();
   if (!tables_.word(env).compare_exchange_strong(expected, seen.at(Stage::kFault).pack(), std::memory_order_seq_cst))
-    return;  // it was done in the last instant
+    return;  // it finished at the last moment
   books_.asked(env).given_up = true;
   const Life& life = books_.roster.crew_of(env).life;
   const std::string stack = read_stack(lock, life);
@@ -200,8 +200,8 @@ void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool 
                  .kind = Fault::kDied});
 }
 
-// A worker that has something to do, runs no env's code and does not go on is stuck itself: stopped, as a
-// rule. So is one that is seen to write the same row for so long.
+// A worker that has work, runs no env's code and makes no progress is stuck itself: usually it was stopped. So is one
+// that writes the same row for so long.
 std::uint64_t ProcessMonitor::check_standstill(Lock& lock, std::int32_t worker, std::uint64_t limit) {
   const std::uint64_t still = books_.roster.stands_still_for(worker);
   if (still < limit) return limit - still;
@@ -215,7 +215,7 @@ std::uint64_t ProcessMonitor::check_standstill(Lock& lock, std::int32_t worker, 
   return limit;
 }
 
-// Where the process is stuck, in its own words. Without the lock: nobody else ends lives.
+// Where the process is stuck: its Python stack. Without the lock: no other thread ends lives.
 std::string ProcessMonitor::read_stack(Lock& lock, const Life& life) {
   const int pipe = life.stack.get(), pid = life.pid;
   const std::uint64_t end = monotonic_ns() + kWholeStackMs * std::uint64_t{1'000'000};

@@ -1,5 +1,5 @@
-// A thread that watches over the workers of a process pool, outside of the interpreter lock: it sees processes end and
-// deadlines pass, and has the envs answered that cannot answer for themselves.
+// A thread that watches the workers of a process pool, without the interpreter lock: it sees processes end and
+// deadlines pass, and answers for envs that cannot answer themselves.
 #pragma once
 
 #include <chrono>
@@ -21,14 +21,14 @@ struct Deadlines {
 
 class ProcessMonitor {
  public:
-  // The thread runs from here on. What is given outlives it.
+  // Starts the thread. The arguments must outlive it.
   ProcessMonitor(ProcessBooks& books, const ProcessTables& tables, const ProcessChecks& checks,
                  const Deadlines& deadlines, std::int32_t num_envs);
   ~ProcessMonitor();
   ProcessMonitor(const ProcessMonitor&) = delete;
   ProcessMonitor& operator=(const ProcessMonitor&) = delete;
 
-  // Until no worker is left, about as long as `most`.
+  // Waits until no worker is left, about as long as `most`.
   void wait_all_ended(std::chrono::nanoseconds most);
 
  private:

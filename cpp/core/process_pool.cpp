@@ -10,7 +10,7 @@ using std::chrono::nanoseconds;
 
 PoolOptions shared_options(PoolOptions options) {
   options.arena = Arena::Kind::kShared;
-  // Workers keep the last observations themselves, where they survive a kill (`ProcessTables`).
+  // Workers keep the last observations themselves, in memory that survives a kill (`ProcessTables`).
   options.table.keep_last_observation = false;
   return options;
 }
@@ -70,7 +70,7 @@ std::vector<std::pair<std::int32_t, std::uint32_t>> ProcessPool::to_restart() {
 
 void ProcessPool::restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why) {
   const Lock lock(books_.mutex);
-  books_.roster.expect_nobody(worker, incarnation);
+  books_.roster.record_failed_start(worker, incarnation);
   const std::uint32_t number = books_.roster.crew(worker).life.number;
   books_.retire(worker, {.phase = SM_IN_CONSTRUCTOR, .message = why, .kind = Fault::kDied}, false);
   books_.bury(worker, number);
@@ -88,8 +88,8 @@ void ProcessPool::set_mail(std::int32_t env, std::span<const std::byte> mail) {
   mail_[static_cast<std::size_t>(env)].put(*arena_, mail);
 }
 
-// Whether the action means a reset, or stands for one. In memory that the env's worker has just written: looked at only
-// where it matters.
+// Whether the action is a reset, or counts as one. The env's worker has just written that memory, so we read it only if
+// it matters.
 bool ProcessPool::will_reset(std::int32_t env) const {
   const sm_env_state& state = table_.state(env);
   return state.phase != SM_LIVE || state.command != SM_STEP;
@@ -124,7 +124,7 @@ void ProcessPool::start(std::span<const std::int32_t> envs, bool assigned, bool)
       if (table_.reset_request(env).has_seed) books_.seed(env) = table_.reset_request(env).seed;
       const bool lost = books_.is_lost(env);
       if (lost) books_.reseed(env);
-      // A reset begins anew, whatever was lost.
+      // A reset starts over, whatever was lost.
       if ((lost && table_.state(env).command != SM_RESET) || (ring_is_lost && !assigned)) {
         mail_[e].clear();
         books_.asked(env) = Asked{.epoch = seat.epoch};

@@ -1,10 +1,10 @@
 // Envs stepped by worker processes, which map this pool's arena and fill its slots.
 //
-// Three parties: the caller (send, recv), the workers (`process_worker.h`), and a monitor thread of this
-// process that watches over the workers (`process_monitor.h`). When a worker dies, or an env misses its deadline, the
+// There are three parties: the caller (send, recv), the workers (`process_worker.h`), and a monitor thread of this
+// process that watches the workers (`process_monitor.h`). When a worker dies, or an env misses its deadline, the
 // monitor answers in its place, from what caller and monitor keep about every env (`process_books.h`): every action
-// gets exactly one row, whatever happens. Who starts processes is not known here: `admit` is told of one, `to_restart`
-// says where another is needed.
+// gets exactly one row, whatever happens. Python starts the processes: `admit` announces one, `to_restart` says which
+// workers need one.
 //
 // This class is the caller's side: workers and sending in process_pool.cpp, receiving in process_receive.cpp, questions
 // to envs in process_calls.cpp.
@@ -37,52 +37,52 @@ class ProcessPool final : public Pool {
 
   // ---- workers ----
 
-  // Everything a worker needs to find its way in the arena of `arena_descriptor`.
+  // Everything a worker needs to find its data in the arena of `arena_descriptor`.
   ProcessPlan plan() const;
   int arena_descriptor() const { return arena_->descriptor(); }
 
-  // A process that will serve as `worker`. The descriptors are duplicated: pidfd, the pipe that its stack
-  // comes through when asked for, its outbox. It has until `start_ns` from now to announce itself.
+  // Announces a process that will serve as `worker`. The descriptors are duplicated: the pidfd, the pipe that it writes
+  // its Python stack to when asked, its outbox. The process has `start_ns` from now to announce itself.
   void admit(std::int32_t worker, std::uint32_t incarnation, int pid, int pidfd, int stack, int outbox,
              std::uint64_t start_ns);
   // Workers that should be started now, each with the incarnation it will be.
   std::vector<std::pair<std::int32_t, std::uint32_t>> to_restart();
-  // No process could be started: what waits for it is answered.
+  // No process could be started: the pool answers what waits for it.
   void restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why);
-  // Whether `to_restart` has something to say. Cheap; looked at in every wait.
+  // Whether `to_restart` would return any worker. Cheap: every wait checks it.
   bool wants_attention() const { return books_.roster.wants_attention(); }
 
-  // ---- beside the arrays ----
+  // ---- besides the arrays ----
 
-  // What goes with the next action of an idle env. Throws where there is no memory.
+  // What goes with the next action of an idle env. Throws if there is no memory.
   void set_mail(std::int32_t env, std::span<const std::byte> mail);
-  // The rows of the batch that was just received which came with something beside their arrays: (row, env).
+  // The rows of the last received batch that have a note: (row, env).
   std::span<const std::pair<std::int32_t, std::int32_t>> noted() const { return books_.inbox.noted(); }
-  // Has `copy` copy what came with the row of such an env, and return where the copy is. False where these are not the
-  // bytes that the env's worker wrote: `spoil` the row.
+  // Calls `copy` to copy the note of such an env's row and to return where the copy is. False if these are not the
+  // bytes that the env's worker wrote: then `spoil` the row.
   bool read_note(std::int32_t env, const Inbox::Copy& copy);
-  // Makes the row of an env, in the batch that was just received, one of a failure, since what belongs to it is broken.
+  // Turns the row of an env in the last received batch into a failure, because its note is broken.
   Fault spoil(const Batch& batch, std::int32_t row);
 
   // ---- calls ----
 
-  // Whether no action or call of that env is waiting or running.
+  // Whether no action or call of this env is waiting or running.
   bool at_rest(std::int32_t env);
   // Waits for that, about as long as `most`.
   void wait_at_rest(std::int32_t env, std::chrono::nanoseconds most);
-  // Asks an env at rest; it is at rest again when the answer is there.
+  // Asks an env at rest; it is at rest again when the answer is ready.
   void queue_call(std::int32_t env, std::span<const std::byte> call);
   // The answer, or why there is none.
   std::optional<Fault> take_call(std::int32_t env, std::vector<std::byte>& answer);
 
   // ---- the pool ----
 
-  // Throws BrokenMemory where the pool cannot go on: then all there is to do is to end it.
+  // Throws BrokenMemory if the pool is broken: then it can only be ended.
   bool ready() override;
-  // The same, before anything is begun.
+  // The same, before anything is started.
   void check_whole() const { books_.check_whole(); }
   void work_or_wait(std::chrono::nanoseconds most) override;
-  // Workers end after the step they are in; `kill` ends what is left.
+  // Workers end after their present step; `kill` ends those that are left.
   void ask_to_stop() override;
   bool stopped() const override;
   void wait_stopped(std::chrono::nanoseconds most) override;
@@ -100,7 +100,7 @@ class ProcessPool final : public Pool {
     std::size_t outbox_bytes;
   };
   std::vector<WorkerStats> worker_stats() const;
-  // The step times below which the given parts of an env's steps stayed, in seconds; 0 without any.
+  // The percentiles of an env's step times, in seconds; 0 if it has made no steps.
   std::vector<double> step_percentiles(std::int32_t env, std::span<const double> parts) const;
 
  private:
@@ -147,7 +147,7 @@ class ProcessPool final : public Pool {
   bool restore_ring();
 
   const ProcessOptions process_;
-  const bool watches_resets_;  // their deadline is another than that of steps
+  const bool watches_resets_;  // resets have another deadline than steps
   ProcessTables tables_;
   const std::size_t tables_offset_;
   SlotRing ring_;
@@ -155,11 +155,11 @@ class ProcessPool final : public Pool {
 
   // Private to the caller.
   WaitPace pace_;
-  bool words_due_ = false;        // it has waited for long: the counts may be wrong
-  std::uint32_t found_over_ = 0;  // so many rows of the batch that is awaited, as `wanted` has them; 0: not known
+  bool words_due_ = false;        // the caller has waited for long: the counts may be wrong
+  std::uint32_t found_over_ = 0;  // finished rows of the next batch, in the form of `wanted`; 0: not known
   std::vector<std::int32_t> assigned_envs_;  // by row
-  std::vector<std::int32_t> slot_envs_;      // of the batch that is awaited, by row, as it was found ready
-  std::int32_t slot_count_ = 0;              // so many of these
+  std::vector<std::int32_t> slot_envs_;      // of the next batch, by row, as of when it was found ready
+  std::int32_t slot_count_ = 0;              // the number of these
   std::vector<std::uint32_t> slot_looks_;    // by env: the look at the slots that found it last
   std::uint32_t looks_ = 0;
   ReceivedRows received_;
@@ -171,8 +171,8 @@ class ProcessPool final : public Pool {
   ProcessMonitor monitor_;
 };
 
-// Once for every action and call. Hands the env to its worker, or to the life that will come: all that the worker reads
-// is written. Field by field: to put it together first, and then to copy it, costs more than all the rest.
+// Called once per action and call. Hands the env to its worker, or to the life to come, after writing everything that
+// the worker reads. It writes field by field: building an order first and then copying it costs more than all the rest.
 [[gnu::always_inline]] inline void ProcessPool::queue(std::int32_t env, Mailbox& box, const Errand& errand) {
   Asked& its = books_.asked(env);
   its.epoch += 1;
@@ -193,7 +193,7 @@ class ProcessPool final : public Pool {
   order.seal = Order::seal_for(errand.buffer, errand.row, errand.kind, errand.counts_as_reset, box.offset(),
                                box.bytes(), mail_seal, env, its.epoch);
   box.clear();
-  // Whatever the word was: nobody needs that of an idle env.
+  // The old word does not matter: the env is idle.
   tables_.word(env).store(EnvWord{its.epoch, its.incarnation, Stage::kQueued}.pack(), std::memory_order_seq_cst);
 }
 

@@ -1,4 +1,4 @@
-// The caller's side of a process pool: waiting for a batch, and what is in it.
+// The caller's side of a process pool: waits for a batch and takes it.
 #include "core/process_pool.h"
 
 #include <algorithm>
@@ -8,13 +8,13 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// How long to sleep at most where no count wakes the caller.
+// How long to sleep at most if no count wakes the caller.
 constexpr nanoseconds kDoubt = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// Whether nobody will touch what the env was asked for last any more: its row is counted, or who should count it is
-// gone, and then all that was missing has been answered.
+// Whether no process will touch what the env was last asked for: its row is counted, or the worker that should count it
+// is gone, and then the pool has answered everything that was missing.
 bool ProcessPool::is_over(std::int32_t env, bool counted) {
   const Asked& its = books_.asked(env);
   if (its.incarnation == 0) return true;
@@ -31,10 +31,10 @@ bool ProcessPool::row_is_over(std::int32_t env, bool counted) {
   return (counted && checks_.is_written(env, epoch)) || books_.asked(env).epoch != epoch || is_over(env, counted);
 }
 
-// Counts only tell when to look: it is the words that say what is there. So nobody writes into what is handed out, and
-// a count that is wrong delays a batch and does no more.
+// Counts only tell when to look; the words say what is there. So no worker writes into a batch that was returned, and a
+// wrong count only delays a batch.
 bool ProcessPool::ready() {
-  if (found_over_ != 0 && found_over_ == wanted()) return true;  // what is over stays so
+  if (found_over_ != 0 && found_over_ == wanted()) return true;  // what is over stays over
   const bool counted = Pool::ready();
   const bool suspect = (awaited()->header->done.load(std::memory_order_seq_cst) & BatchHeader::kSuspect) != 0;
   if (!counted && !suspect && !books_.ring_is_lost && !words_due_) return false;
@@ -47,7 +47,7 @@ bool ProcessPool::ready() {
   return over;
 }
 
-// By the caller, who alone knows which batches are open. False: not yet.
+// Done by the caller, because only it knows which batches are open. False: not yet.
 bool ProcessPool::restore_ring() {
   if (!books_.restore_ring(head_, opened_)) return false;
   sealed_rows_ = 0;
@@ -64,7 +64,7 @@ bool ProcessPool::rows_are_over(bool counted) {
   const auto enough = [&](const auto& over) { return over && *over >= (want & ~BatchHeader::kStepsOnly); };
   const auto over = slots_over(want, counted);
   if (enough(over)) return true;
-  // Who is over has a slot: this is looked at before the slots are.
+  // An env that is over has a slot, so we check this before the slots.
   const bool all = over && all_in_ring_are_over();
   if (!over || (all && !enough(slots_over(want, counted)))) books_.lose_ring();
   return false;
@@ -76,8 +76,7 @@ bool ProcessPool::all_in_ring_are_over() {
   return true;
 }
 
-// How many rows of the batch that is awaited are over, of those that are `wanted`. Nothing: it cannot be said whose
-// the slots are.
+// How many of the `wanted` rows of the next batch are over. Nothing: we cannot tell which env has which slot.
 std::optional<std::uint32_t> ProcessPool::slots_over(std::uint32_t want, bool counted) {
   looks_ += 1;
   slot_count_ = 0;
@@ -98,7 +97,7 @@ std::optional<std::uint32_t> ProcessPool::slots_over(std::uint32_t want, bool co
   return over;
 }
 
-// Whether a slot is one of an action in flight.
+// Whether a slot belongs to an action in flight.
 bool ProcessPool::has_row(const ProcessChecks::Slot& slot) const {
   if (slot.kind != slot.kTaken) return false;
   const Seat& seat = books_.seat(slot.env);
@@ -116,7 +115,7 @@ void ProcessPool::work_or_wait(nanoseconds most) {
   }
   header.want.store(want, std::memory_order_seq_cst);
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
-  // Where the count is no help, it is the words that count, and their changes wake nobody here.
+  // If the count does not help, the words decide, and a change of a word does not wake the caller.
   const bool is_suspect = (done & BatchHeader::kSuspect) != 0;
   if (books_.ring_is_lost || is_suspect || done >= header.rows_for(want))
     most = std::min(most, kDoubt);
@@ -127,7 +126,7 @@ void ProcessPool::work_or_wait(nanoseconds most) {
   header.want.store(0, std::memory_order_relaxed);
 }
 
-// Now and then in a long wait: a count or a hint that was overwritten wakes nobody.
+// Called now and then in a long wait: an overwritten count or hint does not wake the caller.
 void ProcessPool::look_around() {
   if (!pace_.look_is_due()) return;
   words_due_ = true;
@@ -151,7 +150,7 @@ void ProcessPool::look_around() {
   faults_.add({env, *phase, state.episode, state.elapsed, ++books_.failures(env), "", Fault::kRaised});
 }
 
-// Which env each row belongs to is known here: what the workers wrote is replaced by it.
+// The pool knows which env each row belongs to: this replaces what the workers wrote.
 void ProcessPool::inspect(Batch& batch, bool assigned) {
   const sm_columns& c = batch.buffer->columns.c;
   pace_.end();
@@ -175,7 +174,7 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
 }
 
 bool ProcessPool::read_note(std::int32_t env, const Inbox::Copy& copy) {
-  const Lock lock(books_.mutex);  // the monitor unmaps what is gone
+  const Lock lock(books_.mutex);  // the monitor unmaps the outboxes of ended workers
   return books_.seat(env).answered_here || books_.inbox.read_note(env, books_.seat(env).epoch, copy);
 }
 

@@ -17,7 +17,7 @@ void (*kill_point)(const char* name) = nullptr;
 
 namespace {
 
-// A sleeper looks around now and then, should a wake be lost with the process that owed it.
+// A sleeper checks now and then, in case a wake was lost with the process that should have sent it.
 constexpr auto kNap = std::chrono::milliseconds(500);
 
 ProcessTables attached(ProcessTables tables, std::byte* base) {
@@ -25,7 +25,7 @@ ProcessTables attached(ProcessTables tables, std::byte* base) {
   return tables;
 }
 
-// The end of this worker, which the pool replaces: whatever it did now could be wrong.
+// Ends this worker, which the pool replaces: anything that it did now could be wrong.
 [[noreturn]] void throw_overwritten(const char* what, std::int32_t env) {
   throw std::runtime_error("the memory shared with the pool was overwritten: " + std::string(what) + " of env " +
                            std::to_string(env));
@@ -61,7 +61,7 @@ ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const P
   shared_.state = state_.data();
   shared_.reset = reset_.data();
   if (tables_.keeps_last()) {
-    // The stepper indexes by env id; only the rows of our own envs are ever touched.
+    // The stepper indexes by env id; it only touches the rows of our own envs.
     for (const Leaf& leaf : spec_.observation) {
       const auto bytes = static_cast<std::size_t>(leaf.row_bytes()) * static_cast<std::size_t>(spec_.max_num_players);
       last_leaves_.push_back(reinterpret_cast<void*>(last_.size()));
@@ -87,7 +87,7 @@ ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const P
 
 // ---- finding work ------------------------------------------------------------------------------
 
-// Looks through the words. Least used first: where one env is slow, the others get their turns.
+// Looks through the words. The least used env comes first: if one env is slow, the others still get their turns.
 void ProcessWorker::find_queued() {
   heard_ = block_.bell.load(std::memory_order_acquire);
   turn_ended_at_ = 0;
@@ -114,14 +114,14 @@ std::int32_t ProcessWorker::next() {
     its.word = word.at(Stage::kRunning);
     its.order = tables_.order(env);
     if (!its.order.is_whole(env, word.epoch)) {
-      if (tables_.word(env).load(std::memory_order_acquire) != seen) continue;  // the pool has given up on us meanwhile
+      if (tables_.word(env).load(std::memory_order_acquire) != seen) continue;  // meanwhile the pool has given up on us
       throw_overwritten("an order", env);
     }
     const sm_env_state& state = table_.state(env);
     const Activity activity = is_call(env)                                                ? Activity::kCall
                               : state.phase == SM_LIVE && state.command == SM_STEP ? Activity::kStep
                                                                                    : Activity::kReset;
-    // An env that was queued before the last one had its turn begins when that turn ends: a look at the clock is spared.
+    // An env that was queued before the last turn starts when that turn ends: this saves reading the clock.
     const std::uint64_t now = turn_ended_at_ != 0 ? turn_ended_at_ : monotonic_ns();
     tables_.begun(env).store(pack_begun(now, activity), std::memory_order_relaxed);
     STEPMILL_KILL_POINT("before running");
@@ -137,7 +137,7 @@ void ProcessWorker::wait() {
   const auto something = [this] {
     return block_.bell.load(std::memory_order_acquire) != heard_ || told_to_stop();
   };
-  // Awake for a while, as long as nobody else wants the core.
+  // Stays awake for a while, as long as no other thread wants the core.
   const auto from = Clock::now();
   if (!patience_.wait(something)) sleep();
   patience_.learn(Clock::now() - from);
@@ -154,7 +154,7 @@ void ProcessWorker::sleep() {
 std::span<const std::byte> ProcessWorker::mail(std::int32_t env) const {
   const Order& order = turn(env).order;
   if (order.mail_bytes == 0) return {};
-  // An env of another worker may have written over it: what is unpickled then could ask for all the memory there is.
+  // An env of another worker may have overwritten it: unpickling it could then take all memory.
   const std::span<const std::byte> mail(arena_->at(order.mail), static_cast<std::size_t>(order.mail_bytes));
   if (seal_of(mail, env, turn(env).word.epoch) != order.mail_seal) throw_overwritten("what came with an action", env);
   return mail;
@@ -163,7 +163,7 @@ std::span<const std::byte> ProcessWorker::mail(std::int32_t env) const {
 // ---- running -----------------------------------------------------------------------------------
 
 void ProcessWorker::advance(EnvSet& envs, std::int32_t env) {
-  // Between two actions the shared rows are the truth, also for an env that another life of this worker ran.
+  // Between two actions the shared rows are authoritative, even for an env that another life of this worker ran.
   state_[static_cast<std::size_t>(env)] = table_.state(env);
   reset_[static_cast<std::size_t>(env)] = table_.reset_request(env);
   fault_.clear();
@@ -187,7 +187,7 @@ void ProcessWorker::leave_if_forked() const {
   if (mark_.in_child()) _exit(0);
 }
 
-// Nobody reads the row before the activity says that it is there.
+// The pool does not read the row before the activity says that it is there.
 void ProcessWorker::reset_after_end(std::int32_t env) {
   leave_if_forked();
   columns_.c.env_id[0] = env;
@@ -220,7 +220,7 @@ void ProcessWorker::end_turn(std::int32_t env) {
 bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   leave_if_forked();
   end_turn(env);
-  // The block is this env's own and was read with the row before: writing it early harms nobody.
+  // The block belongs to this env and was read with the previous row: it is safe to write it early.
   Turn& its = turn(env);
   if (!note.empty()) std::memcpy(outbox_.reserve(its.note, note.size()), note.data(), note.size());
   const std::uint64_t seal = note.empty() ? 0 : seal_of(note, env, its.word.epoch);
@@ -259,7 +259,7 @@ bool ProcessWorker::publish(std::int32_t env, std::span<const std::byte> note) {
   STEPMILL_KILL_POINT("done");
   commit(*BatchLayout::header(to), 1, static_cast<std::uint32_t>(order.is_reset), ended_, true);
   STEPMILL_KILL_POINT("committed");
-  // Where the caller was faster, the env has its next action already.
+  // If the caller was faster, the env already has its next action.
   seen = its.word.at(Stage::kDone).pack();
   tables_.word(env).compare_exchange_strong(seen, its.word.at(Stage::kRest).pack(), std::memory_order_seq_cst);
   STEPMILL_KILL_POINT("rest");

@@ -1,7 +1,7 @@
 // The worker's side: find a queued env, step it, write its row into its slot, commit.
 //
-// Free of Python. Whoever drives it (a Python process, a C++ test) calls, for each action: `next`,
-// `advance` (or its own code, for a call), `publish`.
+// Free of Python. The program that drives it (a Python process, a C++ test) calls, for each action: `next`, `advance`
+// (or its own code, for a call), `publish`.
 #pragma once
 
 #include <memory>
@@ -43,8 +43,8 @@ class ProcessWorker {
 
   bool told_to_stop() const { return block_.stop.load(std::memory_order_acquire) == incarnation_; }
 
-  // The queued env that has used the least time so far, now RUNNING; -1 when none is queued. Throws where what it is
-  // asked was overwritten.
+  // The queued env that has used the least time so far, now RUNNING; -1 if none is queued. Throws if its order was
+  // overwritten.
   std::int32_t next();
   // Sleeps until there may be something to do.
   void wait();
@@ -52,29 +52,28 @@ class ProcessWorker {
   // What the RUNNING env is asked.
   bool is_call(std::int32_t env) const { return turn(env).order.kind == Order::kCall; }
   bool is_reset(std::int32_t env) const { return table_.state(env).command == SM_RESET; }
-  std::span<const std::byte> mail(std::int32_t env) const;  // throws where it was overwritten
+  std::span<const std::byte> mail(std::int32_t env) const;  // throws if it was overwritten
 
-  // Ends a process that code of an env has forked off this one, and that came back from there as if it were the worker:
-  // two workers would serve the same envs. Nothing that is shared is touched, and no stream is flushed. To be called when
-  // code of an env has returned; `publish`, `publish_call` and `reset_after_end` do so.
+  // Ends a process that an env's code has forked, and that returned from there as if it were the worker: otherwise two
+  // workers would serve the same envs. It touches no shared memory and flushes no stream. To be called when an env's
+  // code has returned; `publish`, `publish_call` and `reset_after_end` do so.
   void leave_if_forked() const;
 
-  // Steps it: the row lies in memory of this process afterwards.
+  // Steps the env: afterwards the row is in this process's own memory.
   void advance(EnvSet& envs, std::int32_t env);
-  // What went wrong in `advance`; empty where nothing did.
+  // What went wrong in `advance`; empty if nothing did.
   const std::string& fault() const { return fault_; }
   // Inside `advance`, in `same_step`: the step was good and ended the episode, and now its reset runs.
   void reset_after_end(std::int32_t env);
 
-  // Copies the row into its slot with `note` beside it. False where the pool has given the env up: then
-  // nothing was written.
+  // Copies the row into its slot, with `note`. False if the pool has given up on the env: then nothing was written.
   bool publish(std::int32_t env, std::span<const std::byte> note);
   // Answers a call.
   bool publish_call(std::int32_t env, std::span<const std::byte> answer);
 
  private:
   struct Turn {
-    std::uint64_t used_ns = 0;  // by this env, all in all
+    std::uint64_t used_ns = 0;  // by this env in total
     EnvWord word;               // RUNNING
     Order order;                // a copy
     Outbox::Block note, call;
@@ -100,7 +99,7 @@ class ProcessWorker {
   WorkerBlock& block_;
   const BatchLayout slot_layout_, gather_layout_, row_layout_;
 
-  // The stepper's own: what it changes while an env runs is published only with the row.
+  // The stepper's own copies: what it changes while an env runs is published only with the row.
   std::vector<sm_env_state> state_;
   std::vector<sm_reset_request> reset_;
   std::vector<std::byte> last_;  // last good observations

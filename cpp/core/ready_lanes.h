@@ -1,12 +1,12 @@
-// The ready queue in lanes: neighbouring envs share one, and each hand has lanes of its own.
+// The ready queue in lanes: neighbouring envs share a lane, and each hand has its own lanes.
 //
-// A cheap env's state and rows weigh more than its step: fetched from another core's cache they cost
-// many times the arithmetic. So the same hand should step the same envs every time. An env's lane
-// follows from its id, a hand empties its own lanes first, and only then takes from others, from the
-// end that their owners reach last.
+// For a cheap env, memory costs more than the step: fetching its state and rows from another core's cache takes many
+// times as long as the arithmetic. So the same hand should step the same envs every time. An env's id determines its
+// lane. A hand empties its own lanes first, and only then takes from the others, starting with those that their owners
+// reach last.
 //
-// Where envs come back while others wait (async mode), a lane can be full forever: then a hand goes
-// round its lanes, and every so often looks at one of the others', so that no env waits forever.
+// If envs come back while others wait (async mode), a lane may never be empty. So a hand goes round its lanes, and
+// every so often looks at a lane of another hand, so that no env waits forever.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ class ReadyLanes {
            static_cast<std::size_t>(lanes_for(num_envs, shift)) * ReadyQueue::bytes(1 << shift);
   }
 
-  // `memory` is zeroed, or laid out so by another process. `goes_round`: envs are pushed again before
-  // all lanes are empty.
+  // `memory` is zeroed, or another process has laid it out. `goes_round`: envs are pushed again before all lanes are
+  // empty.
   ReadyLanes(std::byte* memory, std::int32_t num_envs, int hands, bool goes_round)
       : control_(*reinterpret_cast<Control*>(memory)),
         shift_(shift_for(num_envs, hands)),
@@ -53,7 +53,7 @@ class ReadyLanes {
     control_.pushed.store(pushed + count, std::memory_order_seq_cst);
   }
 
-  // Takes up to `most` envs into `out` and returns how many. Hand `hand` of `hands` comes by.
+  // Takes up to `most` envs into `out` and returns how many. Called by hand `hand` of `hands`.
   std::int32_t pop(int hand, int hands, std::int32_t most, std::int32_t* out) {
     const int count = static_cast<int>(lanes_.size());
     const int first = hand * count / hands, last = (hand + 1) * count / hands;
@@ -86,12 +86,12 @@ class ReadyLanes {
   struct Control {
     // Envs ever pushed, counted after they are in their lanes.
     alignas(kCacheLine) std::atomic<std::uint64_t> pushed;
-    // Envs ever taken, counted after they left. A hint of how many wait; the lanes know.
+    // Envs ever taken, counted after they left. A hint of how many wait; the lanes know exactly.
     alignas(kCacheLine) std::atomic<std::uint64_t> taken;
   };
 
-  // Lanes of a power of two of envs, at least as many as a block that steps together, and about four
-  // a hand, so that the work can be shared evenly.
+  // A lane holds a power of two of envs, at least as many as a block that steps together. There are about four lanes
+  // per hand, so that the work can be shared evenly.
   static int shift_for(std::int32_t num_envs, int hands) {
     const std::int64_t wanted = num_envs / (4 * std::max(1, hands));
     int shift = 6;
@@ -112,7 +112,7 @@ class ReadyLanes {
   static constexpr std::uint32_t kLookAround = 16;
 
   struct Turn {
-    // How often a hand came by. Only chooses where it begins, so any order will do.
+    // How often a hand has called. It only decides where the hand starts, so relaxed order is enough.
     alignas(kCacheLine) std::atomic<std::uint32_t> count{0};
   };
 

@@ -1,10 +1,10 @@
-// Station 2: which env is next. One lane of it; `core/ready_lanes.h` puts them together.
+// Station 2: which env is next. This is one lane; `core/ready_lanes.h` combines them.
 //
-// One producer (the caller), many consumers (the workers and the helping caller), who take envs in
-// chunks. The ring has a place for every env and an env is in flight at most once, so a place is
-// never rewritten while its env waits in the queue. Once the env is taken it may be: others come
-// back and are queued again while the one who took it has not looked yet. So places are read first
-// and taken after; who fails to take them looks again.
+// One producer (the caller), many consumers (the workers and the helping caller), which take envs in chunks. The ring
+// has a place for every env and an env is in flight at most once, so a place is never rewritten while its env waits in
+// the queue. Once the env is taken, it may be: other envs come back and are queued again before the consumer that took
+// it has read the place. So a consumer first reads the places, then takes them; if it fails to take them, it reads
+// again.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class ReadyQueue {
     return sizeof(Control) + align_up(capacity_for(num_envs) * sizeof(std::int32_t), kCacheLine);
   }
 
-  // `memory` is zeroed, or laid out so by another process.
+  // `memory` is zeroed, or another process has laid it out.
   ReadyQueue(std::byte* memory, std::int32_t num_envs)
       : control_(*reinterpret_cast<Control*>(memory)),
         places_(reinterpret_cast<Place*>(memory + sizeof(Control))),
@@ -41,7 +41,7 @@ class ReadyQueue {
     std::uint64_t head = control_.head.load(std::memory_order_acquire);
     std::int64_t count;
     do {
-      // A stale head lies behind, never ahead of, the tail that is read after it.
+      // A stale head is behind, never ahead of, the tail that is read after it.
       const std::uint64_t tail = control_.tail.load(std::memory_order_acquire);
       count = std::min<std::int64_t>(static_cast<std::int64_t>(tail - head), most);
       if (count <= 0) return 0;
@@ -60,13 +60,12 @@ class ReadyQueue {
 
  private:
   struct Control {
-    // Envs ever queued. Written by the caller; its release publishes the places, the actions and
-    // the open batches behind it.
+    // Envs ever queued. Written by the caller; its release publishes the places, the actions and the open batches.
     alignas(kCacheLine) std::atomic<std::uint64_t> tail;
-    // Envs ever taken, never past `tail`. Who moves it owns the envs that it read between.
+    // Envs ever taken, never past `tail`. The consumer that advances it owns the envs that it read in between.
     alignas(kCacheLine) std::atomic<std::uint64_t> head;
   };
-  // Relaxed: the tail's release publishes what is written, the head's release keeps reads before it.
+  // Relaxed: the tail's release publishes what was written, the head's release keeps reads before it.
   using Place = std::atomic<std::int32_t>;
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Place) == sizeof(std::int32_t));
 

@@ -1,4 +1,4 @@
-// What decides about memory in the batch that was received last (`Batch`): copies that no worker can change.
+// The columns of the last received batch that memory safety depends on (`Batch`): copies that no worker can change.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class ReceivedRows {
   void set_env(std::int32_t row, std::int32_t env) { env_[static_cast<std::size_t>(row)] = env; }
   void set_players(std::int32_t row, std::int32_t players) { players_[static_cast<std::size_t>(row)] = players; }
 
-  // Copies the flags, and has the batch refer to the copies of everything.
+  // Copies the flags, and makes the batch refer to the copies of everything.
   void put_into(Batch& batch) {
     const sm_columns& c = batch.buffer->columns.c;
     copy_flags(c.terminated, terminated_.data(), batch.rows);
@@ -34,7 +34,7 @@ class ReceivedRows {
     batch.ended = ended_.data();
   }
 
-  // A row turns out to be one of a failure.
+  // Turns a row into a failure.
   void spoil(std::int32_t row, std::int32_t max_players) {
     const auto r = static_cast<std::size_t>(row);
     players_[r] = max_players;
@@ -43,7 +43,7 @@ class ReceivedRows {
   }
 
  private:
-  // As 0 and 1, whatever they were. Returns whether any is set.
+  // Copies flags as 0 and 1, whatever they were. Returns whether any is set.
   static bool copy_flags(const std::uint8_t* __restrict from, std::uint8_t* __restrict to, std::int32_t count) {
     std::uint8_t any = 0;
     for (std::int32_t i = 0; i < count; ++i) any |= to[i] = from[i] != 0;

@@ -1,8 +1,8 @@
 // numpy's PCG64 and SeedSequence, so that a native env draws what its Gymnasium twin draws.
 //
-// `Rng(seed)` equals `np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))`. The
-// generator and the seeding are short and on the hot path, so they are written here; distributions
-// beyond the uniform one are numpy's own code, from the static library in the numpy wheel.
+// `Rng(seed)` equals `np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))`. The generator and the
+// seeding are short and on the hot path, so they are written here; distributions other than the uniform one are numpy's
+// own code, from the static library in the numpy wheel.
 #pragma once
 
 #include <array>
@@ -85,7 +85,7 @@ class Rng {
     half_ = 0;
   }
 
-  // What `bit_generator.state` of numpy's twin would say.
+  // What `bit_generator.state` of the same generator in numpy would return.
   sm_random_state state() const {
     const auto high = [](Word word) { return static_cast<std::uint64_t>(word >> 64); };
     const auto low = [](Word word) { return static_cast<std::uint64_t>(word); };
@@ -100,7 +100,7 @@ class Rng {
     return folded >> turn | folded << ((64 - turn) & 63);
   }
 
-  // Half of a 64-bit word; the other half is kept for the next call, also across a reset.
+  // Half of a 64-bit word; the other half is kept for the next call, even across a reset.
   std::uint32_t next_uint32() {
     if (has_half_) {
       has_half_ = false;
@@ -121,7 +121,7 @@ class Rng {
   // Generator.integers(low, high)
   std::int64_t integers(std::int64_t low, std::int64_t high) {
     bitgen_t source = bits();
-    // Unsigned, because the width of the widest range is no int64.
+    // Unsigned, because the width of the widest range does not fit in an int64.
     const auto offset = static_cast<std::uint64_t>(low);
     const std::uint64_t range = static_cast<std::uint64_t>(high) - offset - 1;
     return static_cast<std::int64_t>(random_bounded_uint64(&source, offset, range, 0, false));

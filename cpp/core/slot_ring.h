@@ -1,12 +1,13 @@
 // Station 4 for worker processes: the claim is the ledger.
 //
-// A slot's own word says who has it, (env, epoch), from the instant it is taken: whatever happens to the
-// worker then, the pool can tell whose slot it is. Slots of a batch are taken in order, and a batch is
-// sealed by taking its first free slot for nobody.
+// From the instant a slot is taken, its own word says which env has it, (env, epoch): whatever happens to the worker
+// then, the pool can tell which env the slot belongs to. Slots of a batch are taken in order, and a batch is sealed by
+// taking its first free slot without an env.
 //
-// A batch is received with one row at least. So the hint, from which claims set out, is never further behind than the
-// batch received last, and its place is not opened again before another was received: nobody looks for a free slot in
-// a place that is being opened, where some words still are of the batch that had it before.
+// A batch is received with at least one row. So the hint, where claims start to search, is never further behind than
+// the last received batch, and that batch's place is not opened again before another batch was received. Therefore no
+// worker looks for a free slot in a place that is being opened, where some words may still be those of the previous
+// batch.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ class SlotRing {
            places * static_cast<std::size_t>(batch_size) * sizeof(std::uint64_t);
   }
 
-  // `memory` is zeroed, or laid out so by another process.
+  // `memory` is zeroed, or another process has laid it out.
   SlotRing(std::byte* memory, std::int32_t num_envs, std::int32_t batch_size)
       : next_(*reinterpret_cast<std::atomic<std::uint64_t>*>(memory)),
         opened_(reinterpret_cast<Opened*>(memory + kCacheLine)),
@@ -49,7 +50,7 @@ class SlotRing {
 
   // ---- the caller ----
 
-  // Opens batch `number` in the buffer at `offset`. Nobody takes a slot of it before its words say so.
+  // Opens batch `number` in the buffer at `offset`. No worker takes a slot of it before its word says that it is free.
   void open(std::uint32_t number, std::uint64_t offset) {
     Opened& batch = opened_[number & mask_];
     batch.offset.store(offset, std::memory_order_relaxed);
@@ -58,8 +59,7 @@ class SlotRing {
       slot(number, row).store(pack(number, kEmpty), std::memory_order_release);
   }
 
-  // Ends batch `number` after the slots taken so far, and returns how many these are. A claim that comes later falls
-  // into the next one.
+  // Ends batch `number` after the slots taken so far, and returns their number. Later claims go to the next batch.
   std::uint32_t seal(std::uint32_t number) {
     for (std::uint32_t row = 0; row < batch_size_; ++row) {
       std::uint64_t expected = pack(number, kEmpty);
@@ -70,16 +70,16 @@ class SlotRing {
     return batch_size_;
   }
 
-  // Who took a slot; env is kEmpty or kSealed, and epoch the batch's number, where nobody did. Written by workers: to be
-  // read through `ProcessChecks::slot`.
+  // The env that took a slot; if none did, env is kEmpty or kSealed, and epoch is the number of the batch. Workers
+  // write it, so read it through `ProcessChecks::slot`.
   static constexpr std::uint32_t kEmpty = 0xffffffff, kSealed = 0xfffffffe;
   Owner owner(std::uint32_t number, std::uint32_t row) const {
     const std::uint64_t word = slot(number, row).load(std::memory_order_acquire);
     return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)};
   }
 
-  // Takes the first free slot of the batches from `first` to before `end`, for an env whose worker cannot. Believes
-  // nothing but that a slot which says it is free is free.
+  // Takes the first free slot of the batches from `first` to before `end`, for an env whose worker cannot. It trusts
+  // only that a slot is free if its word says so.
   std::optional<Slot> claim_between(std::uint32_t first, std::uint32_t end, std::uint32_t env, std::uint32_t epoch) {
     for (std::uint32_t number = first; number != end; ++number)
       for (std::uint32_t row = 0; row < batch_size_; ++row) {
@@ -87,27 +87,28 @@ class SlotRing {
         if (seen == pack(number, kEmpty) &&
             slot(number, row).compare_exchange_strong(seen, pack(epoch, env), std::memory_order_acq_rel))
           return Slot{number, row, 0};
-        if (seen == pack(number, kSealed)) break;  // this one has ended
+        if (seen == pack(number, kSealed)) break;  // this batch has ended
       }
     return std::nullopt;
   }
 
-  // Whether claims can set out from the hint, where the batches from `first` to before `end` are open. It may be one
+  // Whether claims can start from the hint, if the batches from `first` to before `end` are open. The hint may be one
   // behind.
   bool hint_is_good(std::uint32_t first, std::uint32_t end) const {
     const std::uint64_t hint = next_.load(std::memory_order_acquire);
     return static_cast<std::uint32_t>(hint >> 32) - (first - 1) <= end - (first - 1) &&
            static_cast<std::uint32_t>(hint) <= batch_size_;
   }
-  // Has claims set out from the start of a batch that is open, or will be next.
+  // Makes claims start at the first slot of a batch that is open, or will be next.
   void set_hint(std::uint32_t number) { next_.store(pack(number, 0), std::memory_order_release); }
 
-  // ---- who fills slots ----
+  // ---- workers, which fill slots ----
 
-  // Takes the next free slot. There is one: `send` opened enough. Throws where none is found: then the memory is broken.
+  // Takes the next free slot. There is one, because `send` opened enough. Throws if there is none: then the memory is
+  // broken.
   Slot claim(std::uint32_t env, std::uint32_t epoch) {
     std::uint64_t hint = next_.load(std::memory_order_acquire);
-    // Each turn moves the hint on, or finds that somebody else did.
+    // Each turn advances the hint, or finds that another worker has.
     for (std::uint64_t turns = std::uint64_t{kMostTurns} * places() * (batch_size_ + 1); turns > 0; --turns) {
       const auto number = static_cast<std::uint32_t>(hint >> 32);
       const auto row = static_cast<std::uint32_t>(hint);
@@ -119,7 +120,7 @@ class SlotRing {
         if (seen != pack(number, kSealed)) next = pack(number, row + 1);
         if (taken) {
           STEPMILL_KILL_POINT("taken");
-          // Only a hint: who finds it behind moves it on.
+          // Only a hint: a worker that finds it behind advances it.
           next_.compare_exchange_strong(hint, next, std::memory_order_acq_rel, std::memory_order_relaxed);
           return {number, row, offset_of(number)};
         }
@@ -135,8 +136,7 @@ class SlotRing {
   static std::uint64_t pack(std::uint32_t high, std::uint32_t low) {
     return static_cast<std::uint64_t>(high) << 32 | low;
   }
-  // Where the buffer of an open batch lies. Sealed: a row that is written to where an overwritten offset says would be
-  // written over anything.
+  // Where the buffer of an open batch is. Sealed: with an overwritten offset, a row could be written over anything.
   struct Opened {
     std::atomic<std::uint64_t> offset, seal;
     static std::uint64_t seal_for(std::uint32_t number, std::uint64_t offset) {
@@ -154,7 +154,7 @@ class SlotRing {
     return slots_[static_cast<std::size_t>(number & mask_) * batch_size_ + row];
   }
 
-  // (batch number, row): no slot before it is free. Moves only forward, one slot or batch at a time.
+  // (batch number, row): no slot before this one is free. It only moves forward, one slot or batch at a time.
   std::atomic<std::uint64_t>& next_;
   Opened* opened_;
   std::atomic<std::uint64_t>* slots_;

@@ -1,7 +1,7 @@
-// What an env says of itself before it is built: its arrays, and the keys of its configuration.
+// How an env describes itself before it is built: its arrays, and the keys of its configuration.
 //
-// A space is a tree whose leaves are arrays of a fixed shape. The engine sees only the leaves; the
-// tree (Dict, Tuple, nested) is put back together where Python objects are made.
+// A space is a tree whose leaves are arrays of a fixed shape. The engine sees only the leaves; the tree (Dict, Tuple,
+// nested) is rebuilt where Python objects are made.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace stepmill {
 
-// What values a leaf may hold. Decides how an action is checked and which space Python shows.
+// The values that a leaf may hold. This decides how an action is checked and which space Python shows.
 enum class LeafKind : std::int32_t {
   kBox,            // low <= x <= high, element by element
   kDiscrete,       // start <= x < start + n, a scalar
@@ -53,7 +53,7 @@ inline Leaf discrete(std::int64_t n, std::string name = "") {
           {static_cast<double>(n - 1)}};
 }
 
-// How the leaves of an observation or an action hang together.
+// How the leaves of an observation or an action are combined.
 enum class Tree : std::int32_t { kSingle, kTuple, kDict };
 
 struct EnvSpec {
@@ -64,12 +64,11 @@ struct EnvSpec {
   Tree action_tree = Tree::kSingle;
   // Rows that one env may fill in the per-player arrays (observation, reward, action).
   std::int32_t max_num_players = 1;
-  // Every env always has all of them, and every action is of all of them.
+  // Every env always has all players, and every action has a row for each of them.
   bool fixed_players = false;
 };
 
-// One configuration value. `Reals` carries small tuples of numbers, text lists come joined by
-// newlines.
+// One configuration value. `Reals` holds small tuples of numbers; lists of text are joined with newlines.
 using Reals = std::vector<double>;
 using ConfigValue = std::variant<bool, std::int64_t, double, std::string, Reals>;
 
@@ -78,7 +77,7 @@ struct ConfigItem {
   ConfigValue value;
 };
 
-// The configuration of one env, every known key present: defaults first, then what the user gave.
+// The configuration of one env, with every known key: the defaults, overridden by the user's values.
 class Config {
  public:
   Config() = default;

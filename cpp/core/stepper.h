@@ -8,8 +8,8 @@
 //                               same_step: reset at once, inside the ending step
 //                               disabled:  only a reset command does; `send` refuses actions
 //
-// A failure of an env is an ending too: the row is truncated and abnormal, and the next action
-// resets it in every mode but `disabled`.
+// A failure of an env is an ending too: the row is truncated and abnormal, and the next action resets the env in every
+// mode except `disabled`.
 //
 // `Stepper<E>` is compiled for each env class, so that the loop over a chunk inlines its `step`.
 #pragma once
@@ -69,16 +69,16 @@ class Stepper {
     std::int64_t row;
   };
 
-  // Finds the envs of a job. The loops below keep what they use in locals and call what is
-  // rare (a reset, an end, a failure) out of line with this small value, so that nothing they keep
-  // has an address and the compiler can hold it in registers.
+  // Finds the envs of a job. The loops below keep what they use in locals, and call rare cases (a reset, an end, a
+  // failure) out of line with this small value. So no local has its address taken, and the compiler can keep all of
+  // them in registers.
   struct Turnstile {
     Stepper* self;
     const sm_job* job;
     std::int32_t first_id;
   };
 
-  // One env at its turn, for the rare parts.
+  // One env at its turn, for the rare cases.
   struct Visit {
     const sm_job& job;
     const sm_shared& shared;
@@ -123,7 +123,7 @@ class Stepper {
     std::memset(columns.episode_length + first, 0, n * sizeof(std::int32_t));
   }
 
-  // Envs whose rows are known, one after the other.
+  // Envs whose rows are known, one after another.
   static bool advance_each(Turnstile in) {
     const sm_shared shared = *in.job->shared;
     const sm_columns columns = *in.job->columns;
@@ -148,8 +148,8 @@ class Stepper {
     return any_ended;
   }
 
-  // The same for an env that steps many together: in blocks, first the resets, then all that step,
-  // by one call, then their rows.
+  // The same for an env class that steps many together: in blocks, first the resets, then all steps in one call, then
+  // their rows.
   static bool advance_together(Turnstile in) {
     const sm_shared shared = *in.job->shared;
     const sm_columns columns = *in.job->columns;
@@ -201,7 +201,7 @@ class Stepper {
     return any_ended;
   }
 
-  // The rest of the row of a step that is done.
+  // The rest of the row, after the step.
   [[gnu::always_inline]] static inline bool finish_step(const Turnstile& in, std::int32_t entry,
                                                         const sm_shared& shared,
                                                         const sm_columns& columns, E& env,
@@ -279,7 +279,7 @@ class Stepper {
     }
   }
 
-  // A row whose action was a reset, or stands for one.
+  // A row whose action was a reset, or counts as one.
   static void start(const Turnstile& in, Visit& v) {
     try {
       reset(v);
@@ -290,7 +290,7 @@ class Stepper {
     show(in, v, 0);
   }
 
-  // A row that shows where the env stands.
+  // A row that shows the present state of the env.
   static void show(const Turnstile& in, Visit& v, std::int32_t elapsed) {
     const Place place = v.place();
     write_row_without_step(v.shared, place.columns, place.row, v.id, elapsed, false);
@@ -336,7 +336,7 @@ class Stepper {
     v.job.fault(v.job.context, v.id, phase, current_message().c_str());
   }
 
-  // Keeps the observation of a row for the failures to come, where the pool asks for that.
+  // Keeps the observation of a row for later failures, if the pool asks for that.
   static void keep_last(const sm_shared& shared, std::int32_t id, const Place& place) {
     if (!shared.last_observation) return;
     for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {

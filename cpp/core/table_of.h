@@ -56,7 +56,7 @@ inline Config from_c(const sm_value* values, std::int32_t count) {
 
 // ---- the table of an env class --------------------------------------------------------------
 
-// Runs `body` and turns an exception into a message and a non-zero result: none crosses the table.
+// Runs `body` and turns an exception into a message and a non-zero result: no exception crosses the table.
 template <class F>
 int guarded(char* error, F body) {
   try {
@@ -195,13 +195,13 @@ class BuildError : public std::runtime_error {
   const std::int32_t env;
 };
 
-// So many envs of one configuration, side by side.
+// A number of consecutive envs with one configuration.
 struct ConfigRun {
   Config config;
   std::int32_t count = 1;
 };
 
-// The envs of one pool (or of one worker process), built and owned here.
+// Builds and owns the envs of one pool, or of one worker process.
 class EnvSet {
  public:
   // Builds as many envs as the runs hold, the first of them first_id.
@@ -222,7 +222,7 @@ class EnvSet {
   // One configuration per env.
   EnvSet(const sm_env_table& table, const std::vector<Config>& configs, std::int32_t first_id = 0)
       : EnvSet(table, runs_of(configs), first_id) {}
-  // Takes over envs that were built another way, in storage of that table.
+  // Takes over envs that were built in another way, in storage of that table.
   EnvSet(const sm_env_table& table, void* built, std::int32_t first_id)
       : table_(table), envs_(built), first_id_(first_id) {}
   ~EnvSet() { table_.release(envs_); }
@@ -231,7 +231,7 @@ class EnvSet {
 
   bool never_blocks() const { return table_.never_blocks != 0; }
   bool advance(const sm_job& job) { return table_.advance(envs_, first_id_, &job) != 0; }
-  // Where the generator of an env stands, which nobody steps meanwhile.
+  // The state of an env's generator. No thread may step the env meanwhile.
   sm_random_state random_state(std::int32_t id) const {
     sm_random_state out{};
     table_.random_state(envs_, id - first_id_, &out);

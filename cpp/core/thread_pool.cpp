@@ -11,8 +11,8 @@
 namespace stepmill {
 namespace {
 
-// Signals belong to the interpreter's threads: one taken here would not end a wait there. But a
-// crash is handled where it happens, and a blocked one would end the process without its handler.
+// Signals are for the interpreter's threads: a signal that arrives here would not end a wait there. But a crash is
+// handled in the thread where it happens, and if its signal were blocked, the process would end without its handler.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -71,7 +71,7 @@ void ThreadPool::call_free(int count, int most_inside) {
   }
 }
 
-// Until so many run.
+// Starts threads until so many run.
 void ThreadPool::start(int count) {
   if (started() >= count) return;
   const SignalsBlocked blocked;  // new threads inherit the mask
@@ -82,7 +82,7 @@ void ThreadPool::start(int count) {
       Thread& self = threads_[static_cast<std::size_t>(index)];
       self.thread = std::thread([this, index, &self] { run(index, self); });
     } catch (const std::exception&) {
-      // The machine has no more threads to give. The caller and those that run do the work.
+      // No more threads are available. The caller and the threads that run do the work.
       running_.fetch_sub(1, std::memory_order_relaxed);
       looking_.fetch_sub(1, std::memory_order_seq_cst);
       return;
@@ -102,7 +102,7 @@ bool ThreadPool::wake(Thread& thread) {
   return true;
 }
 
-// False where none sleeps.
+// Returns false if no thread sleeps.
 bool ThreadPool::wake_one() {
   for (int i = 0; i < started(); ++i)
     if (wake(threads_[static_cast<std::size_t>(i)])) return true;
@@ -111,7 +111,7 @@ bool ThreadPool::wake_one() {
 
 void ThreadPool::begin(int index) {
   Thread& self = threads_[static_cast<std::size_t>(index)];
-  // One that goes from one piece of work to the next was not looking: whoever was still is.
+  // A thread that goes from one piece of work to the next was not counted as looking: the threads that were still look.
   if (!std::exchange(self.looks, false)) return;
   if (looking_.fetch_sub(1, std::memory_order_seq_cst) <= 1 && waiting_()) wake_one();
 }
@@ -141,7 +141,7 @@ void ThreadPool::sleep(Thread& self, F wanted) {
   self.state.store(kAsleep, std::memory_order_seq_cst);
   looking_.fetch_sub(1, std::memory_order_seq_cst);
   if (!wanted()) futex_wait(self.state, kAsleep, std::chrono::hours(1), false);
-  // Unless somebody woke it, and counted it.
+  // Unless another thread woke it, and counted it.
   if (self.state.exchange(kAwake, std::memory_order_seq_cst) == kAsleep)
     looking_.fetch_add(1, std::memory_order_seq_cst);
 }

@@ -16,24 +16,24 @@
 namespace stepmill {
 namespace {
 
-// C's files, not C++ streams: a module that links libstdc++ statically, as some wheels do, may find
-// another copy's locales in the process, and streams crash on those.
+// C files, not C++ streams: a module that links libstdc++ statically, as some wheels do, may find the locales of
+// another copy in the process, and streams crash on those.
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-// A file that holds "quota period" (cgroup v2), as cores; a very large number where there is no limit.
+// The limit in a file that holds "quota period" (cgroup v2), in cores; a very large number if there is no limit.
 double quota_in(const std::string& path) {
   const File file(std::fopen(path.c_str(), "re"));
   double quota = 0.0, period = 0.0;
-  // "max" is no number, so it reads as no limit.
+  // "max" is not a number, so it reads as no limit.
   if (file && std::fscanf(file.get(), "%lf %lf", &quota, &period) == 2 && period > 0.0)
     return quota / period;
   return 1e9;
 }
 
-// The tightest quota of this process's cgroup and of those around it, in cores.
+// The lowest quota of this process's cgroup and of its parents, in cores.
 double cgroup_quota() {
   double least = 1e9;
   if (const File groups{std::fopen("/proc/self/cgroup", "re")}) {
@@ -89,7 +89,7 @@ void futex_wake(std::atomic<std::uint32_t>& word, int count, bool shared) {
 }
 
 SpinBudget::SpinBudget() : limit_(available_cores() - 1) {
-  // Who spun in the parent does not exist in a forked child, and gives no licence back there.
+  // A thread that spun in the parent does not exist in a forked child, and never returns its licence there.
   pthread_atfork(nullptr, nullptr, [] { instance().spinning_.store(0, std::memory_order_relaxed); });
 }
 

@@ -1,4 +1,4 @@
-// Waiting: a short spin where cores are free, then a futex. And how many cores there are.
+// Waiting: a short spin if cores are free, then a futex. And how many cores there are.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace stepmill {
 
 using Clock = std::chrono::steady_clock;
 
-// Cores this process may use: its affinity mask, cut by the cgroup's CPU quota.
+// Cores that this process may use: those of its affinity mask, limited by the cgroup's CPU quota.
 int available_cores();
 
 inline void relax() {
@@ -21,20 +21,19 @@ inline void relax() {
 #endif
 }
 
-// Sleeps while `word` holds `seen`; returns on a wake, a change, a signal or the timeout. Callers
-// loop. `shared` words lie in memory that other processes map.
+// Sleeps while `word` holds `seen`; returns on a wake, a change, a signal or the timeout. Callers loop. `shared`: the
+// word is in memory that other processes map.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds most,
                 bool shared);
 void futex_wake(std::atomic<std::uint32_t>& word, int count, bool shared);
 
-// How long to spin before sleeping, zero where spinning would take a core from someone working.
-// One budget for all pools of the process: a spinner needs a core that neither the caller nor
-// another spinner uses.
+// How long to spin before sleeping; zero if spinning would take a core from a thread that works. One budget for all
+// pools of the process: a spinner needs a core that neither the caller nor another spinner uses.
 class SpinBudget {
  public:
   static SpinBudget& instance();
 
-  // A licence to spin until it is destroyed; false where no core is free.
+  // A licence to spin until it is destroyed; false if no core is free.
   class Licence {
    public:
     explicit Licence(SpinBudget& budget) : budget_(budget) {
@@ -58,15 +57,15 @@ class SpinBudget {
   const int limit_;
 };
 
-// Gives the core to whoever else wants it now.
+// Gives the core to another thread that wants it now.
 void yield_core();
 
-// Stays awake for what usually comes soon: a sleeper costs whoever wakes it microseconds, and loses tens of
-// them itself. Learns from how long the waits were, and gives up where somebody else needs the core: who
-// is awake and waits loses its turn to them, who sleeps is given it back at once.
+// Stays awake for what usually happens soon: waking a sleeper costs the waking thread microseconds, and the sleeper
+// itself tens of them. Learns from how long the waits were, and gives up if another thread needs the core: a thread
+// that waits awake loses its turn to the other one, a thread that sleeps gets it back at once.
 class Patience {
  public:
-  // Whether `done()` came true. If not, it is time to sleep.
+  // Whether `done()` became true. If not, it is time to sleep.
   template <class F>
   bool wait(F done) {
     if (mean_ >= kWorthwhile) return false;

@@ -1,6 +1,6 @@
-// When the caller is awake while it waits for a batch of worker processes: with a core to spare once, shortly before
-// the batch is usually complete, since to be woken takes long; and now and then, since a count that was overwritten
-// wakes nobody.
+// When the caller is awake while it waits for a batch of worker processes. If a core is free: once, shortly before the
+// batch is usually complete, because being woken takes long. And now and then, because an overwritten count does not
+// wake it.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ class WaitPace {
 
   explicit WaitPace(bool has_spare_core) : has_spare_core_(has_spare_core) {}
 
-  // A wait for the batch begins, or goes on. Returns for how long to sleep: `most`, or less. Nothing, once for each
-  // batch: it is time to be awake for about `kAwake`.
+  // A wait for the batch starts, or continues. Returns for how long to sleep: `most`, or less. Nothing, once per batch:
+  // it is time to be awake for about `kAwake`.
   std::optional<nanoseconds> sleep_for(nanoseconds most) {
     if (!began_) began_ = Clock::now();
     if (!has_spare_core_ || was_early_) return most;
@@ -30,7 +30,7 @@ class WaitPace {
   static constexpr nanoseconds kEarly = std::chrono::microseconds(60);  // about what a wake takes
   static constexpr nanoseconds kAwake = 2 * kEarly;
 
-  // After a sleep: whether it is time to look at more than the counts.
+  // After a sleep: whether it is time to check more than the counts.
   bool look_is_due() {
     const auto now = Clock::now();
     if (now - std::max(*began_, looked_at_) < kLook) return false;
@@ -38,7 +38,7 @@ class WaitPace {
     return true;
   }
 
-  // The batch is there.
+  // The batch is complete.
   void end() {
     if (began_) usual_ += (Clock::now() - *began_ - usual_) / 4;
     began_.reset();

@@ -11,7 +11,7 @@
 namespace stepmill {
 namespace {
 
-// How long to wait for word of how a process ended.
+// How long to wait for the obituary of a process.
 constexpr int kObituaryMs = 500;
 
 }  // namespace
@@ -69,14 +69,14 @@ void WorkerRoster::update_attention() {
                    std::memory_order_release);
 }
 
-void WorkerRoster::expect_nobody(std::int32_t worker, std::uint32_t incarnation) {
+void WorkerRoster::record_failed_start(std::int32_t worker, std::uint32_t incarnation) {
   Crew& crew = at(worker);
   crew.life = Life{};
   crew.life.number = number_of(incarnation);
   crew.next = incarnation + 1;
 }
 
-// Kept once it was seen. An env that got further than its queue shows it, too.
+// Remembered once it was seen. An env that has got further than queued shows it too.
 bool WorkerRoster::has_started(Crew& crew) {
   Life& life = crew.life;
   if (life.started || life.number == 0) return life.started;
@@ -181,7 +181,7 @@ void WorkerRoster::note_end(std::int32_t worker, std::uint32_t number, int code)
   if (!known && number >= crew.next_number()) early_[{worker, number}] = code;
 }
 
-// What starts the workers is gone, and took along those that there are: no more obituaries will come.
+// The process that starts the workers is gone, and its workers with it: no more obituaries will come.
 void WorkerRoster::note_end_of_all() {
   const auto note = [](Life& life) {
     pollfd its{life.pidfd.get(), POLLIN, 0};
@@ -225,7 +225,7 @@ Fault WorkerRoster::why_ended(std::int32_t worker) {
     } else {
       const char* name = sigabbrev_np(-*life.code);
       how = "was killed by " + (name ? "SIG" + std::string(name) : "signal " + std::to_string(-*life.code));
-      if (*life.code == -SIGKILL) how += " (by somebody, or for want of memory)";
+      if (*life.code == -SIGKILL) how += " (from another process, or from the kernel because memory ran out)";
     }
   }
   fault.message = "its worker process (pid " + std::to_string(life.pid) + ") " + how +

@@ -154,7 +154,7 @@ TEST(one_that_could_not_be_started_is_gone_at_once) {
   Books books;
   WorkerRoster& roster = *books.roster;
   roster.call_for(0);
-  roster.expect_nobody(0, 1);
+  roster.record_failed_start(0, 1);
   roster.retire(0, Fault{}, false);
   roster.remove(0, 1);
   CHECK(roster.all_ended());

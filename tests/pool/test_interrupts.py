@@ -381,7 +381,7 @@ def test_an_env_cannot_use_the_pool_that_steps_it(use: str) -> None:
 
     with stepmill.make(ProbeTwin, num_envs=2, backend="inline", on_step=on_step) as pool:
         pool.reset()
-        with pytest.raises(stepmill.EnvError, match="this thread is inside this pool already") as caught:
+        with pytest.raises(stepmill.EnvError, match="this thread is already inside this pool") as caught:
             pool.step([0.25, 0.5])
         assert isinstance(caught.value.__cause__, errors.ConcurrentUseError)
         assert caught.value.batch[1].tolist() == [0.0, 0.5]

@@ -124,6 +124,6 @@ def test_ids_of_players_are_integers_in_a_row() -> None:
         for ids in ([[0, 1]], [False, True], [0.0, 1.0], 0, "01"):
             with pytest.raises(errors.EnvIdError, match=r"players\.env_id"):
                 pool.step({"action": np.ones(2, int), "env_id": [0, 1], "players.env_id": ids})
-        with pytest.raises(errors.ActionError, match="a row for each player"):
+        with pytest.raises(errors.ActionError, match="one row per player"):
             pool.step(np.ones(2, int))
         pool.step({"action": np.ones(2, int), "env_id": [0, 1], "players.env_id": [0, 1]})
