@@ -18,6 +18,7 @@ from stepmill.managers import BaseEnvManager, EnvState
 from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
 from support.manager_envs import KINDS
 
+pytestmark = pytest.mark.usefixtures("server")
 ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
 
 
