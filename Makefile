@@ -8,6 +8,8 @@ JOBS ?= 4
 # Which tests run: an expression of `pytest -k`, words of folders, files and tests with "and", "or", "not".
 FILTER ?=
 PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
+# Else each process that runs tests, and each worker that a test starts, compiles the helpers in tests/support anew.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
 .PHONY: run test test-torch test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding

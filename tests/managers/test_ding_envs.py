@@ -19,6 +19,8 @@ from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, Old
 from support.manager_cases import EVERY_KIND
 from support.manager_envs import KINDS
 
+pytestmark = pytest.mark.usefixtures("server")
+
 
 def launched(kind: str, *env_fns: Any, **settings: Any) -> BaseEnvManager:
     if kind != "serial":

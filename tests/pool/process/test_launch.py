@@ -546,3 +546,18 @@ class LooksAtModules(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_a_module_is_searched_for_once_however_often_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stepmill.make(CountingEnv, num_envs=3, backend="process"):
+        asked: list[str] = []
+
+        class Listener:
+            @staticmethod
+            def find_spec(name: str, *_: object) -> None:
+                asked.append(name)
+
+        monkeypatch.setattr(sys, "meta_path", [Listener, *sys.meta_path])
+        stepmill.make(CountingEnv, num_envs=3, backend="process").close()
+        assert CountingEnv.__module__ in asked
+        assert sorted(asked) == sorted(set(asked))

@@ -45,17 +45,18 @@ def one_thread_each(environ: Mapping[str, str]) -> dict[str, str]:
 
 def pack(source: PythonSource | NativeSource) -> bytes:
     """Packs a source and the surroundings of the calling process."""
+    searched: dict[str, bool] = {}
     return pickle.dumps(
         {
             "argv": list(getattr(sys, "argv", [])),
             "sys_path": [entry for entry in sys.path if isinstance(entry, str)],
             "cwd": _working_directory(),
             "environ": dict(os.environ),
-            "warnings": _warning_filters(),
-            "logging": _logging(),
+            "warnings": _warning_filters(searched),
+            "logging": _logging(searched),
             "gymnasium_level": gymnasium.logger.min_level,
-            "specs": _pickled_specs(),
-            "pickled_source": _pickled_source(source),
+            "specs": _pickled_specs(searched),
+            "pickled_source": _pickled_source(source, searched),
         }
     )
 
@@ -127,9 +128,9 @@ class Payload:
 # ---- the source ----------------------------------------------------------------------------------
 
 
-def _pickled_source(source: PythonSource | NativeSource) -> bytes:
+def _pickled_source(source: PythonSource | NativeSource, searched: dict[str, bool]) -> bytes:
     try:
-        return dumps(source)
+        return dumps(source, searched)
     except Exception as error:  # pickling a user's object may raise anything
         raise ConfigError(
             f"{_culprit(source)} cannot be sent to a worker process: {type(error).__name__}: {error}. "
@@ -160,7 +161,7 @@ def _is_picklable(value: Any) -> bool:
 # ---- gymnasium's registry ------------------------------------------------------------------------
 
 
-def _pickled_specs() -> list[bytes]:
+def _pickled_specs(searched: dict[str, bool]) -> list[bytes]:
     """Every id that Gymnasium knows here. Specs that only name their code go together: reading them cannot fail."""
     plain, with_code = {}, []
     for id, spec in gymnasium.registry.items():
@@ -169,7 +170,7 @@ def _pickled_specs() -> list[bytes]:
             plain[id] = found
         else:
             with_code.append({id: found})
-    return [*_each_pickled([plain, *with_code], split=True)]
+    return [*_each_pickled([plain, *with_code], searched, split=True)]
 
 
 def _without_main(spec: Any) -> Any:
@@ -183,15 +184,15 @@ def _without_main(spec: Any) -> Any:
     return spec
 
 
-def _each_pickled(values: list[Any], split: bool = False) -> list[bytes]:
+def _each_pickled(values: list[Any], searched: dict[str, bool], split: bool = False) -> list[bytes]:
     """Pickles values one by one and leaves out those that fail; a dict that fails is split by its keys."""
     pickled = []
     for value in values:
         try:
-            pickled.append(dumps(value))
+            pickled.append(dumps(value, searched))
         except Exception:
             if split and len(value) > 1:
-                pickled += _each_pickled([{key: one} for key, one in value.items()])
+                pickled += _each_pickled([{key: one} for key, one in value.items()], searched)
     return pickled
 
 
@@ -214,12 +215,12 @@ def _working_directory() -> str | None:
         return None
 
 
-def _warning_filters() -> list[tuple[str, bytes]]:
+def _warning_filters(searched: dict[str, bool]) -> list[tuple[str, bytes]]:
     """The filters, each with the module of its category: unpickling one of torch's would import torch."""
     out = []
     for action, message, category, module, line in warnings.filters:
         with contextlib.suppress(Exception):  # it may be impossible to pickle the category
-            packed = dumps((action, _pattern(message), category, _pattern(module), line))
+            packed = dumps((action, _pattern(message), category, _pattern(module), line), searched)
             out.append((category.__module__, packed))
     return out
 
@@ -229,7 +230,7 @@ def _pattern(given: Any) -> str:
     return getattr(given, "pattern", given) or ""
 
 
-def _logging() -> dict[str, Any]:
+def _logging(searched: dict[str, bool]) -> dict[str, Any]:
     loggers = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
     loggers[""] = logging.getLogger()
     return {
@@ -238,24 +239,25 @@ def _logging() -> dict[str, Any]:
         "silent": [name for name, one in loggers.items() if not one.propagate],
         # One per logger: what the caller logs to files or streams goes to stderr in a worker.
         "formatters": {
-            name: _formatter(name, one.handlers[0].formatter) for name, one in loggers.items() if one.handlers
+            name: _formatter(name, one.handlers[0].formatter, searched) for name, one in loggers.items() if one.handlers
         },
     }
 
 
-def _formatter(logger: str, formatter: logging.Formatter | None) -> bytes:
+def _formatter(logger: str, formatter: logging.Formatter | None, searched: dict[str, bool]) -> bytes:
     """A formatter as bytes. If it cannot be pickled, a plain one with the same format replaces it.
 
     The same goes for a formatter that a package has for its own loggers: unpickling torch's would import torch.
     """
     is_its_own = logger.partition(".")[0] == type(formatter).__module__.partition(".")[0]
     with contextlib.suppress(Exception):
-        pickled = dumps(formatter)
+        pickled = dumps(formatter, searched)
         if not is_its_own:
             pickle.loads(pickled)
             return pickled
     with contextlib.suppress(Exception):
-        return dumps(logging.Formatter(getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None)))
+        plain = logging.Formatter(getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None))
+        return dumps(plain, searched)
     return pickle.dumps(None)
 
 

@@ -23,13 +23,17 @@ from stepmill.pool.user_code import reproduced_failure
 __all__ = ["dumps", "dumps_argument"]
 
 
-def dumps(value: Any) -> bytes:
-    """Pickles ``value`` for a process that shares our ``sys.path`` and nothing else."""
+def dumps(value: Any, searched: dict[str, bool] | None = None) -> bytes:
+    """Pickles ``value`` for a process that shares our ``sys.path`` and nothing else.
+
+    ``searched`` remembers, for a caller that pickles many values, whether a module of a name can be imported: finding
+    that out is most of the work.
+    """
     if _is_known_anywhere(value):
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)  # much faster
     buffer = io.BytesIO()
     with contextlib.ExitStack() as by_value:
-        _Pickler(buffer, by_value).dump(value)
+        _Pickler(buffer, by_value, {} if searched is None else searched).dump(value)
     return buffer.getvalue()
 
 
@@ -64,9 +68,10 @@ def _is_known_anywhere(value: Any, depth: int = 8) -> bool:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def __init__(self, buffer: io.BytesIO, by_value: contextlib.ExitStack) -> None:
+    def __init__(self, buffer: io.BytesIO, by_value: contextlib.ExitStack, searched: dict[str, bool]) -> None:
         super().__init__(buffer)
         self._by_value = by_value
+        self._searched = searched
         self._looked_at: set[str] = set()
 
     def reducer_override(self, value: Any) -> Any:
@@ -81,13 +86,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return
         self._looked_at.add(name)
         module = sys.modules.get(name)
-        if module is None or _can_be_imported(module) or name in cloudpickle.list_registry_pickle_by_value():
+        if (
+            module is None
+            or _can_be_imported(module, self._searched)
+            or name in cloudpickle.list_registry_pickle_by_value()
+        ):
             return
         cloudpickle.register_pickle_by_value(module)
         self._by_value.callback(cloudpickle.unregister_pickle_by_value, module)
 
 
-def _can_be_imported(module: ModuleType) -> bool:
+def _can_be_imported(module: ModuleType, searched: dict[str, bool]) -> bool:
+    name = module.__name__
+    if name not in searched:
+        searched[name] = _is_found(module, searched)
+    return searched[name]
+
+
+def _is_found(module: ModuleType, searched: dict[str, bool]) -> bool:
     """Whether an import would find the file of this module. A module without source is left to cloudpickle."""
     name, file = module.__name__, getattr(module, "__file__", None)
     if name == "__main__" or name.partition(".")[0] in sys.stdlib_module_names:
@@ -95,7 +111,7 @@ def _can_be_imported(module: ModuleType) -> bool:
     if file is not None and not file.endswith(".py"):
         return True
     package = sys.modules.get(name.rpartition(".")[0])
-    if "." in name and (package is None or not _can_be_imported(package)):
+    if "." in name and (package is None or not _can_be_imported(package, searched)):
         return False
     spec = _find(name, getattr(package, "__path__", None))
     if spec is None:
