@@ -59,8 +59,8 @@ class BatchOutput {
   std::vector<InfoKey> info_keys_;
   // The same for every full batch, so made once and shared, read-only.
   nanobind::object all_ids_, all_true_;
-  // Info dicts with all their keys in place. A copy whose values are then set is cheaper than a dict
-  // that grows key by key.
+  // Info dicts with all their keys in place, and with the two above as values. A copy whose other values are then set
+  // is cheaper than a dict that grows key by key.
   nanobind::object players_template_, plain_template_, ends_template_;
 };
 
