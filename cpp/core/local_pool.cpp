@@ -86,7 +86,11 @@ void LocalPool::start(std::span<const std::int32_t> envs, bool, bool recv_follow
 void LocalPool::share(std::span<const std::int32_t> envs) {
   const bool others_wait = queue_.size() > 0 && resets_wait_.load(std::memory_order_relaxed);
   resets_wait_.store(others_wait || is_sent_reset(envs[0]), std::memory_order_relaxed);
-  queue_.push(envs);
+  // All of them, by their ids, is also in the order of their rows.
+  if (rows_are_ids_ && static_cast<std::int32_t>(envs.size()) == num_envs())
+    queue_.push_all();
+  else
+    queue_.push(envs);
 }
 
 // Gets threads to all that is queued.
