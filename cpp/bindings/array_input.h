@@ -11,6 +11,8 @@
 
 namespace stepmill {
 
+class Pool;
+
 // What is done with a number that lies outside of a Box's bounds.
 enum class Bounds { kPass, kClip, kError };
 
@@ -27,6 +29,7 @@ struct LeafInput {
   const char* row_of = "env";           // what messages say a row is for
   // How messages name entry i; by default "env <row>".
   std::string (*owner)(std::int64_t row) = nullptr;
+  Pool* helper = nullptr;  // whose threads help where there is much to read; null: none
 };
 
 // Writes `value` into the rows, or raises and leaves only rows of idle envs half written.
