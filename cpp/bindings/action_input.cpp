@@ -202,6 +202,7 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
     if (node.leaf() < 0) return;  // Python objects: the host takes them to the envs
     const Leaf& leaf = pool_.spec().action[static_cast<std::size_t>(node.leaf())];
     LeafInput input{leaf, pool_.table().action(node.leaf()), rows, count, bounds_};
+    input.helper = &pool_;
     if (pool_.spec().max_num_players > 1) {
       input.row_of = "player";
       input.owner = player_owner;

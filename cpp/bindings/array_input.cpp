@@ -3,6 +3,7 @@
 #include "bindings/array_input.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "bindings/errors.h"
+#include "core/pool.h"
 
 namespace nb = nanobind;
 
@@ -95,26 +97,78 @@ bool fits(From value) {
   }
 }
 
-// The common case, Discrete actions as int64: one pass, which the compiler vectorises.
+// The common case, Discrete actions as int64: one pass that the compiler vectorises, even if the vector units cannot
+// compare 64-bit numbers (x86-64 as built by default).
 bool copy_discrete(const std::int64_t* from, const LeafInput& in) {
   auto* to = reinterpret_cast<std::int64_t*>(in.table);
   if (!fits<std::int64_t>(in.leaf.low[0]) || !fits<std::int64_t>(in.leaf.high[0])) return false;
   // Unsigned, because there a difference wraps.
   const auto low = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.low[0]));
   const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0])) - low;
-  std::uint64_t bad = 0;
-  if (in.rows.empty()) {
-    for (std::int64_t i = 0; i < in.count; ++i) {
-      bad |= static_cast<std::uint64_t>(from[i]) - low > span;
-      to[i] = from[i];
+  constexpr auto kTop = std::uint64_t{1} << 63;
+  if (span >= kTop) return false;
+  // A number above low by more than span, or below it, sets the top bit in one of the two.
+  std::uint64_t bits = 0;
+  const auto look_at = [&](std::int64_t value) {
+    const std::uint64_t above = static_cast<std::uint64_t>(value) - low;
+    bits |= above | (span - above);
+    return value;
+  };
+  if (in.rows.empty())
+    for (std::int64_t i = 0; i < in.count; ++i) to[i] = look_at(from[i]);
+  else
+    for (std::int64_t i = 0; i < in.count; ++i) to[in.rows[static_cast<std::size_t>(i)]] = look_at(from[i]);
+  return (bits & kTop) == 0;
+}
+
+// The other common case, a Box of floats as it is, whose bounds are the env's own affair: only NaN is refused.
+template <class T>
+bool copy_floats(const T* from, const LeafInput& in) {
+  auto* to = reinterpret_cast<T*>(in.table);
+  const std::int64_t elements = in.leaf.elements();
+  int nan = 0;
+  const auto copy = [&](const T* source, T* target, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T value = source[i];
+      nan |= value != value;
+      target[i] = value;
     }
-  } else {
-    for (std::int64_t i = 0; i < in.count; ++i) {
-      bad |= static_cast<std::uint64_t>(from[i]) - low > span;
-      to[in.rows[static_cast<std::size_t>(i)]] = from[i];
-    }
-  }
-  return bad == 0;
+  };
+  if (in.rows.empty())
+    copy(from, to, in.count * elements);
+  else
+    for (std::int64_t i = 0; i < in.count; ++i)
+      copy(from + i * elements, to + in.rows[static_cast<std::size_t>(i)] * elements, elements);
+  return nan == 0;
+}
+
+// Copies by one of the two above; what is large in pieces, which the pool's threads share. Whether all values were good.
+template <class T>
+bool copy_quickly(bool (*copy)(const T*, const LeafInput&), const T* from, const LeafInput& in) {
+  constexpr std::int64_t kPieceBytes = 16'384, kFewest = 8;  // a piece takes 1 or 2 µs, as does calling a thread
+  const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, in.leaf.row_bytes()));
+  if (!in.helper || in.count < kFewest * piece_rows) return copy(from, in);
+
+  struct Work {
+    bool (*copy)(const T*, const LeafInput&);
+    const T* from;
+    const LeafInput& in;
+    std::int64_t piece_rows;
+    std::atomic<bool> good{true};
+  } work{copy, from, in, piece_rows};
+  const auto do_piece = [](void* context, std::uint32_t index) {
+    auto& w = *static_cast<Work*>(context);
+    const std::int64_t first = index * w.piece_rows;
+    LeafInput part = w.in;
+    part.count = std::min(w.piece_rows, w.in.count - first);
+    if (part.rows.empty())
+      part.table += first * w.in.leaf.row_bytes();
+    else
+      part.rows = part.rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(part.count));
+    if (!w.copy(w.from + first * w.in.leaf.elements(), part)) w.good.store(false, std::memory_order_relaxed);
+  };
+  in.helper->do_pieces(static_cast<std::uint32_t>((in.count + piece_rows - 1) / piece_rows), do_piece, &work);
+  return work.good.load(std::memory_order_relaxed);
 }
 
 template <class To, class From>
@@ -263,8 +317,12 @@ void write_leaf(nb::handle value, const LeafInput& in) {
   if (same && !in.check_values) return copy_rows(PyArray_BYTES(array), in);
   if (same && in.leaf.dtype == DType::kInt64 && in.leaf.kind == LeafKind::kDiscrete) {
     const auto* from = data_of<std::int64_t>(holder);
-    if (!copy_discrete(from, in)) copy_checked<std::int64_t>(from, in);  // finds the culprit
+    if (!copy_quickly(copy_discrete, from, in)) copy_checked<std::int64_t>(from, in);  // finds the culprit
     return;
+  }
+  if (same && in.leaf.kind == LeafKind::kBox && in.bounds == Bounds::kPass) {
+    if (type == NPY_FLOAT32 && copy_quickly(copy_floats<float>, data_of<float>(holder), in)) return;
+    if (type == NPY_FLOAT64 && copy_quickly(copy_floats<double>, data_of<double>(holder), in)) return;
   }
   if (in.leaf.dtype == DType::kFloat16) {
     if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value, array);

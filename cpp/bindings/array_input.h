@@ -11,6 +11,8 @@
 
 namespace stepmill {
 
+class Pool;
+
 // What happens to a number outside the bounds of a Box.
 enum class Bounds { kPass, kClip, kError };
 
@@ -27,6 +29,7 @@ struct LeafInput {
   const char* row_of = "env";           // what a row is for, in messages
   // How messages name entry i; by default "env <row>".
   std::string (*owner)(std::int64_t row) = nullptr;
+  Pool* helper = nullptr;  // whose threads help where there is much to read; null: none
 };
 
 // Writes `value` into the rows. If it raises, only rows of idle envs are partly written.

@@ -123,12 +123,8 @@ struct BatchOutput::Handout {
     PyObject* out = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type),
                                          static_cast<int>(tail.size()) + 1, shape, nullptr, data,
                                          NPY_ARRAY_CARRAY, nullptr);
-    if (!out) return nullptr;
-    Py_INCREF(owner.ptr());
-    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(out), owner.ptr()) != 0) {
-      Py_DECREF(out);
-      return nullptr;
-    }
+    // What PyArray_SetBaseObject does, without its checks, which a new array and our owner pass: a fiftieth of a step.
+    if (out) reinterpret_cast<PyArrayObject_fields*>(out)->base = Py_NewRef(owner.ptr());
     return out;
   }
   PyObject* column(void* data, int type) const {
@@ -165,13 +161,13 @@ void BatchOutput::show_players(bool always) {
 
 nb::object BatchOutput::info_template(bool with_ends) const {
   nb::object dict = owned(PyDict_New());
-  const auto add = [&](PyObject* key) { set(dict.ptr(), key, nb::none().release().ptr()); };
-  add(keys().env_id);
+  const auto add = [&](PyObject* key, nb::object value = nb::none()) { set(dict.ptr(), key, value.release().ptr()); };
+  add(keys().env_id, all_ids_);
   if (with_players_) add(keys().players);
   add(keys().elapsed_step);
   for (const InfoKey& key : info_keys_) {
     add(key.key.ptr());
-    add(key.mask.ptr());
+    add(key.mask.ptr(), all_true_);
   }
   if (with_ends)
     for (PyObject* key : {keys().episode_return, keys().has_episode_return, keys().episode_length,
@@ -271,7 +267,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   const sm_columns& c = out.batch.buffer->columns.c;
   nb::object info = owned(PyDict_Copy((out.batch.any_ended ? ends_template_ : plain_template_).ptr()));
   nb::object ids = env_ids(out);
-  set(info.ptr(), keys().env_id, nb::object(ids).release().ptr());
+  if (!ids.is(all_ids_)) set(info.ptr(), keys().env_id, nb::object(ids).release().ptr());
   if (with_players_) set(info.ptr(), keys().players, players(out, ids));
   set(info.ptr(), keys().elapsed_step, out.column(c.elapsed_step, NPY_INT32));
 
@@ -279,7 +275,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
     for (std::size_t i = 0; i < info_keys_.size(); ++i) {
       const InfoKey& key = info_keys_[i];
       set(dict, key.key.ptr(), out.array(columns[i], key.form.type, out.rows, key.form.shape));
-      set(dict, key.mask.ptr(), nb::object(mask).release().ptr());
+      if (!mask.is(all_true_)) set(dict, key.mask.ptr(), nb::object(mask).release().ptr());
     }
   };
   if (!info_keys_.empty()) add_own(info.ptr(), c.info, true_mask(out.rows));

@@ -59,7 +59,8 @@ class BatchOutput {
   std::vector<InfoKey> info_keys_;
   // The same for every full batch, so they are made once and shared, read-only.
   nanobind::object all_ids_, all_true_;
-  // Info dicts with all their keys. Copying one and setting its values is cheaper than a dict that grows key by key.
+  // Info dicts with all their keys, and with the two above as values. Copying one and setting the other values is cheaper
+  // than a dict that grows key by key.
   nanobind::object players_template_, plain_template_, ends_template_;
 };
 

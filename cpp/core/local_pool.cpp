@@ -19,6 +19,8 @@ constexpr double kSlowNs = 200'000;
 // One slower than this takes its slot only when its step is done: the open batch must not wait for it.
 constexpr double kLateNs = 20'000;
 constexpr auto kCallerSpin = microseconds(40);
+// Threads beside the caller that make it worthwhile to share what is no stepping.
+constexpr int kFewestHelpers = 3;
 
 }  // namespace
 
@@ -51,9 +53,10 @@ LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptio
       threads_(
           options.num_threads, options.affinity_offset,
           [this](int thread) {
-            return work_once(thread + first_thread_hand_.load(std::memory_order_relaxed), thread);
+            return pieces_.work_once() ||
+                   work_once(thread + first_thread_hand_.load(std::memory_order_relaxed), thread);
           },
-          [this] { return queue_.size() > 0; }) {
+          [this] { return queue_.size() > 0 || pieces_.waiting(); }) {
   backlog_.reserve(static_cast<std::size_t>(num_envs()));
 }
 
@@ -66,6 +69,16 @@ std::size_t LocalPool::lay_out_control() {
 LocalPool::~LocalPool() { threads_.stop(); }
 
 // ---- sending -----------------------------------------------------------------------------------
+
+void LocalPool::do_pieces(std::uint32_t pieces, Piecework::Piece piece, void* context) {
+  const int helpers = std::min(options_.num_threads, static_cast<int>(pieces)) - 1;
+  // Threads that step envs come too late to help. A few save little, and a core that is taken from one of them in the
+  // midst of its piece costs much.
+  if (helpers < kFewestHelpers || may_block_ || in_flight_count() > 0) return Pool::do_pieces(pieces, piece, context);
+  pieces_.open(pieces, piece, context);
+  threads_.call(helpers);
+  pieces_.finish();
+}
 
 void LocalPool::start(std::span<const std::int32_t> envs, bool, bool recv_follows) {
   const CallCost& cost = cost_of(envs);
@@ -86,7 +99,11 @@ void LocalPool::start(std::span<const std::int32_t> envs, bool, bool recv_follow
 void LocalPool::share(std::span<const std::int32_t> envs) {
   const bool others_wait = queue_.size() > 0 && resets_wait_.load(std::memory_order_relaxed);
   resets_wait_.store(others_wait || is_sent_reset(envs[0]), std::memory_order_relaxed);
-  queue_.push(envs);
+  // All of them, by their ids, is also in the order of their rows.
+  if (rows_are_ids_ && static_cast<std::int32_t>(envs.size()) == num_envs())
+    queue_.push_all();
+  else
+    queue_.push(envs);
 }
 
 // Wakes or starts threads for everything that is queued.

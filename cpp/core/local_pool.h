@@ -24,6 +24,8 @@ class LocalPool final : public Pool {
 
   const EnvSet& envs() const { return *envs_; }
 
+  void do_pieces(std::uint32_t pieces, Piecework::Piece piece, void* context) override;
+
   bool is_brief() const override;
   void work_or_wait(std::chrono::nanoseconds most) override;
 
@@ -96,6 +98,7 @@ class LocalPool final : public Pool {
   // Chunks done so far, to choose which of the small ones are measured.
   std::atomic<std::uint32_t> runs_{0};
 
+  Piecework pieces_;
   ThreadPool threads_;  // last: its threads use everything above
 };
 

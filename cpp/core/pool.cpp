@@ -65,17 +65,18 @@ void Pool::send(std::span<const std::int32_t> envs, bool gather, bool recv_follo
 
 // Row i of the batch for the i-th env sent.
 void Pool::assign_rows(std::span<const std::int32_t> envs) {
+  const auto count = static_cast<std::int32_t>(envs.size());
+  const std::int32_t first = assigned_;
   std::int32_t difference = 0;
-  for (std::size_t i = 0; i < envs.size(); ++i)
-    difference |= envs[i] ^ (assigned_ + static_cast<std::int32_t>(i));
+  for (std::int32_t i = 0; i < count; ++i) difference |= envs[static_cast<std::size_t>(i)] ^ (first + i);
   assigned_in_order_ = assigned_in_order_ && difference == 0;
   // All envs in their order is what most callers send, and then the rows are what they were.
   const bool all = assigned_in_order_ && envs.size() == row_of_.size();
   if (!all || !rows_are_ids_)
     for (std::size_t i = 0; i < envs.size(); ++i)
-      row_of_[static_cast<std::size_t>(envs[i])] = assigned_ + static_cast<std::int32_t>(i);
+      row_of_[static_cast<std::size_t>(envs[i])] = first + static_cast<std::int32_t>(i);
   rows_are_ids_ = all;
-  assigned_ += static_cast<std::int32_t>(envs.size());
+  assigned_ += count;
 }
 
 // Makes sure that so many envs in flight will each find a slot, so that workers never allocate. Workers see the

@@ -17,6 +17,7 @@
 #include "core/batch_layout.h"
 #include "core/buffer_store.h"
 #include "core/fault_log.h"
+#include "core/piecework.h"
 
 namespace stepmill {
 
@@ -62,6 +63,12 @@ class Pool {
   std::int32_t in_flight_count() const { return ring_in_flight_ + assigned_; }
   // Whether a reset of some envs is on its way.
   bool gathering() const { return is_async() && assigned_ != 0; }
+
+  // Does `piece(context, 0)`, `piece(context, 1)` and so on, beside stepping, and returns when all are done. Threads that
+  // are free may help.
+  virtual void do_pieces(std::uint32_t pieces, Piecework::Piece piece, void* context) {
+    for (std::uint32_t i = 0; i < pieces; ++i) piece(context, i);
+  }
 
   // Finds buffers for so many results, or throws; a `send` of as many then does not.
   void make_room(std::int32_t count, bool gather);

@@ -31,6 +31,7 @@ class ReadyLanes {
   // empty.
   ReadyLanes(std::byte* memory, std::int32_t num_envs, int hands, bool goes_round)
       : control_(*reinterpret_cast<Control*>(memory)),
+        num_envs_(num_envs),
         shift_(shift_for(num_envs, hands)),
         goes_round_(goes_round),
         turns_(static_cast<std::size_t>(std::max(1, hands))) {
@@ -49,8 +50,17 @@ class ReadyLanes {
       lanes_[static_cast<std::size_t>(lane)].push(envs.first(end));
       envs = envs.subspan(end);
     }
-    const std::uint64_t pushed = control_.pushed.load(std::memory_order_relaxed);
-    control_.pushed.store(pushed + count, std::memory_order_seq_cst);
+    count_pushed(count);
+  }
+
+  // The caller only. Every env, in the order of their ids: what a sync pool sends nearly always.
+  void push_all() {
+    std::int32_t first = 0;
+    for (ReadyQueue& lane : lanes_) {
+      lane.push_run(first, std::min(1 << shift_, num_envs_ - first));
+      first += 1 << shift_;
+    }
+    count_pushed(static_cast<std::size_t>(num_envs_));
   }
 
   // Takes up to `most` envs into `out` and returns how many. Called by hand `hand` of `hands`.
@@ -102,6 +112,11 @@ class ReadyLanes {
     return (num_envs + (1 << shift) - 1) >> shift;
   }
 
+  void count_pushed(std::size_t count) {
+    const std::uint64_t pushed = control_.pushed.load(std::memory_order_relaxed);
+    control_.pushed.store(pushed + count, std::memory_order_seq_cst);
+  }
+
   std::int32_t take(int lane, std::int32_t most, std::int32_t* out) {
     const std::int32_t count = lanes_[static_cast<std::size_t>(lane)].pop(most, out);
     if (count != 0)
@@ -117,6 +132,7 @@ class ReadyLanes {
   };
 
   Control& control_;
+  const std::int32_t num_envs_;
   const int shift_;
   const bool goes_round_;
   std::vector<Turn> turns_;

@@ -31,9 +31,22 @@ class ReadyQueue {
 
   // The caller only.
   void push(std::span<const std::int32_t> envs) {
+    if (full_run_ != kNone) full_run_ = kNone;
     std::uint64_t tail = control_.tail.load(std::memory_order_relaxed);
     for (const std::int32_t env : envs) places_[tail++ & mask_].store(env, std::memory_order_relaxed);
     control_.tail.store(tail, std::memory_order_release);
+  }
+
+  // The caller only. The envs `first`, `first + 1` and so on. A run that fills the ring ends where it began, so the same
+  // one again finds every env in its place, and nothing is written.
+  void push_run(std::int32_t first, std::int32_t count) {
+    const std::uint64_t tail = control_.tail.load(std::memory_order_relaxed);
+    const std::int32_t run = static_cast<std::uint64_t>(count) == mask_ + 1 ? first : kNone;
+    if (run == kNone || run != full_run_)
+      for (std::int32_t i = 0; i < count; ++i)
+        places_[(tail + static_cast<std::uint64_t>(i)) & mask_].store(first + i, std::memory_order_relaxed);
+    if (full_run_ != run) full_run_ = run;  // others read what lies beside it: do not take the line from them
+    control_.tail.store(tail + static_cast<std::uint64_t>(count), std::memory_order_release);
   }
 
   // Takes up to `most` envs into `out` and returns how many.
@@ -69,6 +82,8 @@ class ReadyQueue {
   using Place = std::atomic<std::int32_t>;
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Place) == sizeof(std::int32_t));
 
+  static constexpr std::int32_t kNone = -1;
+
   static std::uint64_t capacity_for(std::int32_t num_envs) {
     std::uint64_t capacity = 1;
     while (capacity < static_cast<std::uint64_t>(num_envs)) capacity *= 2;
@@ -78,6 +93,7 @@ class ReadyQueue {
   Control& control_;
   Place* places_;
   std::uint64_t mask_;
+  std::int32_t full_run_ = kNone;  // first env of the run that fills the ring, if the last push was one; the caller's own
 };
 
 }  // namespace stepmill

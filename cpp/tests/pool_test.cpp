@@ -50,6 +50,70 @@ TEST(sync_sends_add_up_to_one_batch) {
   d.drop(batch);
 }
 
+// All envs in the order of their ids are queued another way than some of them, or in another order.
+TEST(sends_of_all_and_of_some_follow_each_other) {
+  constexpr std::int32_t kEnvs = 200;
+  Driver d(sync_of(kEnvs, 2));
+  const Ids every = all(kEnvs);
+  Ids backwards(every.rbegin(), every.rend());
+  double steps = 0;
+  for (int round = 0; round < 60; ++round) {
+    const Ids& sent = round % 5 == 3 ? backwards : every;
+    d.send(sent, test::kGoOn);
+    Batch batch = d.recv();
+    CHECK(d.ids(batch) == sent);
+    if (round > 0) steps += 1;  // the first action stands for a reset
+    for (std::int32_t row = 0; row < kEnvs; ++row) CHECK(steps_of(batch, row) == steps);
+    d.drop(batch);
+    if (round % 7 != 0) continue;
+    for (const std::int32_t env : {3, 77}) {
+      d.send({env}, test::kGoOn);
+      batch = d.recv();
+      CHECK(d.ids(batch) == Ids{env});
+      d.drop(batch);
+    }
+    Ids others;
+    for (const std::int32_t env : every)
+      if (env != 3 && env != 77) others.push_back(env);
+    d.send(others, test::kGoOn);
+    batch = d.recv();
+    CHECK(d.ids(batch) == others);
+    d.drop(batch);
+    steps += 1;
+  }
+}
+
+struct Quick : test::Obedient {
+  static constexpr bool kNeverBlocks = true;
+  using Obedient::Obedient;
+};
+
+TEST(threads_do_pieces_between_two_batches) {
+  constexpr std::int32_t kEnvs = 512;
+  const DriverOptions o = sync_of(kEnvs, 4);
+  LocalPool pool(std::make_unique<EnvSet>(*table_of<Quick>("Quick"), test::obedient_configs(kEnvs, 100)),
+                 test::obedient_spec(), o.pool());
+  const Ids every = all(kEnvs);
+  struct Actions {
+    std::int64_t* table;
+    static void write(void* context, std::uint32_t piece) {
+      auto* first = static_cast<Actions*>(context)->table + piece * 32;
+      std::fill(first, first + 32, test::kGoOn);
+    }
+  } actions{reinterpret_cast<std::int64_t*>(pool.table().action(0))};
+  std::vector<Fault> faults;
+  for (int round = 0; round < 50; ++round) {
+    for (std::int32_t i = 0; i < kEnvs; ++i) actions.table[i] = test::kThrowInStep;  // unless it is overwritten
+    pool.do_pieces(kEnvs / 32, Actions::write, &actions);
+    pool.send(every, false, true);
+    while (!pool.ready()) pool.work_or_wait(std::chrono::seconds(20));
+    const Batch batch = pool.take_batch(faults);
+    for (std::int32_t row = 0; row < kEnvs; ++row) CHECK(steps_of(batch, row) == round);
+    batch.store->release(batch.buffer);
+  }
+  CHECK(faults.empty() == true);
+}
+
 TEST(an_async_batch_holds_any_envs_each_once) {
   for (const std::int64_t work : {1, 3000})
     for (const std::int32_t threads : {0, 1, 3}) {

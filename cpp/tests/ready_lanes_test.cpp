@@ -47,6 +47,61 @@ TEST(every_env_comes_out_once_for_any_number_of_envs_and_hands) {
     }
 }
 
+// What `push_all` leaves in the lanes serves the next one, wherever other pushes moved them to in between.
+TEST(all_envs_at_once_come_out_once_among_other_pushes) {
+  for (const std::int32_t envs : {1, 63, 64, 65, 200, 256, 1000, 4097}) {
+    Lanes l(envs, 2);
+    const auto all = all_envs(envs);
+    std::array<std::int32_t, 100> out;
+    const auto comes_out = [&](std::span<const std::int32_t> sent) {
+      CHECK(l.lanes.size() == static_cast<std::int64_t>(sent.size()));
+      std::multiset<std::int32_t> seen;
+      for (std::int32_t count, turn = 0; (count = l.lanes.pop(turn % 2, 2, 7, out.data())) != 0; ++turn)
+        seen.insert(out.begin(), out.begin() + count);
+      CHECK((seen == std::multiset<std::int32_t>(sent.begin(), sent.end())) == true);
+      CHECK(l.lanes.size() == 0);
+    };
+    for (std::int32_t round = 0; round < 200; ++round) {
+      l.lanes.push_all();
+      comes_out(all);
+      if (round % 3 != 0) continue;
+      // Some, backwards: neither the places nor the order of a run.
+      std::vector<std::int32_t> some;
+      for (std::int32_t env = envs - 1; env >= 0; env -= round % 7 + 1) some.push_back(env);
+      l.lanes.push(some);
+      comes_out(some);
+    }
+  }
+}
+
+TEST(all_envs_at_once_are_taken_once_by_many_hands) {
+  constexpr std::int32_t kEnvs = 1024;
+  constexpr int kHands = 3;
+  const int rounds = test::kSanitized ? 200 : 2000;
+  Lanes l(kEnvs, kHands);
+  std::vector<std::atomic<int>> taken(kEnvs);
+  std::atomic<std::int64_t> total{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int hand = 0; hand < kHands; ++hand)
+    threads.emplace_back([&, hand] {
+      std::array<std::int32_t, 33> out;
+      while (!stop.load()) {
+        const std::int32_t count = l.lanes.pop(hand, kHands, 33, out.data());
+        for (std::int32_t i = 0; i < count; ++i) taken[static_cast<std::size_t>(out[static_cast<std::size_t>(i)])] += 1;
+        total += count;
+        if (count == 0) std::this_thread::yield();
+      }
+    });
+  for (std::int64_t round = 1; round <= rounds; ++round) {
+    l.lanes.push_all();
+    while (total.load() != round * kEnvs) std::this_thread::yield();
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : taken) CHECK(count.load() == rounds);
+}
+
 TEST(a_hand_gets_the_same_envs_every_time) {
   constexpr std::int32_t kEnvs = 1024;
   constexpr int kHands = 4;
