@@ -54,7 +54,7 @@ TEST(sync_sends_add_up_to_one_batch) {
 TEST(sends_of_all_and_of_some_follow_each_other) {
   constexpr std::int32_t kEnvs = 200;
   Driver d(sync_of(kEnvs, 2));
-  const Ids every = all(kEnvs);
+  const Ids every = all_of(kEnvs);
   Ids backwards(every.rbegin(), every.rend());
   double steps = 0;
   for (int round = 0; round < 60; ++round) {
@@ -93,7 +93,7 @@ TEST(threads_do_pieces_between_two_batches) {
   const DriverOptions o = sync_of(kEnvs, 4);
   LocalPool pool(std::make_unique<EnvSet>(*table_of<Quick>("Quick"), test::obedient_configs(kEnvs, 100)),
                  test::obedient_spec(), o.pool());
-  const Ids every = all(kEnvs);
+  const Ids every = all_of(kEnvs);
   struct Actions {
     std::int64_t* table;
     static void write(void* context, std::uint32_t piece) {

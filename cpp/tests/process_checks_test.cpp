@@ -276,7 +276,7 @@ TEST(the_loss_of_the_ring_wakes_the_caller) {
   const Batch batch = p.recv();
   CHECK(batch.rows == 1);
   CHECK(p.faults.size() == 1u);
-  CHECK(test::contains(p.faults.at(0).message, "which rows are whose"));
+  CHECK(test::contains(p.faults.at(0).message, "which env has which row"));
   Processes::drop(batch);
 }
 
