@@ -123,7 +123,7 @@ struct BatchOutput::Handout {
     PyObject* out = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type),
                                          static_cast<int>(tail.size()) + 1, shape, nullptr, data,
                                          NPY_ARRAY_CARRAY, nullptr);
-    // What PyArray_SetBaseObject does, without its checks, which a new array and our owner pass: a fiftieth of a step.
+    // What PyArray_SetBaseObject does, without its checks, which a new array and our owner pass.
     if (out) reinterpret_cast<PyArrayObject_fields*>(out)->base = Py_NewRef(owner.ptr());
     return out;
   }
