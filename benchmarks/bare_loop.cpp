@@ -6,7 +6,7 @@
 // written, one env after the other. The engine may do better than that where an env class steps many at once.
 //
 // Each loop is a thread. "free": each has its share of the envs and never looks at the others. "meet": they take chunks
-// of the envs, whoever is free, and meet at a barrier when all have been stepped, as the threads of a sync pool do.
+// of the envs, one that is free takes the next, and meet at a barrier when all have been stepped, as the threads of a sync pool do.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

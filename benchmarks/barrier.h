@@ -1,7 +1,7 @@
 // Where the loops of a yardstick meet after each batch, in memory that threads or processes share.
 //
 // It waits as cheaply as a machine can. Who comes early stays awake, since each loop has a core to itself, and learns of
-// the last one's arrival from one cache line: spins for kSpin, then offers its core to whoever else wants it between two
+// the last one's arrival from one cache line: spins for kSpin, then offers its core to other threads between two
 // looks, so that on a busy machine the one waited for can run. Only after kAwake, as between two measurements, it sleeps
 // on a futex.
 #pragma once

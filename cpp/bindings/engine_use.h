@@ -9,32 +9,32 @@ namespace stepmill {
 
 class Engine::Entry {
  public:
-  explicit Entry(Engine& pool) : pool_(pool) { pool.go_inside(); }
-  ~Entry() { pool_.inside_.store(0, std::memory_order_release); }
+  explicit Entry(Engine& engine) : engine_(engine) { engine.go_inside(); }
+  ~Entry() { engine_.inside_.store(0, std::memory_order_release); }
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
 
  private:
-  Engine& pool_;
+  Engine& engine_;
 };
 
 // Guards a method: refuses a closed pool, a forked child and a second call.
 class Engine::Use {
  public:
-  explicit Use(Engine& pool) : entry_(may_be_used(pool)) {
-    pool.host_.check_whole();
+  explicit Use(Engine& engine) : entry_(may_be_used(engine)) {
+    engine.host_.check_whole();
   }
 
-  static Engine& may_be_used(Engine& pool) {
+  static Engine& may_be_used(Engine& engine) {
     end_thread_at_exit();
     const auto refuse_closed = [] { raise("ClosedError", "the pool is closed: make a new one"); };
-    if (pool.closed_) refuse_closed();
-    if (pool.host_.forked())
+    if (engine.closed_) refuse_closed();
+    if (engine.host_.forked())
       raise("ForkedError",
             "the pool was made before a fork and belongs to the parent process: its threads and worker processes do "
             "not serve this one. Make a pool in this process instead");
-    if (pool.host_.has_ended()) refuse_closed();  // the garbage collector has ended it, and an env still calls its pool
-    return pool;
+    if (engine.host_.has_ended()) refuse_closed();  // the garbage collector has ended it, and an env still calls its pool
+    return engine;
   }
 
  private:

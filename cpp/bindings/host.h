@@ -21,8 +21,7 @@
 
 namespace stepmill {
 
-// How long we wait before we check whether the interpreter has a signal for us. A signal to the waiting thread ends the
-// wait at once; this is for a signal that another thread received.
+// How long we wait before we check whether the interpreter has a signal for us: a signal handler runs this late at most.
 inline constexpr auto kSignalInterval = std::chrono::milliseconds(50);
 
 // Every wait calls this between two naps: runs signal handlers, which may raise, and ends this thread if the program
@@ -94,6 +93,9 @@ class Host {
   virtual void add_stats(nanobind::dict&, double /*age_s*/) const {}
 
   // ---- ending ----
+
+  // The Python class that derives from a host may have a `close` of its own: the engine calls that, and it calls the one
+  // here. Afterwards there is no `pool()`. Methods that need one are called through the engine, which refuses them then.
 
   // Tells threads or processes to end, each after its present step.
   void ask_to_stop();

@@ -1,4 +1,4 @@
-// stepmill._native: the module. Nothing here is public; stepmill/make.py builds pools from it.
+// stepmill._native: the module. Nothing here is public; stepmill/pool builds engines and their hosts from it.
 #define STEPMILL_IMPORTS_NUMPY
 #include "bindings/numpy_api.h"
 
@@ -278,6 +278,7 @@ NB_MODULE(_native, m) {
       .def("__reduce_ex__", &refuse_copy)
       .def_prop_ro("forked", &Host::forked)
       .def_prop_ro("has_ended", &Host::has_ended)
+      .def_prop_ro("runs_beside_the_caller", &Host::runs_beside_the_caller)
       .def("ask_to_stop", &Host::ask_to_stop)
       .def("wait_stopped", &Host::wait_stopped, "most"_a)
       .def("close", &Host::close);

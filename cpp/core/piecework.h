@@ -29,7 +29,7 @@ class Piecework {
     do
       if (!left(next)) return false;
     while (!next_.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
-    // Whoever holds a piece keeps the work open: what `open` wrote stays until it is counted.
+    // A thread that holds a piece keeps the work open: what `open` wrote stays until it is counted.
     piece_(context_, static_cast<std::uint32_t>(next));
     done_.fetch_add(1, std::memory_order_release);
     return true;
@@ -57,7 +57,7 @@ class Piecework {
   // The next piece, and above it how many there are. Who moves it on has the piece. A thread that looked at the last
   // work and takes a piece of this one has taken it rightly: it reads what to do afterwards.
   alignas(64) std::atomic<std::uint64_t> next_{0};
-  std::atomic<std::uint32_t> done_{0};  // pieces; what they wrote is visible to who sees them counted
+  std::atomic<std::uint32_t> done_{0};  // pieces; what they wrote is visible to a thread that sees them counted
 };
 
 }  // namespace stepmill

@@ -14,7 +14,7 @@ namespace stepmill {
 namespace {
 
 // A killed process is gone in milliseconds, unless a driver or a debugger holds it.
-constexpr std::uint64_t kEndPatience = 10'000'000'000;
+constexpr std::uint64_t kLongestEnd = 10'000'000'000;
 
 // A different seed for an env that is built again: with the same one it would play the same episodes.
 std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
@@ -288,7 +288,7 @@ void ProcessBooks::lose_ring() {
 bool ProcessBooks::restore_ring(std::uint32_t head, std::uint32_t end) {
   for (const Crew& crew : roster.crews()) {
     if (!crew.broken && crew.leaving.empty()) continue;
-    if (monotonic_ns() - ring_lost_at_ < kEndPatience) return false;
+    if (monotonic_ns() - ring_lost_at_ < kLongestEnd) return false;
     give_in("a worker process that should have ended has not");
   }
   for (std::uint32_t number = head; number != end; ++number) {

@@ -227,13 +227,13 @@ std::string ProcessMonitor::read_stack(Lock& lock, const Life& life) {
   } else {
     life.signal(SIGRTMAX - 3);  // faulthandler writes the stacks of all threads
     pollfd one{pipe, POLLIN, 0};
-    int patience = kStackMs;
-    while (text.size() < 64 * 1024 && monotonic_ns() < end && poll(&one, 1, patience) == 1 && (one.revents & POLLIN)) {
+    int wait_ms = kStackMs;
+    while (text.size() < 64 * 1024 && monotonic_ns() < end && poll(&one, 1, wait_ms) == 1 && (one.revents & POLLIN)) {
       char some[4096];
       const ssize_t count = read(pipe, some, sizeof some);
       if (count <= 0) break;
       text.append(some, static_cast<std::size_t>(count));
-      patience = kMoreStackMs;
+      wait_ms = kMoreStackMs;
     }
     text = text.empty() ? std::string(". Its process (state ") + state + ") showed no stack"
                         : ". It was here:\n" + text;

@@ -130,6 +130,7 @@ void ProcessPool::work_or_wait(nanoseconds most) {
 void ProcessPool::look_around() {
   if (!pace_.look_is_due()) return;
   words_due_ = true;
+  // Without the lock: only the caller opens and closes batches, and the hint is an atomic that workers move, too.
   if (is_async() && !books_.ring_is_lost) books_.mend_hint();
 }
 

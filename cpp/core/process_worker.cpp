@@ -139,8 +139,8 @@ void ProcessWorker::wait() {
   };
   // Stays awake for a while, as long as no other thread wants the core.
   const auto from = Clock::now();
-  if (!patience_.wait(something)) sleep();
-  patience_.learn(Clock::now() - from);
+  if (!awake_wait_.wait(something)) sleep();
+  awake_wait_.learn(Clock::now() - from);
 }
 
 void ProcessWorker::sleep() {

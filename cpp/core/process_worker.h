@@ -116,7 +116,7 @@ class ProcessWorker {
   std::vector<std::int32_t> queued_;  // found, least used first from the end
   std::uint32_t heard_ = 0;           // the bell when they were found
   std::uint64_t turn_ended_at_ = 0;   // of the last env that had its turn since then; 0: none had
-  Patience patience_;
+  AwakeWait awake_wait_;
 };
 
 }  // namespace stepmill

@@ -72,9 +72,8 @@ class ReadyLanes {
       auto& counter = turns_[static_cast<std::size_t>(hand) % turns_.size()].count;
       const std::uint32_t turn = counter.fetch_add(1, std::memory_order_relaxed);
       if (turn % kLookAround == 0)
-        if (const std::int32_t taken = take(static_cast<int>(turn / kLookAround) % count, most, out))
-          return taken;
-      if (last > first) begin = first + static_cast<int>(turn) % (last - first);
+        if (const std::int32_t taken = take(lane_of_turn(turn / kLookAround, 0, count), most, out)) return taken;
+      if (last > first) begin = lane_of_turn(turn, first, last);
     }
     for (int lane = begin; lane < last; ++lane)
       if (const std::int32_t taken = take(lane, most, out)) return taken;
@@ -83,6 +82,11 @@ class ReadyLanes {
     for (int back = 1; back <= count - (last - first); ++back)
       if (const std::int32_t taken = take((first - back + count) % count, most, out)) return taken;
     return 0;
+  }
+
+  // The lane of [first, last) at which a hand begins, turn by turn. The count of turns goes through all of its 32 bits.
+  static int lane_of_turn(std::uint32_t turn, int first, int last) {
+    return first + static_cast<int>(turn % static_cast<std::uint32_t>(last - first));
   }
 
   std::int64_t size() const {

@@ -63,7 +63,7 @@ void yield_core();
 // Stays awake for what usually happens soon: waking a sleeper costs the waking thread microseconds, and the sleeper
 // itself tens of them. Learns from how long the waits were, and gives up if another thread needs the core: a thread
 // that waits awake loses its turn to the other one, a thread that sleeps gets it back at once.
-class Patience {
+class AwakeWait {
  public:
   // Whether `done()` became true. If not, it is time to sleep.
   template <class F>

@@ -1,4 +1,4 @@
-// Envs that block: who is stuck keeps nobody waiting while a thread sleeps, in whatever call, and whoever looks on.
+// Envs that block: a stuck env keeps no other one waiting while a thread sleeps, in whatever call.
 #include <array>
 #include <atomic>
 #include <memory>
@@ -39,7 +39,7 @@ class Stuck {
   };
   static inline std::array<Gate, kMostEnvs> gates;
   static inline std::atomic<int> done{0};  // calls that are over
-  static inline std::atomic<std::thread::id> stranger;  // who must not step
+  static inline std::atomic<std::thread::id> stranger;  // the thread that must not step
   static inline std::atomic<int> by_stranger{0};
 
   static void close(std::int32_t env) { gates[static_cast<std::size_t>(env)].closed = 1; }

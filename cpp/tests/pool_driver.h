@@ -92,13 +92,13 @@ class Driver {
     pool.send(envs, gather, gather);
   }
 
-  // A wake that was lost would last as long as patience does.
+  // A wake that was lost would last for kLongEnough.
   void wait() {
-    constexpr auto kPatience = std::chrono::seconds(20);
-    const auto end = Clock::now() + kPatience;
+    constexpr auto kLongEnough = std::chrono::seconds(20);
+    const auto end = Clock::now() + kLongEnough;
     while (!pool.ready()) {
       if (Clock::now() >= end) throw std::runtime_error("recv hangs");
-      pool.work_or_wait(kPatience);
+      pool.work_or_wait(kLongEnough);
     }
     if (Clock::now() >= end) throw std::runtime_error("recv was not woken");
   }

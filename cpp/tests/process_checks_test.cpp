@@ -236,7 +236,7 @@ TEST(a_ring_that_is_lost_is_laid_out_anew) {
     p.board().published = 0;
     std::vector<int> rows(kEnvs);
     for (int i = 0; i < kEnvs / kBatch; ++i) {
-      const auto end = Clock::now() + test::kPatience;
+      const auto end = Clock::now() + test::kLongEnough;
       while (!p.pool->ready()) {
         p.attend();
         if (Clock::now() > end) throw test::Hang("recv hangs");

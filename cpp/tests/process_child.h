@@ -38,7 +38,7 @@ inline std::string text_of(std::span<const std::byte> bytes) {
 // ---- waiting -----------------------------------------------------------------------------------
 
 // Nothing here takes a second: who waits this long waits for ever.
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kLongEnough = std::chrono::seconds(20);
 
 struct Hang : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -47,7 +47,7 @@ struct Hang : std::runtime_error {
 // Waits for what wakes nobody.
 template <class F>
 void until(const char* what, F holds) {
-  const auto end = Clock::now() + kPatience;
+  const auto end = Clock::now() + kLongEnough;
   while (!holds()) {
     if (Clock::now() > end) throw Hang(std::string("waited in vain: ") + what);
     std::this_thread::yield();
@@ -63,7 +63,7 @@ inline void raise_word(Word& word) {
 
 // Until `word` is at least that.
 inline void await_word(const char* what, Word& word, std::uint32_t least = 1) {
-  const auto end = Clock::now() + kPatience;
+  const auto end = Clock::now() + kLongEnough;
   for (std::uint32_t seen; (seen = word.load(std::memory_order_seq_cst)) < least;) {
     if (Clock::now() > end) throw Hang(std::string("waited in vain: ") + what);
     futex_wait(word, seen, end - Clock::now(), true);

@@ -295,9 +295,9 @@ class Processes {
 
   // ---- results ----
 
-  // Until the batch is ready. A wake that was lost would last as long as patience does.
+  // Until the batch is ready. A wake that was lost would last for kLongEnough.
   void wait() {
-    const auto end = Clock::now() + kPatience;
+    const auto end = Clock::now() + kLongEnough;
     while (!pool->ready()) {
       attend();
       if (Clock::now() >= end) throw Hang("recv hangs");
@@ -330,7 +330,7 @@ class Processes {
   }
 
   void await_rest(std::int32_t env) {
-    const auto end = Clock::now() + kPatience;
+    const auto end = Clock::now() + kLongEnough;
     while (!pool->at_rest(env)) {
       attend();
       if (Clock::now() >= end) throw Hang("an env does not come to rest");

@@ -35,7 +35,7 @@ TEST(workers_that_are_asked_to_stop_end_by_themselves) {
   act(ledger, all_of(4));
   CHECK(p.pool->stopped() == false);
   p.pool->ask_to_stop();
-  p.pool->wait_stopped(test::kPatience);
+  p.pool->wait_stopped(test::kLongEnough);
   CHECK(p.pool->stopped() == true);
   CHECK(p.pool->to_restart().empty());
   test::until("they are reaped", [&] { return p.codes().size() == 2; });
@@ -47,7 +47,7 @@ TEST(a_worker_that_starts_while_the_pool_stops_is_told_too) {
   p.start(0, 1);
   p.pool->ask_to_stop();
   p.start(1, 1);
-  p.pool->wait_stopped(test::kPatience);
+  p.pool->wait_stopped(test::kLongEnough);
   CHECK(p.pool->stopped() == true);
 }
 
@@ -62,7 +62,7 @@ TEST(what_is_stuck_ends_by_force) {
   test::until("the other has ended", [&] { return !p.is_alive(1); });
   CHECK(p.pool->stopped() == false);
   p.pool->kill();
-  p.pool->wait_stopped(test::kPatience);
+  p.pool->wait_stopped(test::kLongEnough);
   CHECK(p.pool->stopped() == true);
   CHECK(ledger.receive()[0].lost() == true);  // what was in flight is answered to the last
 }

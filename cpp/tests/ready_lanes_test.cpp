@@ -129,7 +129,15 @@ TEST(a_hand_without_work_takes_from_the_others_what_they_reach_last) {
   CHECK(out[0] == 0);
 }
 
-// Whoever is taken is pushed again at once, and only one of the hands ever comes by.
+TEST(a_hand_goes_round_its_own_lanes_for_as_long_as_it_counts) {
+  for (const std::uint32_t turn : {0u, 5u, 0x7fffffffu, 0x80000000u, 0x80000001u, 0xffffffffu}) {
+    const int lane = ReadyLanes::lane_of_turn(turn, 3, 10);
+    CHECK(3 <= lane && lane < 10);
+    CHECK_EQ(ReadyLanes::lane_of_turn(turn, 0, 7) + 3, lane);
+  }
+}
+
+// An env that is taken is pushed again at once, and only one of the hands ever comes by.
 TEST(no_env_waits_forever_where_envs_come_back) {
   constexpr std::int32_t kEnvs = 512;
   for (const int hands : {1, 2, 4}) {

@@ -82,7 +82,7 @@ class Scribbled {
   // With waits that end by themselves, as those of the bindings do: nobody may be woken.
   template <class F, class G>
   void wait(const char* what, F done, G some) {
-    const auto end = Clock::now() + test::kPatience;
+    const auto end = Clock::now() + test::kLongEnough;
     while (!done()) {
       p_.attend();
       if (Clock::now() > end) throw test::Hang(what);

@@ -63,7 +63,7 @@ def make(
         num_threads: Threads that step native envs, including the calling one if it helps;
             ``min(batch_size, cores)`` by default.
         num_workers: Processes that step envs; ``min(num_envs, cores)`` by default. In async mode one per env if there
-            are fewer than four envs per core, and at most 64, so that no env waits for a slow one.
+            are fewer than four envs per core, and at most 32, so that no env waits for a slow one.
         seed: Env i is seeded with ``seed + i``; or a list with one seed per env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,

@@ -568,3 +568,19 @@ def test_an_env_with_a_queued_action_can_be_called(make: Any) -> None:
     assert len(pool.render()) == 2
     pool.recv()
     assert pool.call("add", 1) == (2, 2)
+
+
+def test_envs_are_closed_if_the_pool_cannot_be_made_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ProbeTwin] = []
+
+    def factory() -> ProbeTwin:
+        made.append(ProbeTwin())
+        return made[-1]
+
+    def refuse(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("stepmill.pool.inline.host_arguments", refuse)
+    with pytest.raises(MemoryError):
+        stepmill.make(factory, num_envs=3, backend="inline")
+    assert [env.closed for env in made] == [True] * 3

@@ -193,7 +193,8 @@ def test_odd_characters_in_messages() -> None:
         (4, 2, 2, 4),
         (7, 1, 2, 7),
         (8, 4, 16, 8),
-        (63, 32, 16, 63),
+        (32, 16, 16, 32),
+        (33, 16, 16, 16),
         (64, 1, 256, 64),
         # Async and many: one per core again.
         (4, 1, 1, 1),

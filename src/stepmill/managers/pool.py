@@ -94,6 +94,11 @@ class ManagerPool:
             raise
 
     @property
+    def runs_beside_the_caller(self) -> bool:
+        """Whether envs step and reset while the caller does something else."""
+        return self._host.runs_beside_the_caller
+
+    @property
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._engine.closed

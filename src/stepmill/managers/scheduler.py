@@ -151,7 +151,7 @@ class Scheduler(OneCallAtATime):
         if ids:
             traffic.send_actions(ids, list(actions.values()))
         self._wait_for_steps(traffic)
-        if self._backend == "inline":  # nothing goes on beside the caller: finish it now
+        if not traffic.runs_beside_the_caller:  # nothing goes on meanwhile: finish it now
             self._settle_resets(traffic, range(self.env_num))
         return self._hand_over()
 
@@ -190,7 +190,7 @@ class Scheduler(OneCallAtATime):
     def await_ready(self) -> list[int]:
         """The envs that can take an action; waits while all live envs are resetting."""
         traffic = self.require_launched()
-        if self._backend != "inline" and not traffic.is_over:
+        if traffic.runs_beside_the_caller and not traffic.is_over:
             self._gather(traffic, self.env_num, 0, 0.0)  # what has become ready meanwhile
         while not (ready := self.standings.ready()) and not self.standings.result_count():
             if not self._count_resets(traffic, range(self.env_num)):

@@ -36,6 +36,7 @@ class Traffic:
         resets_abnormal: Whether an env whose step was abnormal is reset at once, rather than left to the caller.
 
     Attributes:
+        runs_beside_the_caller: Whether envs step and reset while the caller does something else.
         fatal: The error of a reset that failed for good. The manager has to be closed.
     """
 
@@ -48,6 +49,7 @@ class Traffic:
         resets_abnormal: bool,
     ) -> None:
         self.pool = pool
+        self.runs_beside_the_caller = pool.runs_beside_the_caller
         self.fatal: EnvError | None = None
         self._standings = standings
         self._envs = envs

@@ -58,6 +58,11 @@ class Host(Protocol):
     metadata: dict[str, Any]
     render_mode: str | None
 
+    @property
+    def runs_beside_the_caller(self) -> bool:
+        """Whether envs step while the caller does something else. It comes with the native half."""
+        ...
+
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
         """Adds what does not fit in arrays to a batch. Returns the result, and the error to raise with it, if any.
 

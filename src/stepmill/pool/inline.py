@@ -40,6 +40,25 @@ class InlineHost(_native.InlineHost):
         self._builder = EnvBuilder(source)
         self._envs = self._build(settings.num_envs)
         self._num_envs = settings.num_envs
+        try:
+            self._describe(settings, finisher)
+            has_objects = bool(self.observation.object_spaces)
+            super().__init__(
+                **host_arguments(settings, None),
+                **python_env_arguments(self.observation, self.action, self.num_players),
+                envs=list(self._envs),
+                limits=[env.max_episode_steps for env in source.envs],
+                snapshot=snapshot,
+                objects_of=functools.partial(objects_of, self.observation.tree) if has_objects else None,
+            )
+        except BaseException:
+            for env in self._envs:
+                close_quietly(env)
+            raise
+        self._is_built = True
+
+    def _describe(self, settings: Settings, finisher: type[RowFinisher]) -> None:
+        """What views show, and what the engine is told."""
         described = EnvDescription.of(self._envs[0])
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
@@ -47,16 +66,6 @@ class InlineHost(_native.InlineHost):
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, policy, settings.autoreset)
-        has_objects = bool(self.observation.object_spaces)
-        super().__init__(
-            **host_arguments(settings, None),
-            **python_env_arguments(self.observation, self.action, self.num_players),
-            envs=list(self._envs),
-            limits=[env.max_episode_steps for env in source.envs],
-            snapshot=snapshot,
-            objects_of=functools.partial(objects_of, self.observation.tree) if has_objects else None,
-        )
-        self._is_built = True
 
     def _build(self, num_envs: int) -> list[Any]:
         envs: list[Any] = []

@@ -171,6 +171,8 @@ class ProcessHost(_native.ProcessHost):
         except Exception as error:  # no more processes, descriptors or memory are available
             if worker is not None:
                 kill(worker.pidfd)
+                if self._workers.get(worker_id) is worker:  # the engine knows it already, and will see that it ended
+                    return
             reason = f"its worker process could not be started: {summary(error)}"
             self.restart_failed(worker_id, incarnation, reason)
 
