@@ -7,9 +7,13 @@ were ready and on threads; what every event shows does not.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -31,6 +35,13 @@ class Case:
     seed: int = 42
     max_episode_steps: int | None = None
     beyond_bounds: float = 1.0  # Box actions are drawn from bounds this much wider
+
+    @property
+    def key(self) -> str:
+        """Another for every case, and the same in every process."""
+        policy = self.policy and self.policy.__qualname__
+        fields = (self.num_envs, self.events, self.seed, self.beyond_bounds)
+        return hashlib.sha256(f"{self} {policy} {fields}".encode()).hexdigest()
 
     def __str__(self) -> str:
         options = [f"{key}={value}" for key, value in self.config.items()]
@@ -119,23 +130,33 @@ def assert_same(got: np.ndarray, expected: np.ndarray, what: str, ids: np.ndarra
 _recordings: dict[str, Recording] = {}
 
 
-def recording(case: Case) -> Recording:
-    """The recording of a case. Gymnasium is slow: each is made once in a test run."""
-    key = repr(case)
-    if key not in _recordings:
-        tapes = [_Tape(case, i) for i in range(case.num_envs)]
-        _recordings[key] = Recording(
-            actions=np.stack([tape.actions for tape in tapes]),
-            is_reset=np.array([tape.is_reset for tape in tapes]),
-            observation=[np.stack(leaf) for leaf in zip(*(tape.observation_leaves() for tape in tapes), strict=True)],
-            reward=np.array([tape.reward for tape in tapes], np.float64),
-            terminated=np.array([tape.terminated for tape in tapes], np.bool_),
-            truncated=np.array([tape.truncated for tape in tapes], np.bool_),
-            elapsed=np.array([tape.elapsed for tape in tapes], np.int32),
-            episode_return=np.array([tape.episode_return for tape in tapes], np.float64),
-            info={key: np.stack([tape.info_column(key) for tape in tapes]) for key in tapes[0].info[0]},
-        )
-    return _recordings[key]
+def recording(case: Case, folder: Path) -> Recording:
+    """The recording of a case. Gymnasium is slow: the processes that share the folder make each once."""
+    if case.key not in _recordings:
+        file = folder / case.key
+        with open(file.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not file.exists():
+                unfinished = file.with_suffix(".unfinished")
+                unfinished.write_bytes(pickle.dumps(_record(case), pickle.HIGHEST_PROTOCOL))
+                unfinished.rename(file)
+        _recordings[case.key] = pickle.loads(file.read_bytes())
+    return _recordings[case.key]
+
+
+def _record(case: Case) -> Recording:
+    tapes = [_Tape(case, i) for i in range(case.num_envs)]
+    return Recording(
+        actions=np.stack([tape.actions for tape in tapes]),
+        is_reset=np.array([tape.is_reset for tape in tapes]),
+        observation=[np.stack(leaf) for leaf in zip(*(tape.observation_leaves() for tape in tapes), strict=True)],
+        reward=np.array([tape.reward for tape in tapes], np.float64),
+        terminated=np.array([tape.terminated for tape in tapes], np.bool_),
+        truncated=np.array([tape.truncated for tape in tapes], np.bool_),
+        elapsed=np.array([tape.elapsed for tape in tapes], np.int32),
+        episode_return=np.array([tape.episode_return for tape in tapes], np.float64),
+        info={key: np.stack([tape.info_column(key) for tape in tapes]) for key in tapes[0].info[0]},
+    )
 
 
 class _Tape:

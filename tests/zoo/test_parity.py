@@ -1,12 +1,14 @@
 """The central promise: native envs play the episodes of Gymnasium's, bit for bit.
 
-Each case is recorded from Gymnasium once (``reference.py``) and replayed against pools in every autoreset
+Each case is recorded from Gymnasium once (``support/reference.py``) and replayed against pools in every autoreset
 mode, in sync and async, on no thread, one and several.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 import stepmill
-from support.reference import Case, Recording, assert_same, leaves, recording
+from support.reference import Case, Recording, assert_same, leaves
+from support.reference import recording as recorded_in
 
 # ---- how the envs are played ----------------------------------------------------------------------
 
@@ -249,13 +252,27 @@ def stack(observations: np.ndarray) -> Any:
     return np.stack(list(observations))
 
 
+Recorder = Callable[[Case], Recording]
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    """Each case is recorded once, by whichever of the processes that run the tests needs it first."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # the others' too
+    folder /= "recordings"
+    folder.mkdir(exist_ok=True)
+    return partial(recorded_in, folder=folder)
+
+
 # ---- the tests ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("case", [in_gymnasium(case) for case in DEFAULTS])
-def test_a_pool_plays_the_episodes_of_gymnasium(case: Case, autoreset: str, way: str) -> None:
+def test_a_pool_plays_the_episodes_of_gymnasium(recording: Recorder, case: Case, autoreset: str, way: str) -> None:
     tapes = recording(case)
     with make_pool(case, autoreset, way) as pool:
         replay = Replay(pool, tapes, autoreset)
@@ -264,7 +281,7 @@ def test_a_pool_plays_the_episodes_of_gymnasium(case: Case, autoreset: str, way:
 
 
 @pytest.mark.parametrize("case", [in_gymnasium(case) for case in DEFAULTS])
-def test_the_recordings_hold_the_ends_that_an_env_has(case: Case) -> None:
+def test_the_recordings_hold_the_ends_that_an_env_has(recording: Recorder, case: Case) -> None:
     tapes = recording(case)
     found = {end for end in ("terminated", "truncated") if getattr(tapes, end).any()}
     assert ENDS[case.id] <= found
@@ -272,7 +289,7 @@ def test_the_recordings_hold_the_ends_that_an_env_has(case: Case) -> None:
 
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("case", [in_gymnasium(case) for case in VARIANTS])
-def test_constructor_options_play_as_in_gymnasium(case: Case, autoreset: str) -> None:
+def test_constructor_options_play_as_in_gymnasium(recording: Recorder, case: Case, autoreset: str) -> None:
     tapes = recording(case)
     for way in ("three threads", "async"):
         with make_pool(case, autoreset, way) as pool:
@@ -292,7 +309,7 @@ def test_spaces_are_those_of_gymnasium(case: Case) -> None:
     env.close()
 
 
-def test_a_step_before_the_first_reset_starts_the_seeded_episode() -> None:
+def test_a_step_before_the_first_reset_starts_the_seeded_episode(recording: Recorder) -> None:
     case = DEFAULTS[1]
     tapes = recording(case)
     everyone = np.arange(case.num_envs)
@@ -302,7 +319,7 @@ def test_a_step_before_the_first_reset_starts_the_seeded_episode() -> None:
     tapes.check_outcome(everyone, everyone * 0, reward, terminated, truncated)
 
 
-def test_a_list_of_seeds_gives_each_env_its_own() -> None:
+def test_a_list_of_seeds_gives_each_env_its_own(recording: Recorder) -> None:
     tapes = recording(DEFAULTS[1])
     chosen = [5, 3, 17, 3]
     with stepmill.make("CartPole-v1", num_envs=4, seed=[42 + i for i in chosen]) as pool:
@@ -314,7 +331,7 @@ def test_a_list_of_seeds_gives_each_env_its_own() -> None:
             assert np.array_equal(reward, tapes.reward[chosen, event])
 
 
-def test_env_config_gives_each_env_its_own_options() -> None:
+def test_env_config_gives_each_env_its_own_options(recording: Recorder) -> None:
     configs = [{}, {"sutton_barto_reward": True}]
     plain, sutton = (recording(Case("CartPole-v1", config, balance, num_envs=2, events=300)) for config in configs)
     with stepmill.make("CartPole-v1", num_envs=2, env_config=configs) as pool:
@@ -407,7 +424,7 @@ def assert_equal(got: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("fickle", [False, True])
-def test_taxi_v3_is_taxi_v4_in_good_weather(fickle: bool) -> None:
+def test_taxi_v3_is_taxi_v4_in_good_weather(recording: Recorder, fickle: bool) -> None:
     """Gymnasium 1.3 replaced v3, whose rain drifts differently, so only its dry days have an oracle here."""
     case = Case("Taxi-v4", {"fickle_passenger": True} if fickle else {}, deliver)
     if case.id not in gymnasium.registry:
