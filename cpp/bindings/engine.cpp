@@ -146,9 +146,9 @@ bool Engine::wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_
   return wait_until(end);
 }
 
-nb::object Engine::step(nb::handle action, nb::handle env_id, nb::handle objects) {
+nb::object Engine::step(nb::handle action, nb::handle env_id) {
   const Use use(*this);
-  start(read_action(action, env_id, objects), false, true);
+  start(read_action(action, env_id, nb::none()), false, true);
   if (pending_) return complete(false);  // a batch of other envs, in async mode: it was first
   wait(std::nullopt);
   return finish(false);
@@ -162,7 +162,9 @@ std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle 
   if (has_object_actions_ && objects.is_none()) packed = host_object_.attr("pack_actions")(action, list_of(envs));
   host_.settle(envs);
   if (!packed.is_none())
-    for (auto [env, value] : nb::borrow<nb::dict>(packed)) host_.give_objects(nb::cast<std::int32_t>(env), value);
+    for (const std::int32_t env : envs)
+      if (nb::object value = nb::borrow(PyDict_GetItem(packed.ptr(), nb::int_(env).ptr())); value.is_valid())
+        host_.give_objects(env, value);
   return envs;
 }
 
@@ -181,7 +183,7 @@ void Engine::require_something_in_flight() const {
 void Engine::wait(std::optional<double> timeout) {
   if (!wait_until(end_of(timeout)))
     raise("RecvTimeoutError",
-          "recv(timeout=" + std::to_string(*timeout) + "): expected " + std::to_string(pool().expected()) +
+          "recv(timeout=" + text_of(nb::repr(nb::float_(*timeout))) + "): expected " + std::to_string(pool().expected()) +
               " envs within that time, but the batch is not complete. They stay in flight: call recv() again");
 }
 

@@ -38,7 +38,7 @@ class Engine {
   // `at_least`. None if there is none and `at_least` is 0. `steps_only`: resets are included but not counted. For pools
   // that return results as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
-  nanobind::object step(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
+  nanobind::object step(nanobind::handle action, nanobind::handle env_id);
   // Queues a reset of the given envs; None: of all. `options`: a dict for all, or a list of dicts, one per env.
   // `preparation`: what the host does to the envs before, once nothing can refuse the reset any more.
   void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,

@@ -256,7 +256,8 @@ NB_MODULE(_native, m) {
       .def("recv", &Engine::recv, "timeout"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
-      .def("step", &Engine::step, "actions"_a.none(), "env_id"_a = nb::none(), "objects"_a = nb::none())
+      .def("step", &Engine::step, "actions"_a.none(), "env_id"_a = nb::none())
+      .def("step", &Engine::step, "action"_a.none(), "env_id"_a = nb::none())  // as the gym and dm views call it
       .def("reset", &Engine::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "mask"_a = nb::none())
       .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),

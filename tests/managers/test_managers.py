@@ -12,12 +12,13 @@ from stepmill.errors import ConcurrentUseError
 from stepmill.managers import (
     SubprocessEnvManager,
 )
-from support.manager_cases import DONE, ERROR, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
+from support.manager_cases import DONE, ERROR, EVERY_KIND, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
 from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.process_envs import (
     Gate,
     eventually,
 )
+from support.subprocesses import run_well
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -299,3 +300,29 @@ def test_a_call_while_a_manager_launches_is_refused(kind: str, gate: Gate) -> No
     join()
     assert list(manager.ready_obs) == [0, 1]
     manager.close()
+
+
+@EVERY_KIND
+def test_a_forked_child_cannot_use_the_manager(kind: str) -> None:
+    run_well(
+        f"""
+import warnings
+from stepmill.errors import ForkedError
+from support.forks import child, went_well
+from support.manager_envs import launched
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+with launched({kind!r}, [{{}}, {{}}]) as manager:
+
+    def use():
+        for call in (lambda: manager.ready_obs, lambda: manager.step({{}}), lambda: manager.reset()):
+            try:
+                call()
+            except ForkedError:
+                continue
+            raise AssertionError
+
+    assert went_well(child(use))
+    assert list(manager.ready_obs) == [0, 1]
+"""
+    )

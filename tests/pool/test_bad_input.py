@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import stepmill
 from stepmill import StepmillError, errors
-from support.probes import KINDS, VIEWS, assert_equal, make_probe, seen
+from support.probes import KINDS, VIEWS, ProbeTwin, assert_equal, make_probe, seen
 from support.subprocesses import run, run_well
 from support.twins import BACKENDS, GOOD, TASKS, N, assert_like_twin, assert_refused
 
@@ -213,7 +215,7 @@ BAD_RESETS = {
     "seed-too-large": ({"seed": 2**63}, *SEED, str(2**63)),
     "seed-too-large-for-the-last": ({"seed": 2**63 - 2}, *SEED),
     "seed-fraction": ({"seed": 1.5}, *SEED, "1.5"),
-    "seed-text": ({"seed": "abc"}, *SEED, "'a'"),
+    "seed-text": ({"seed": "abc"}, *SEED, "'abc'"),
     "seed-dict": ({"seed": {0: 1}}, *SEED),
     "seeds-too-few": ({"seed": [1, 2]}, *SEED, "3 seeds", "got 2"),
     "seeds-too-many": ({"seed": [1, 2, 3, 4]}, *SEED, "3 seeds", "got 4"),
@@ -363,3 +365,42 @@ def test_a_bad_reset_drops_nothing_in_flight() -> None:
         with pytest.raises(errors.ResetOptionError):
             pool.reset(options={"nope": 1})
         assert pool.recv()[4]["elapsed_step"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("backend", ["thread", "inline", "process"])
+def test_step_takes_an_action_and_ids_and_nothing_else(backend: str) -> None:
+    with stepmill.make("Probe-v0" if backend == "thread" else ProbeTwin, num_envs=2, backend=backend) as pool:
+        pool.reset()
+        for objects in ({5: b"x"}, {-1: []}, {"a": 1}, None):
+            with pytest.raises(TypeError):
+                pool.step([0.0, 0.0], None, objects)
+        assert pool.step([0.25, 0.5])[1].tolist() == [0.25, 0.5]
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_objects_of_envs_that_an_action_is_not_for_are_left_alone(backend: str) -> None:
+    """The engine's own `send`, which managers call with what they have read themselves."""
+    with stepmill.make(ProbeTwin, num_envs=2, backend=backend) as pool:
+        pool.reset()
+        pool._engine.send([0.25, 0.5], None, {5: b"x", -1: b"x", 10**6: b"x", "a": 1})
+        assert pool.recv()[1].tolist() == [0.25, 0.5]
+
+
+class TakesStackedSequences(gymnasium.Env[Any, Any]):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_an_action_that_makes_its_space_raise_is_an_action_error(backend: str) -> None:
+    with stepmill.make(TakesStackedSequences, num_envs=2, backend=backend) as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionError, match="action of env 0: expected a value of Sequence"):
+            pool.step([1, 1])
+        assert pool.stats()["in_flight"] == 0

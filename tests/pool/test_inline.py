@@ -18,6 +18,7 @@ from stepmill.errors import (
     EnvError,
 )
 from support.envs import CountingEnv, FailingEnv, SpaceEnv
+from support.probes import ProbeTwin
 
 
 def zeros(count: int) -> np.ndarray:

@@ -40,6 +40,7 @@ BAD_SETTINGS = [
     ),
     _case(*CONFIG, "below 2**63", seed=2**63 - 1),
     _case(*CONFIG, "list of 2 seeds", "got 1", seed=[1]),
+    _case(*CONFIG, "seed: expected a whole number", "'ab'", seed="ab"),
     _case(*CONFIG, "list of 2 seeds", "got 3", seed=(1, 2, 3)),
     _case(*CONFIG, "seed: expected a whole number", "None", seed=[1, None]),
     _case(*CONFIG, "seed: expected a whole number", "-1", seed=[1, -1]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -14,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 import stepmill
 from stepmill import errors
 from stepmill.errors import EnvError, UnknownAttributeError, UnsupportedError
+from support.probes import assert_equal
 
 MODES = ("next_step", "same_step", "disabled")
 VIEWS = ("gymnasium", "gym", "dm")
@@ -331,3 +333,16 @@ def test_calls_raise_what_gymnasiums_users_catch(make: Any) -> None:
         pool.reset()
     with pytest.raises(gymnasium.error.UnregisteredEnv):
         make("NoSuchEnv-v0")
+
+
+@pytest.mark.parametrize("view", ["gymnasium", "gym", "dm"])
+def test_steps_by_name_and_through_the_class(view: str) -> None:
+    with stepmill.make("Probe-v0", view, num_envs=2) as pool, stepmill.make("Probe-v0", view, num_envs=2) as other:
+        pool.reset()
+        other.reset()
+        for name in ("actions", "action"):
+            expected = other.step([0.25, 0.5])
+            assert_equal(pool.step(**{name: [0.25, 0.5]}), expected)
+            expected = other.step([0.75], [1])
+            assert_equal(type(pool).step(pool, [0.75], env_id=[1]), expected)
+        assert "env_id" in inspect.signature(type(pool).step).parameters

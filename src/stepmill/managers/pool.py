@@ -103,6 +103,10 @@ class ManagerPool:
         """Whether it is closed."""
         return self._engine.closed
 
+    def check_usable(self) -> None:
+        """Raises if it is the parent's, in a forked child."""
+        self._engine.check_usable()
+
     def close(self) -> None:
         """Ends all envs."""
         self._engine.close()

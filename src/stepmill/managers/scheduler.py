@@ -147,6 +147,7 @@ class Scheduler(OneCallAtATime):
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Sends actions, waits as the settings say, and returns what is ready; raises what failed."""
         traffic = self.require_launched()
+        traffic.pool.check_usable()
         ids = self._check_actions(actions)
         if ids:
             traffic.send_actions(ids, list(actions.values()))
@@ -190,6 +191,7 @@ class Scheduler(OneCallAtATime):
     def await_ready(self) -> list[int]:
         """The envs that can take an action; waits while all live envs are resetting."""
         traffic = self.require_launched()
+        traffic.pool.check_usable()
         if traffic.runs_beside_the_caller and not traffic.is_over:
             self._gather(traffic, self.env_num, 0, 0.0)  # what has become ready meanwhile
         while not (ready := self.standings.ready()) and not self.standings.result_count():

@@ -52,6 +52,10 @@ class direct(Generic[T, P, R]):
         self.__name__ = prepare.__name__
         self.__wrapped__ = prepare  # for `inspect.signature`
 
+    def __call__(self, owner: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As ``Class.method(owner, ...)``."""
+        return self.__get__(owner)(*args, **kwargs)
+
     def __get__(self, owner: T | None, owner_type: type[T] | None = None) -> Callable[P, R]:
         if owner is None:
             return self  # type: ignore[return-value]  # for documentation, and to see whether a subclass has its own

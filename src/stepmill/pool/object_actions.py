@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.errors import ActionError
+from stepmill.pool.user_code import try_or
 from stepmill.spaces import FlatSpace, object_leaves
 
 __all__ = ["object_parts"]
@@ -26,6 +27,11 @@ def object_parts(flat: FlatSpace, action: Any, env_ids: Sequence[int]) -> dict[i
         if not isinstance(column, list | tuple | np.ndarray) or len(column) != len(env_ids):
             raise ActionError(f"action: expected a list of {len(env_ids)} values of {space}, got {column!r}")
         for env_id, value in zip(env_ids, column, strict=True):
-            if not space.contains(value):
+            if not _contains(space, value):
                 raise ActionError(f"action of env {env_id}: expected a value of {space}, got {value!r}")
     return {env_id: [column[i] for column in columns] for i, env_id in enumerate(env_ids)}
+
+
+def _contains(space: Any, value: Any) -> bool:
+    """Whether a space has a value. Some raise for a value that they do not have."""
+    return try_or(lambda: bool(space.contains(value)), lambda _: False)

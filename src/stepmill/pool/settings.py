@@ -204,7 +204,7 @@ def refuse_processes(name: str | None) -> None:
 
 def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) -> list[int | None]:
     """One seed per env: ``seed + env_id`` for a number, or the entries of a list."""
-    if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
+    if _is_list(seed):
         if len(seed) != len(env_ids):
             raise ConfigError(f"seed: expected a list of {len(env_ids)} seeds, one per env, got {len(seed)}")
         return [None if allow_none and one is None else _seed(one) for one in seed]
@@ -217,12 +217,16 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
 
 def _all_seeds(seed: Any, num_envs: int) -> Sequence[int]:
     """The same for all envs of a pool; for a number it is a range, since there may be a million envs."""
-    if isinstance(seed, Sequence) or getattr(seed, "ndim", 0) != 0:
+    if _is_list(seed):
         return tuple(one for one in check_seeds(seed, range(num_envs)) if one is not None)
     first, *_ = check_seeds(seed, (0,))
     check_seeds(seed, (num_envs - 1,))
     assert first is not None
     return range(first, first + num_envs)
+
+
+def _is_list(seed: Any) -> bool:
+    return (isinstance(seed, Sequence) and not isinstance(seed, str | bytes)) or getattr(seed, "ndim", 0) != 0
 
 
 def _seed(value: Any) -> int:
