@@ -515,6 +515,8 @@ def test_costly_envs_run_in_processes() -> None:
         (14, 0, 4, 2, 2, False),  # a worker per env, but no more cores for it
         (500, 0, 4, 2, 2, True),
         (500, 0, 3, 2, 1, False),
+        (100, 0, 2, 1, 2, True),  # one at a time, while the other worker goes on
+        (20, 0, 2, 1, 2, False),
     ],
 )
 def test_what_is_faster(

@@ -78,7 +78,10 @@ def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
     if workers < cores:
         wake = _SPIN_S
     turn = one + _SWITCH_S if workers > cores else one
-    in_processes = wake + math.ceil(rows / min(workers, cores)) * turn + rows * (_RECEIVED_ROW_S + step.info)
+    turns: float = rows / min(workers, cores)
+    if not settings.is_async:  # in async mode the workers go on with other envs while a batch is received
+        turns = math.ceil(turns)
+    in_processes = wake + turns * turn + rows * (_RECEIVED_ROW_S + step.info)
     return in_processes < rows * one
 
 
