@@ -38,9 +38,10 @@ class InlineHost(_native.InlineHost):
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
         self._builder = EnvBuilder(source)
-        self._envs = self._build(settings.num_envs)
+        self._envs: list[Any] = []
         self._num_envs = settings.num_envs
         try:
+            self._build_envs()
             self._describe(settings, finisher)
             has_objects = bool(self.observation.object_spaces)
             super().__init__(
@@ -57,6 +58,12 @@ class InlineHost(_native.InlineHost):
             raise
         self._is_built = True
 
+    def _build_envs(self) -> None:
+        for i in range(self._num_envs):
+            self._envs.append(self._builder.build(i))
+            with contained(i, "constructor"):
+                EnvDescription.of(self._envs[i]).check_like(i, EnvDescription.of(self._envs[0]), 0)
+
     def _describe(self, settings: Settings, finisher: type[RowFinisher]) -> None:
         """What views show, and what the engine is told."""
         described = EnvDescription.of(self._envs[0])
@@ -66,19 +73,6 @@ class InlineHost(_native.InlineHost):
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, policy, settings.autoreset)
-
-    def _build(self, num_envs: int) -> list[Any]:
-        envs: list[Any] = []
-        try:
-            for i in range(num_envs):
-                envs.append(self._builder.build(i))
-                with contained(i, "constructor"):
-                    EnvDescription.of(envs[i]).check_like(i, EnvDescription.of(envs[0]), 0)
-        except BaseException:
-            for env in envs:
-                close_quietly(env)
-            raise
-        return envs
 
     # ---- what the engine calls ---------------------------------------------------------------
 

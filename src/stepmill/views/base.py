@@ -19,6 +19,7 @@ from stepmill.errors import (
     UnsupportedError,
 )
 from stepmill.pool.generators import generators_of, seeds_of
+from stepmill.pool.host import Host, PythonHost
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
@@ -36,7 +37,7 @@ class PoolView(Uncopyable):
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         self._engine = engine
-        self._host: Any = engine.host  # a `Host`; a `PythonHost` if the envs are Python objects
+        self._host: Host = engine.host
         self._settings = settings
         self._pool_spec = spec
         self.spec = spec
@@ -52,7 +53,7 @@ class PoolView(Uncopyable):
     @property
     def backend(self) -> str:
         """Where the envs run: ``"thread"``, ``"process"`` or ``"inline"``."""
-        return str(self._host.backend)
+        return self._host.backend
 
     @property
     def is_async(self) -> bool:
@@ -67,7 +68,7 @@ class PoolView(Uncopyable):
     @property
     def is_native(self) -> bool:
         """Whether the envs are compiled, rather than Python objects."""
-        return bool(self._host.is_native)
+        return self._host.is_native
 
     @property
     def all_env_ids(self) -> np.ndarray:
@@ -172,8 +173,8 @@ class PoolView(Uncopyable):
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of every env, or of the given ones; an attribute is returned as it is."""
         _check_name("call", name)
-        self._require_python_envs("call")
-        return tuple(self._engine.use(self._host.call, name, self._reachable(env_ids), args, kwargs))
+        host = self._python_host("call")
+        return tuple(self._engine.use(host.call, name, self._reachable(env_ids), args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """An attribute of every env, or of the given ones. Native envs have configuration, spaces and generator."""
@@ -181,7 +182,7 @@ class PoolView(Uncopyable):
         ids = self._reachable(env_ids)
         if self._host.is_native:
             return self._native_attribute(name, ids)
-        return tuple(self._engine.use(self._host.get_attr, name, ids))
+        return tuple(self._engine.use(self._python_host("get_attr").get_attr, name, ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         """Sets an attribute of every env, or of the given ones: one value for all, or a list with one per env."""
@@ -191,13 +192,11 @@ class PoolView(Uncopyable):
             values = [values] * len(ids)
         if len(values) != len(ids):
             raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one per env, got {len(values)}")
-        self._require_python_envs("set_attr")
-        self._engine.use(self._host.set_attr, name, values, ids)
+        self._engine.use(self._python_host("set_attr").set_attr, name, values, ids)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
         """A picture of every env, or of the given ones."""
-        self._require_python_envs("render")
-        return self._engine.use(self._host.render, self._reachable(env_ids))
+        return self._engine.use(self._python_host("render").render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
         """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held."""
@@ -225,13 +224,15 @@ class PoolView(Uncopyable):
         known = ", ".join([*spec.env_configs[0], *shared, "np_random", "np_random_seed"])
         raise UnknownAttributeError(f"{spec.id} is native and has no attribute {name!r}: get_attr knows {known}")
 
-    def _require_python_envs(self, what: str) -> None:
+    def _python_host(self, what: str) -> PythonHost:
         self._engine.check_usable()
         if self._host.is_native:
             raise UnsupportedError(
                 f"{what}: {self._pool_spec.id} is native and has no Python object. "
                 f"make('gymnasium:{self._pool_spec.id}') runs Gymnasium's own env, if it has one"
             )
+        host: PythonHost = self._engine.host
+        return host
 
     def _ids(self, env_ids: Any) -> list[int]:
         if env_ids is None:
