@@ -177,10 +177,26 @@ Config read_config(const sm_env_table& table, nb::handle given) {
   return Config(std::move(items));
 }
 
-EnvSpec read_native_spec(const sm_env_table& table, const Config& config) {
+// Our own Python code made these values, so a wrong type is a bug and not the user's mistake.
+Config read_simulator(nb::handle values) {
+  std::vector<ConfigItem> items;
+  if (values.is_none()) return Config();
+  for (auto [key, value] : nb::borrow<nb::dict>(values)) {
+    ConfigValue read;
+    if (PyBool_Check(value.ptr())) read = nb::cast<bool>(value);
+    else if (PyLong_Check(value.ptr())) read = nb::cast<std::int64_t>(value);
+    else if (PyFloat_Check(value.ptr())) read = nb::cast<double>(value);
+    else if (PyUnicode_Check(value.ptr())) read = nb::cast<std::string>(value);
+    else read = nb::cast<Reals>(value);
+    items.push_back({nb::cast<std::string>(key), std::move(read)});
+  }
+  return Config(std::move(items));
+}
+
+EnvSpec read_native_spec(const sm_env_table& table, const Config& config, const Config& simulator) {
   EnvSpec spec;
   try {
-    spec = describe(table, config);
+    spec = describe(table, config, simulator);
   } catch (const std::invalid_argument& error) {
     raise("ConfigError", error.what());
   }
@@ -188,9 +204,9 @@ EnvSpec read_native_spec(const sm_env_table& table, const Config& config) {
   return spec;
 }
 
-nb::dict describe_class(nb::handle name, nb::handle config) {
+nb::dict describe_class(nb::handle name, nb::handle config, nb::handle simulator) {
   const sm_env_table& table = *find_table(name);
-  const EnvSpec spec = read_native_spec(table, read_config(table, config));
+  const EnvSpec spec = read_native_spec(table, read_config(table, config), read_simulator(simulator));
   const auto leaves = [](const std::vector<Leaf>& from) {
     nb::list out;
     for (const Leaf& leaf : from) out.append(leaf_to_python(leaf));

@@ -9,13 +9,16 @@ namespace stepmill {
 
 const sm_env_table* find_table(nanobind::handle name);
 nanobind::dict default_config_of(nanobind::handle name);
-nanobind::dict describe_class(nanobind::handle name, nanobind::handle config);
+nanobind::dict describe_class(nanobind::handle name, nanobind::handle config, nanobind::handle simulator);
 
 // A complete configuration: the defaults, overridden by `given`. Raises on unknown keys and wrong types.
 Config read_config(const sm_env_table& table, nanobind::handle given);
 
+// What Python says about a simulator: a dict of flags, numbers, texts and lists of numbers, or None.
+Config read_simulator(nanobind::handle values);
+
 // The spec of an env with that configuration. Raises if the configuration is invalid, or numpy cannot hold its arrays.
-EnvSpec read_native_spec(const sm_env_table& table, const Config& config);
+EnvSpec read_native_spec(const sm_env_table& table, const Config& config, const Config& simulator);
 
 // A spec made in Python: {"observation": [leaf, ...], "action": [leaf, ...]}, each leaf a dict.
 EnvSpec read_spec(nanobind::handle spec);

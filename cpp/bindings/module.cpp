@@ -22,7 +22,9 @@
 #include "bindings/worker_object.h"
 #include "core/local_pool.h"
 #include "core/wait.h"
-#include "envs/classic/numpy_float32.h"
+#include "envs/mujoco/library.h"
+#include "envs/numpy/float32.h"
+#include "envs/numpy/sums.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,12 +37,19 @@ bool import_numpy() {
   return true;
 }
 
-std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle configs, std::int32_t first_id) {
+// `simulators` is None, or a list of one simulator per env.
+std::unique_ptr<EnvSet> build_native(const sm_env_table& table, nb::handle configs, nb::handle simulators,
+                                     std::int32_t first_id) {
   std::vector<ConfigRun> runs;
   PyObject* last = nullptr;  // thousands of envs usually share one dict
   for (nb::handle config : configs) {
-    if (config.ptr() == last) runs.back().count += 1;
-    else runs.push_back({read_config(table, config)});
+    const std::size_t index = runs.size();
+    if (!simulators.is_none())
+      runs.push_back({read_config(table, config), 1, read_simulator(simulators[index].attr("values")())});
+    else if (config.ptr() == last)
+      runs.back().count += 1;
+    else
+      runs.push_back({read_config(table, config)});
     last = config.ptr();
   }
   try {
@@ -97,7 +106,7 @@ EnvSpec read_any_spec(const KeywordArguments& given) {
   nb::object env_class = given["env_class"];
   if (env_class.is_none()) return read_spec(given["spec"]);
   const sm_env_table& table = *find_table(env_class);
-  return read_native_spec(table, read_config(table, given["configs"][0]));
+  return read_native_spec(table, read_config(table, given["configs"][0]), read_simulator(given["sizes"]));
 }
 
 // ---- constructors: Python calls them with keywords; they build the object in memory from Python ----
@@ -120,7 +129,9 @@ void make_native_host(NativeHost* self, nb::kwargs arguments) {
   options.num_threads = given.get<int>("num_threads");
   options.affinity_offset = given.get<int>("affinity_offset");
   const sm_env_table& table = *find_table(given["env_class"]);
-  new (self) NativeHost(table, build_native(table, given["configs"], 0), read_any_spec(given), options);
+  nb::object simulators = given["simulators"];
+  auto envs = build_native(table, given["configs"], simulators, 0);
+  new (self) NativeHost(table, std::move(envs), read_any_spec(given), options, std::move(simulators));
 }
 
 void make_inline_host(InlineHost* self, nb::kwargs arguments) {
@@ -165,8 +176,10 @@ void make_worker(WorkerObject* self, nb::kwargs arguments) {
   a.write_note = given["write_note"];
   a.answer = given["answer"];
   const int first = given.get<int>("first_env");
+  a.first_env = first;
   if (nb::object env_class = given["env_class"]; !env_class.is_none()) {
-    a.native = build_native(*find_table(env_class), given["configs"], first);
+    a.simulators = given["simulators"];
+    a.native = build_native(*find_table(env_class), given["configs"], a.simulators, first);
   } else {
     auto kind = read_kind(given, a.spec);
     kind->keep_last = a.plan.process.keep_last_observation;
@@ -187,6 +200,10 @@ nb::object float32_trig(int kind, bool cosine, nb::handle values) {
   for (npy_intp i = 0; i < PyArray_SIZE(reinterpret_cast<PyArrayObject*>(in.ptr())); ++i)
     to[i] = cosine ? float32_cos(routine, from[i]) : float32_sin(routine, from[i]);
   return out;
+}
+
+double dot_of(bool fused, const std::vector<double>& x, const std::vector<double>& y) {
+  return sum_of_products(fused, x.data(), 1, y.data(), 1, static_cast<std::int64_t>(std::min(x.size(), y.size())));
 }
 
 // An env of a pool may refer to the pool, so the garbage collector has to traverse both.
@@ -233,11 +250,15 @@ NB_MODULE(_native, m) {
   SpinBudget::instance();
 
   m.def("default_config", &default_config_of, "env_class"_a, "Configuration keys with their defaults.");
-  m.def("describe", &describe_class, "env_class"_a, "config"_a,
+  m.def("describe", &describe_class, "env_class"_a, "config"_a, "simulator"_a.none(),
         "Leaves and trees of an env, without building it.");
   m.attr("FLOAT32_TRIG_COUNT") = kFloat32TrigCount;
   m.def("float32_trig", &float32_trig, "kind"_a, "cosine"_a, "values"_a,
         "sin or cos of a float32 array by one of the routines that numpy may use.");
+  m.def("sum_of_products", &dot_of, "fused"_a, "x"_a, "y"_a,
+        "The sum of the products of two float64 arrays, as numpy may compute it.");
+  m.def("check_mujoco", [](const std::string& path) { MujocoLibrary::at(path); }, "path"_a,
+        "Raises if the MuJoCo that is loaded from this file cannot be called.");
   m.def("match_numpy", [](int trig, bool keep_float32) {
           select_float32_trig(static_cast<Float32Trig>(trig));
           select_scalar_promotion(keep_float32 ? ScalarPromotion::kKeepFloat32 : ScalarPromotion::kToFloat64);
@@ -285,7 +306,8 @@ NB_MODULE(_native, m) {
       .def("close", &Host::close);
   nb::class_<NativeHost, Host>(m, "NativeHost")
       .def("__init__", &make_native_host)
-      .def("random_states", &NativeHost::random_states, "env_ids"_a);
+      .def("random_states", &NativeHost::random_states, "env_ids"_a)
+      .def("connect", &NativeHost::connect, "env"_a);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
@@ -305,7 +327,8 @@ NB_MODULE(_native, m) {
       .def("run", &WorkerObject::run)
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
-      .def("random_state", &WorkerObject::random_state, "env"_a);
+      .def("random_state", &WorkerObject::random_state, "env"_a)
+      .def("connect", &WorkerObject::connect, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 

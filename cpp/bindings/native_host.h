@@ -1,6 +1,7 @@
 // Native envs in this process: on threads, in the calling one, or both. `stepmill._native.NativeHost`.
 #pragma once
 
+#include "bindings/config_input.h"
 #include "bindings/errors.h"
 #include "bindings/host.h"
 #include "bindings/values.h"
@@ -10,8 +11,11 @@ namespace stepmill {
 
 class NativeHost final : public Host {
  public:
-  NativeHost(const sm_env_table& table, std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options)
-      : Host(std::make_unique<LocalPool>(std::move(envs), std::move(spec), options), &table) {}
+  // `simulators` is None, or a list of one simulator per env, which the host keeps until its threads have stopped.
+  NativeHost(const sm_env_table& table, std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options,
+             nanobind::object simulators)
+      : Host(std::make_unique<LocalPool>(std::move(envs), std::move(spec), options), &table),
+        simulators_(std::move(simulators)) {}
 
   ~NativeHost() override { close_at_last(); }
 
@@ -19,13 +23,32 @@ class NativeHost final : public Host {
   nanobind::list random_states(const std::vector<std::int32_t>& env_ids) const {
     nanobind::list out;
     for (const std::int32_t env : env_ids) {
-      if (pool().in_flight(env))
-        raise("InFlightError", "env " + std::to_string(env) +
-                                   " is in flight, and its generator is in use: recv() its result first");
-      out.append(random_state(static_cast<const LocalPool&>(pool()).envs().random_state(env)));
+      check_idle(env, "its generator");
+      out.append(random_state(local_pool().envs().random_state(env)));
     }
     return out;
   }
+
+  // Tells an env, which must be idle, that its simulator has changed: it uses what that says now from its next reset on.
+  void connect(std::int32_t env) {
+    check_idle(env, "its simulator");
+    local_pool().envs().connect(env, read_simulator(simulators_[env].attr("values")()));
+  }
+
+ private:
+  void check_idle(std::int32_t env, const char* what) const {
+    if (pool().in_flight(env))
+      raise("InFlightError",
+            "env " + std::to_string(env) + " is in flight, and " + what + " is in use: recv() its result first");
+  }
+  LocalPool& local_pool() const { return static_cast<LocalPool&>(pool()); }
+
+  void end() override {
+    Host::end();
+    simulators_.reset();  // after the threads that call them
+  }
+
+  nanobind::object simulators_;
 };
 
 }  // namespace stepmill

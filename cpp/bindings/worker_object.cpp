@@ -3,6 +3,7 @@
 #include "bindings/worker_object.h"
 
 #include "bindings/bytes.h"
+#include "bindings/config_input.h"
 
 namespace nb = nanobind;
 
@@ -11,6 +12,8 @@ namespace stepmill {
 WorkerObject::WorkerObject(Arguments a)
     : worker_(a.arena, a.outbox, a.spec, a.plan, a.worker, a.incarnation),
       python_(std::move(a.python)),
+      simulators_(std::move(a.simulators)),
+      first_env_(a.first_env),
       envs_(python_ ? python_->take_set() : std::move(a.native)),
       read_mail_(std::move(a.read_mail)),
       write_note_(std::move(a.write_note)),
@@ -54,6 +57,10 @@ void WorkerObject::act(std::int32_t env) {
 }
 
 void WorkerObject::replace(int env, nb::object by) { python_->env(env).replace(std::move(by)); }
+
+void WorkerObject::connect(int env) {
+  envs_->connect(env, read_simulator(simulators_[env - first_env_].attr("values")()));
+}
 
 // What goes with the row besides arrays, pickled; null: nothing.
 nb::object WorkerObject::note_of(std::int32_t env) {

@@ -24,9 +24,11 @@ class WorkerObject {
     ProcessPlan plan;
     int worker;
     unsigned incarnation;
+    std::int32_t first_env;
     // One of the two.
     std::optional<PythonEnvs> python;
     std::unique_ptr<EnvSet> native;
+    nanobind::object simulators;  // of native envs: a list of one per env, or None
     // (env, mail: bytes) -> (options, objects, error) of an action; (note parts ...) -> bytes;
     // (env, question: bytes) -> bytes
     nanobind::object read_mail, write_note, answer;
@@ -40,6 +42,8 @@ class WorkerObject {
   int running() const { return python_ ? python_->kind().running : -1; }
   // Replaces an env that is about to be reset.
   void replace(int env, nanobind::object by);
+  // Tells a native env that its simulator has changed.
+  void connect(int env);
   // The state of a native env's generator: see `random_state`.
   nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
 
@@ -49,6 +53,8 @@ class WorkerObject {
 
   ProcessWorker worker_;
   std::optional<PythonEnvs> python_;
+  nanobind::object simulators_;  // before the envs that call them, so that they outlive them
+  std::int32_t first_env_;
   std::unique_ptr<EnvSet> envs_;
   nanobind::object read_mail_, write_note_, answer_;
 };

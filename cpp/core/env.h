@@ -26,6 +26,14 @@
 // process, a file, a lock) must not say so: it runs only on the pool's threads, so that Ctrl-C and other Python threads
 // still work meanwhile.
 //
+// An env of a simulator that Python builds (`envs/mujoco`) takes a second Config everywhere: what the Python half of its
+// family (`stepmill/pool/simulator.py`) says about the simulator. For `spec` these are its sizes; for an env also the
+// addresses of what was built for it.
+//
+//       static EnvSpec spec(const Config&, const Config& simulator);
+//       MyEnv(const Config&, const Config& simulator);
+//       void connect(const Config& simulator);                   // another one, from the next reset on
+//
 // An env may throw from anywhere except step_many: its row is marked as abnormal and the others go on. Autoreset, the
 // time limit and episode statistics are the engine's work (`core/stepper.h`), never the env's. `envs/debug/template.h`
 // is an env to copy, with a comment at every decision.
@@ -213,6 +221,9 @@ template <class E>
 concept StepsMany = requires(Turns<E>& turns) {
   { E::step_many(turns) } noexcept;
 };
+// Calls a simulator of another package, which a Python half of the family makes (see below).
+template <class E>
+concept HasSimulator = requires(const Config& config) { E::spec(config, config); };
 template <class E>
 concept NeverBlocks = requires { requires E::kNeverBlocks; };
 // An env of many players writes its rewards itself, with Row::set_reward.

@@ -10,7 +10,7 @@
 
 extern "C" {
 
-enum { SM_ABI_VERSION = 2, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
+enum { SM_ABI_VERSION = 3, SM_MAX_RESET_OPTIONS = 6, SM_ERROR_CAPACITY = 1024 };
 
 // ---- how an env describes itself ------------------------------------------------------------
 
@@ -24,6 +24,11 @@ struct sm_value {
   double real;
   const char* text;
   const double* reals;
+};
+
+struct sm_values {
+  const sm_value* values;
+  int32_t count;
 };
 
 enum sm_leaf_role { SM_OBSERVATION, SM_ACTION, SM_INFO };
@@ -158,12 +163,18 @@ struct sm_env_table {
   const char* const* reset_options;
   // Returns 0, or writes the reason into `error` (SM_ERROR_CAPACITY bytes).
   int (*check_options)(const sm_reset_request*, char* error);
-  int (*describe)(const sm_value* config, int32_t count, sm_description* out, void* sink,
+  // Whether the envs call a simulator that Python makes for them: then `describe`, `build` and `connect` are given what
+  // Python says about it. Otherwise `simulator` has no values.
+  int32_t has_simulator;
+  int (*describe)(sm_values config, sm_values simulator, sm_description* out, void* sink,
                   void (*put)(void* sink, const sm_leaf*), char* error);
-  // Storage for `count` envs; `build` constructs those from `first` to `last` - 1 in it, all of one configuration.
-  // It returns `last`, or the index of the env that failed, and writes the reason into `error`.
+  // Storage for `count` envs; `build` constructs those from `first` to `last` - 1 in it, all of one configuration (and,
+  // if they have simulators, only one at a time). It returns `last`, or the index of the env that failed, and writes the
+  // reason into `error`.
   void* (*allocate)(int32_t count);
-  int32_t (*build)(void* envs, int32_t first, int32_t last, const sm_value* config, int32_t count, char* error);
+  int32_t (*build)(void* envs, int32_t first, int32_t last, sm_values config, sm_values simulator, char* error);
+  // Gives the env at `index` another simulator from its next reset on. Not while that env is stepped.
+  int (*connect)(void* envs, int32_t index, sm_values simulator, char* error);
   void (*release)(void* envs);
   // Advances every env of the job and returns whether an episode ended. Env id i is at index i - first_id of the
   // storage.

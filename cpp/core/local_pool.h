@@ -23,6 +23,7 @@ class LocalPool final : public Pool {
   ~LocalPool() override;
 
   const EnvSet& envs() const { return *envs_; }
+  EnvSet& envs() { return *envs_; }
 
   void do_pieces(std::uint32_t pieces, Piecework::Piece piece, void* context) override;
 

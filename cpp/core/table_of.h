@@ -32,11 +32,17 @@ inline sm_value to_c(const ConfigItem& item) {
   return out;
 }
 
-inline std::vector<sm_value> to_c(const Config& config) {
-  std::vector<sm_value> out;
-  for (const auto& item : config.items()) out.push_back(to_c(item));
-  return out;
-}
+// The values of a Config, which must outlive them.
+class CValues {
+ public:
+  explicit CValues(const Config& config) {
+    for (const auto& item : config.items()) values_.push_back(to_c(item));
+  }
+  sm_values get() const { return {values_.data(), static_cast<std::int32_t>(values_.size())}; }
+
+ private:
+  std::vector<sm_value> values_;
+};
 
 inline ConfigItem from_c(const sm_value& value) {
   switch (value.type) {
@@ -48,9 +54,9 @@ inline ConfigItem from_c(const sm_value& value) {
   }
 }
 
-inline Config from_c(const sm_value* values, std::int32_t count) {
+inline Config from_c(const sm_values& c) {
   std::vector<ConfigItem> items;
-  for (std::int32_t i = 0; i < count; ++i) items.push_back(from_c(values[i]));
+  for (std::int32_t i = 0; i < c.count; ++i) items.push_back(from_c(c.values[i]));
   return Config(std::move(items));
 }
 
@@ -92,10 +98,15 @@ const sm_env_table* table_of(const char* name) {
         if constexpr (HasOptionCheck<E>) E::check_options(Options(*request));
       });
     };
-    t.describe = [](const sm_value* config, std::int32_t count, sm_description* out, void* sink,
+    t.has_simulator = HasSimulator<E>;
+    t.describe = [](sm_values config, [[maybe_unused]] sm_values simulator, sm_description* out, void* sink,
                     void (*put)(void*, const sm_leaf*), char* error) {
       return guarded(error, [&] {
-        const EnvSpec spec = E::spec(from_c(config, count));
+        EnvSpec spec;
+        if constexpr (HasSimulator<E>)
+          spec = E::spec(from_c(config), from_c(simulator));
+        else
+          spec = E::spec(from_c(config));
         *out = {static_cast<std::int32_t>(spec.observation_tree),
                 static_cast<std::int32_t>(spec.action_tree), spec.max_num_players};
         const auto put_all = [&](sm_leaf_role role, const std::vector<Leaf>& leaves) {
@@ -118,14 +129,28 @@ const sm_env_table* table_of(const char* name) {
       });
     };
     t.allocate = [](std::int32_t count) -> void* { return new Stepper<E>(count); };
-    t.build = [](void* envs, std::int32_t first, std::int32_t last, const sm_value* config,
-                 std::int32_t count, char* error) {
+    t.build = [](void* envs, std::int32_t first, std::int32_t last, sm_values config,
+                 [[maybe_unused]] sm_values simulator, char* error) {
       std::int32_t index = first;
       (void)guarded(error, [&] {
-        const Config read = from_c(config, count);
-        for (; index < last; ++index) static_cast<Stepper<E>*>(envs)->emplace(index, read);
+        const Config read = from_c(config);
+        for (; index < last; ++index) {
+          if constexpr (HasSimulator<E>)
+            static_cast<Stepper<E>*>(envs)->emplace(index, read, from_c(simulator));
+          else
+            static_cast<Stepper<E>*>(envs)->emplace(index, read);
+        }
       });
       return index;
+    };
+    t.connect = []([[maybe_unused]] void* envs, [[maybe_unused]] std::int32_t index,
+                   [[maybe_unused]] sm_values simulator, char* error) {
+      return guarded(error, [&] {
+        if constexpr (HasSimulator<E>)
+          static_cast<Stepper<E>*>(envs)->env(index).connect(from_c(simulator));
+        else
+          throw std::logic_error("this env has no simulator");
+      });
     };
     t.release = [](void* envs) { delete static_cast<Stepper<E>*>(envs); };
     t.advance = [](void* envs, std::int32_t first_id, const sm_job* job) {
@@ -159,11 +184,10 @@ inline Config default_config(const sm_env_table& table) {
   return Config(std::move(items));
 }
 
-inline EnvSpec describe(const sm_env_table& table, const Config& config) {
+inline EnvSpec describe(const sm_env_table& table, const Config& config, const Config& simulator = {}) {
   EnvSpec spec;
   sm_description description{};
   char error[SM_ERROR_CAPACITY] = "";
-  const auto values = to_c(config);
   const auto put = [](void* sink, const sm_leaf* c) {
     auto& into = *static_cast<EnvSpec*>(sink);
     Leaf leaf{c->name,
@@ -177,8 +201,7 @@ inline EnvSpec describe(const sm_env_table& table, const Config& config) {
                                              : into.info;
     leaves.push_back(std::move(leaf));
   };
-  if (table.describe(values.data(), static_cast<std::int32_t>(values.size()), &description, &spec,
-                     put, error) != 0)
+  if (table.describe(CValues(config).get(), CValues(simulator).get(), &description, &spec, put, error) != 0)
     throw std::invalid_argument(error);
   spec.observation_tree = static_cast<Tree>(description.observation_tree);
   spec.action_tree = static_cast<Tree>(description.action_tree);
@@ -195,10 +218,11 @@ class BuildError : public std::runtime_error {
   const std::int32_t env;
 };
 
-// A number of consecutive envs with one configuration.
+// A number of consecutive envs with one configuration; only one if it has a simulator.
 struct ConfigRun {
   Config config;
   std::int32_t count = 1;
+  Config simulator = {};
 };
 
 // Builds and owns the envs of one pool, or of one worker process.
@@ -210,9 +234,8 @@ class EnvSet {
     std::int32_t index = 0;
     for (const ConfigRun& run : runs) {
       char error[SM_ERROR_CAPACITY] = "";
-      const auto values = to_c(run.config);
       const std::int32_t last = index + run.count;
-      index = table.build(envs_, index, last, values.data(), static_cast<std::int32_t>(values.size()), error);
+      index = table.build(envs_, index, last, CValues(run.config).get(), CValues(run.simulator).get(), error);
       if (index != last) {
         table.release(envs_);
         throw BuildError(first_id + index, error);
@@ -231,6 +254,11 @@ class EnvSet {
 
   bool never_blocks() const { return table_.never_blocks != 0; }
   bool advance(const sm_job& job) { return table_.advance(envs_, first_id_, &job) != 0; }
+  // Gives an env another simulator from its next reset on. No thread may step the env meanwhile.
+  void connect(std::int32_t id, const Config& simulator) {
+    char error[SM_ERROR_CAPACITY] = "";
+    if (table_.connect(envs_, id - first_id_, CValues(simulator).get(), error) != 0) throw std::runtime_error(error);
+  }
   // The state of an env's generator. No thread may step the env meanwhile.
   sm_random_state random_state(std::int32_t id) const {
     sm_random_state out{};

@@ -8,6 +8,8 @@
 #include "envs/classic/pendulum.h"
 #include "envs/debug/probe.h"
 #include "envs/debug/template.h"
+#include "envs/mujoco/ant.h"
+#include "envs/mujoco/half_cheetah.h"
 #include "envs/toy/blackjack.h"
 #include "envs/toy/catch.h"
 #include "envs/toy/cliff_walking.h"
@@ -30,6 +32,10 @@ std::span<const sm_env_table* const> catalogue() {
       table_of<Blackjack>("Blackjack"),
       table_of<Catch>("Catch"),
       table_of<NChain>("NChain"),
+      table_of<Ant<4>>("Ant-v4"),
+      table_of<Ant<5>>("Ant-v5"),
+      table_of<HalfCheetah<4>>("HalfCheetah-v4"),
+      table_of<HalfCheetah<5>>("HalfCheetah-v5"),
       table_of<Probe>("Probe"),
       table_of<Template>("Template"),
   };

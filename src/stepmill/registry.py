@@ -23,6 +23,7 @@ class EnvRecord:
 
     id: str
     native: str | None = None
+    simulator: str | None = None  # the Python half of a native family, "module:class", see pool/simulator.py
     factory: Callable[..., Any] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = None
@@ -37,6 +38,7 @@ def register(
     factory: Callable[..., Any] | None = None,
     *,
     native: str | None = None,
+    simulator: str | None = None,
     config: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
@@ -47,6 +49,8 @@ def register(
         id: The name, such as ``"MyEnv-v0"``.
         factory: A class or function that returns a ``gymnasium.Env``.
         native: Instead of a factory, the name of an env class that is compiled into this build.
+        simulator: For native envs that call a simulator of another package: ``"module:class"`` of what makes it, see
+            ``stepmill/pool/simulator.py``.
         config: Default arguments of the factory or the native class.
         max_episode_steps: The time limit; ``None`` for none.
         reward_threshold: The mean return at which the env counts as solved, if any.
@@ -57,7 +61,7 @@ def register(
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
     if max_episode_steps is not None:
         max_episode_steps = whole_number(f"register({id!r}): max_episode_steps", max_episode_steps, 1)
-    record = EnvRecord(id, native, factory, dict(config or {}), max_episode_steps, reward_threshold)
+    record = EnvRecord(id, native, simulator, factory, dict(config or {}), max_episode_steps, reward_threshold)
     _records[id] = record
     _tell_gymnasium(record)
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/env.h"
-#include "envs/classic/numpy_scalar.h"
+#include "envs/numpy/scalar.h"
 #include "envs/classic/reset_bounds.h"
 
 namespace stepmill {

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "core/env.h"
-#include "envs/classic/numpy_float32.h"
-#include "envs/classic/numpy_scalar.h"
+#include "envs/numpy/float32.h"
+#include "envs/numpy/scalar.h"
 #include "envs/classic/reset_bounds.h"
 
 namespace stepmill {

@@ -8,7 +8,7 @@ half: values that do not fit in arrays, calls of the envs' methods, and the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
+from stepmill.pool.simulator import Simulator, SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.spaces import FlatSpace
 
@@ -28,6 +29,7 @@ __all__ = [
     "PythonHost",
     "describe_source",
     "host_arguments",
+    "make_simulators",
     "native_env_arguments",
     "native_spaces",
     "open_engine",
@@ -147,6 +149,7 @@ def python_env_arguments(observation: FlatSpace, action: FlatSpace, num_players:
     return {
         "env_class": None,
         "configs": [],
+        "sizes": None,
         "spec": {
             "observation": [leaf.as_dict() for leaf in observation.leaves],
             "action": [leaf.as_dict() for leaf in action.leaves],
@@ -162,10 +165,22 @@ def native_env_arguments(source: NativeSource) -> dict[str, Any]:
     return {
         "env_class": source.env_class,
         "configs": source.configs,
+        "sizes": None if source.simulators is None else source.simulators.kind(0).sizes,
         "spec": None,
         "observation_tree": source.observation_tree,
         "action_tree": source.action_tree,
     }
+
+
+def make_simulators(source: SimulatorSource | None, env_ids: Iterable[int]) -> list[Simulator] | None:
+    """A simulator for each env, if native envs need one."""
+    if source is None:
+        return None
+    simulators = []
+    for env_id in env_ids:
+        with contained(env_id, "constructor"):
+            simulators.append(source.make(env_id))
+    return simulators
 
 
 def native_spaces(source: NativeSource) -> tuple[FlatSpace, FlatSpace]:

@@ -8,7 +8,7 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import EnvError
 from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces
+from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
 
@@ -31,6 +31,7 @@ class NativeHost(_native.NativeHost):
         super().__init__(
             **host_arguments(settings, source.max_episode_steps),
             **native_env_arguments(source),
+            simulators=make_simulators(source.simulators, range(settings.num_envs)),
             num_threads=0 if settings.backend == "inline" else settings.num_threads,
             affinity_offset=settings.thread_affinity_offset,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.factories import accepted_keys, close_quietly, parameters_of
+from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator, load_family
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
 from stepmill.spaces import native_tree, space_of
 from stepmill.trees import Tree
@@ -39,17 +41,23 @@ class NativeSource:
     max_num_players: int
     max_episode_steps: int | None
     reward_threshold: float | None
+    simulators: SimulatorSource | None = None
 
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of the first env, with every key."""
-        return {**_native.default_config(self.env_class), **self.configs[0]}
+        return self.env_configs[0]
 
     @property
     def env_configs(self) -> list[dict[str, Any]]:
         """The configuration of every env, with every key."""
         defaults = _native.default_config(self.env_class)
-        return _for_each(self.configs, lambda one: {**defaults, **one})
+        whole = _for_each(self.configs, lambda one: {**defaults, **one})
+        if self.simulators is None:
+            return whole
+        keys = self.simulators.family.keys
+        pairs = list(zip(whole, self.simulators.configs, strict=True))
+        return [{**one, **keys, **read_in_python} for one, read_in_python in pairs]
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,9 @@ def find_source(
     if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
         record = find(tasks[0])
         if record.native is not None and (backend == "thread" or not renders):
-            return _native_source(record, configs, max_episode_steps, max_num_players)
+            family = _load_family(record, backend)
+            if record.simulator is None or family is not None:
+                return _native_source(record, family, configs, max_episode_steps, max_num_players)
     if backend == "thread":
         raise UnsupportedError(
             f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or "
@@ -172,24 +182,46 @@ def _configs(
     return [{**config, **one} for one in env_config]
 
 
+def _load_family(record: EnvRecord, backend: str) -> SimulatorFamily | None:
+    """The Python half of a native family; None if it has none, or if the installed simulator cannot be used."""
+    if record.simulator is None or record.native is None:
+        return None
+    try:
+        return load_family(record.simulator, record.native)
+    except UnsuitableSimulator as error:
+        if backend == "thread":
+            raise UnsupportedError(
+                f"{record.id} cannot run natively here: {error}. backend='auto' runs it in Python"
+            ) from error
+        logging.getLogger("stepmill").warning("%s runs in Python, not natively: %s", record.id, error)
+        return None
+
+
 def _native_source(
-    record: EnvRecord, configs: list[dict[str, Any]], max_episode_steps: int | None, max_num_players: int
+    record: EnvRecord,
+    family: SimulatorFamily | None,
+    configs: list[dict[str, Any]],
+    max_episode_steps: int | None,
+    max_num_players: int,
 ) -> NativeSource:
     env_class = record.native
     assert env_class is not None
-    known = _native.default_config(env_class)
+    defaults = _native.default_config(env_class)
+    known = {**defaults, **(family.keys if family is not None else {})}
     whole = _for_each(configs, lambda one: _native_config(record, one, known, max_num_players))
-    described = [_native.describe(env_class, one) for one in _distinct(_once(whole))]
-    for other in described[1:]:
-        if other != described[0]:
-            raise ConfigError(f"env_config: the envs of one pool share their spaces, but these {record.id} differ")
-    spec = described[0]
+    native = _for_each(whole, lambda one: {key: value for key, value in one.items() if key in defaults})
+    simulators = None
+    if family is not None:
+        simulators = SimulatorSource(
+            family, _for_each(whole, lambda one: {key: value for key, value in one.items() if key not in defaults})
+        )
+    spec = _shared_description(record, env_class, native, simulators)
     observation_tree = native_tree(spec["observation_tree"], spec["observation"])
     action_tree = native_tree(spec["action_tree"], spec["action"])
     return NativeSource(
         id=record.id,
         env_class=env_class,
-        configs=whole,
+        configs=native,
         observation_space=space_of(observation_tree, spec["observation"]),
         action_space=space_of(action_tree, spec["action"]),
         observation_tree=observation_tree,
@@ -197,7 +229,23 @@ def _native_source(
         max_num_players=spec["max_num_players"],
         max_episode_steps=max_episode_steps or record.max_episode_steps,
         reward_threshold=record.reward_threshold,
+        simulators=simulators,
     )
+
+
+def _shared_description(
+    record: EnvRecord, env_class: str, configs: list[dict[str, Any]], simulators: SimulatorSource | None
+) -> dict[str, Any]:
+    """The description of all envs, which must be the same."""
+    if simulators is None:
+        described = [_native.describe(env_class, one, None) for one in _distinct(_once(configs))]
+    else:
+        env_ids = _once(range(len(configs)), lambda i: (id(configs[i]), id(simulators.configs[i])))
+        described = [_native.describe(env_class, configs[i], simulators.kind(i).sizes) for i in env_ids]
+    for other in described[1:]:
+        if other != described[0]:
+            raise ConfigError(f"env_config: the envs of one pool share their spaces, but these {record.id} differ")
+    return described[0]
 
 
 def _native_config(

@@ -122,7 +122,7 @@ class ProcessHost(_native.ProcessHost):
         )
         self._is_built = True
         self._attachment = {
-            **{key: envs[key] for key in ("env_class", "observation_tree", "action_tree")},
+            **{key: envs[key] for key in ("env_class", "sizes", "observation_tree", "action_tree")},
             "spec": _without_bounds(envs["spec"]),
             **self.plan(),
             "has_objects": bool(self.observation.object_spaces),

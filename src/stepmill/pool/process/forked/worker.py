@@ -36,6 +36,7 @@ from stepmill.pool.process.payload import StderrHandler, unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack
 from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reach
+from stepmill.pool.simulator import SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
 
 __all__ = ["Context", "main", "set_current_env"]
@@ -121,7 +122,11 @@ def _work(context: Context) -> int:
         if context.is_trial:
             return _try_out(wire, source)
         builder = EnvBuilder(source) if isinstance(source, PythonSource) else None
-        described = None if builder is None else _build(context, builder, envs)
+        described = None
+        if builder is not None:
+            described = _build(context, builder, envs)
+        elif isinstance(source, NativeSource) and source.simulators is not None:
+            _build(context, source.simulators, envs)
         if context.tells_progress:
             wire.send(("ready", described))
         (_, attachment), fds = wire.recv()
@@ -178,8 +183,11 @@ def _load(context: Context) -> PythonSource | NativeSource:
         raise _BuildFailed(context.first_env, "import", error) from None
 
 
-def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
-    """Builds the envs into ``envs``. Returns what the caller needs to know about them."""
+def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[Any]) -> bytes | None:
+    """Builds the envs, or the simulators of native ones, into ``envs``.
+
+    Returns what the caller needs to know about envs: of native ones it knows everything already.
+    """
     env_id = context.first_env
     try:
         for env_id in range(context.first_env, context.last_env):
@@ -187,14 +195,18 @@ def _build(context: Context, builder: EnvBuilder, envs: list[Any]) -> bytes:
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
             try:
-                envs.append(builder.build(env_id, context.worker_id))
+                if isinstance(builder, SimulatorSource):
+                    envs.append(builder.make(env_id))
+                else:
+                    envs.append(builder.build(env_id, context.worker_id))
             finally:
                 exit_if_forked()
-            EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
+            if not isinstance(builder, SimulatorSource):
+                EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))
         set_current_env(_no_env)
-        return _describe(envs[0], context.first_env)
+        return None if isinstance(builder, SimulatorSource) else _describe(envs[0], context.first_env)
     except WireClosed:
         raise
     except ConfigError as error:  # from our checks: one that a constructor raised is the cause of an EnvError

@@ -75,7 +75,8 @@ def serve(
     }
     if isinstance(source, NativeSource):
         last_env = first_env + attachment["env_count"]
-        worker = _native.Worker(**{**common, "configs": source.configs[first_env:last_env]}, write_note=_write_text)
+        configs = source.configs[first_env:last_env]
+        worker = _native.Worker(**{**common, "configs": configs, "simulators": envs or None}, write_note=_write_text)
     else:
         tree = attachment["observation_tree"]
         worker = _native.Worker(

@@ -1,0 +1,145 @@
+#include "envs/mujoco/library.h"
+
+#include <dlfcn.h>
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+
+namespace stepmill {
+namespace {
+
+// The call of MuJoCo that this thread is in: where to go on after an error, and what the error said. `here` is null
+// outside of our calls.
+struct Landing {
+  std::jmp_buf* here = nullptr;
+  char message[1024] = "";
+};
+thread_local Landing landing;
+
+// MuJoCo expects that its error handler does not return. Its frames hold no C++ objects while they may fail, and ours
+// (`call`) has none that is made after the jump was prepared.
+[[noreturn]] void land(const char* text) {
+  std::snprintf(landing.message, sizeof landing.message, "%s", text);
+  std::longjmp(*landing.here, 1);
+}
+
+void on_error(const char* text) { land(text); }
+
+// MuJoCo 3 writes warnings to stderr and to a file in the working directory, unless it has a handler for all threads.
+// Ours is silent inside of our calls, and does what MuJoCo does outside of them.
+void (*write_log)(const char* type, const char* text) = nullptr;
+
+void on_warning(const char* text) {
+  if (landing.here) return;
+  if (write_log) write_log("WARNING", text);
+  std::fprintf(stderr, "WARNING: %s\n\n", text);
+}
+
+template <class F>
+bool find(void* library, const char* name, F*& out) {
+  out = reinterpret_cast<F*>(dlsym(library, name));
+  return out != nullptr;
+}
+
+constexpr const char* kTrialError = "a trial of stepmill's error handler";
+
+}  // namespace
+
+// The start of MuJoCo's struct; `check_errors_reach_us` checks that it is what we think.
+struct MujocoLibrary::LogMessage {
+  int level;
+  int topic;
+  char subject[1024];
+};
+
+// Warnings (a simulation that became unstable, too many contacts) are not ours to judge: in Gymnasium, too, the episode
+// goes on.
+void MujocoLibrary::on_log(const LogMessage* message) {
+  constexpr int kError = 3;
+  if (message->level >= kError) land(message->subject);
+}
+
+// Our handler in the slot of this thread. The bindings of MuJoCo use the same slot, so what was there is put back.
+class MujocoLibrary::HandlerScope {
+ public:
+  explicit HandlerScope(const MujocoLibrary& library) : library_(library) {
+    if (library_.set_log_handler_) {
+      former_log_ = library_.set_log_handler_(&MujocoLibrary::on_log);
+    } else {
+      former_error_ = library_.get_error_handler_();
+      library_.set_error_handler_(on_error);
+    }
+  }
+  ~HandlerScope() {
+    landing.here = nullptr;
+    if (library_.set_log_handler_)
+      library_.set_log_handler_(former_log_);
+    else
+      library_.set_error_handler_(former_error_);
+  }
+  HandlerScope(const HandlerScope&) = delete;
+  HandlerScope& operator=(const HandlerScope&) = delete;
+
+ private:
+  const MujocoLibrary& library_;
+  LogHandler former_log_ = nullptr;
+  ErrorHandler former_error_ = nullptr;
+};
+
+void MujocoLibrary::call(const Job& job, const void* model, void* data) const {
+  std::jmp_buf here;
+  const HandlerScope scope(*this);
+  landing.here = &here;
+  if (setjmp(here) != 0) throw std::runtime_error(std::string("MuJoCo: ") + landing.message);
+  for (std::int64_t i = 0; i < job.times; ++i) job.repeated(model, data);
+  if (job.last) job.last(model, data);
+}
+
+const MujocoLibrary& MujocoLibrary::at(const std::string& path) {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<MujocoLibrary>> libraries;
+  const std::lock_guard lock(mutex);
+  auto& library = libraries[path];
+  if (!library) library.reset(new MujocoLibrary(path));
+  return *library;
+}
+
+MujocoLibrary::MujocoLibrary(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);  // kept open, so that it stays loaded
+  if (!library) throw std::runtime_error("MuJoCo's library is not loaded from " + path);
+  const auto need = [&](const char* name, auto& out) {
+    if (!find(library, name, out)) throw std::runtime_error(path + " has no function " + name);
+  };
+  need("mj_resetData", reset_data_);
+  need("mj_forward", forward_);
+  need("mj_step", step_);
+  need("mj_rnePostConstraint", rne_post_constraint_);
+  if (!find(library, "_mjPRIVATE_setTlsLogHandler", set_log_handler_)) {
+    need("_mjPRIVATE__get_tls_error_fn", get_error_handler_);
+    need("_mjPRIVATE__set_tls_error_fn", set_error_handler_);
+    (void)find(library, "mju_writeLog", write_log);
+    void (**warning_handler)(const char*) = nullptr;
+    if (find(library, "mju_user_warning", warning_handler) && !*warning_handler) *warning_handler = on_warning;
+  }
+  void (*raise_error)(const char*, ...) = nullptr;
+  need("mju_error", raise_error);
+  check_errors_reach_us(raise_error);
+}
+
+// Raises an error and sees whether it arrives. Otherwise the first real one would end the process, or worse.
+void MujocoLibrary::check_errors_reach_us(void (*raise_error)(const char*, ...)) const {
+  std::jmp_buf here;
+  const HandlerScope scope(*this);
+  landing.here = &here;
+  landing.message[0] = '\0';
+  if (setjmp(here) == 0) raise_error("%s", kTrialError);
+  if (!std::strstr(landing.message, kTrialError))
+    throw std::runtime_error("this MuJoCo does not report errors in a way that stepmill understands");
+}
+
+}  // namespace stepmill

@@ -1,0 +1,52 @@
+// The functions of the MuJoCo that the user has installed, found at run time.
+//
+// Neither its headers nor its structs are known here: they change with every release, and the functions hardly ever. A
+// model and a data are addresses, made by MuJoCo's own Python package.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace stepmill {
+
+class MujocoLibrary {
+ public:
+  // The library that is loaded from this file. Functions are looked up there and nowhere else, because a process may
+  // hold several MuJoCos. Throws std::runtime_error if it lacks something that we need.
+  static const MujocoLibrary& at(const std::string& path);
+
+  // Each of these throws std::runtime_error with MuJoCo's message if MuJoCo reports an error, which without us would end
+  // the process. After that, only `reset_data` may be called for that data.
+  void reset_data(const void* model, void* data) const { call({reset_data_, nullptr, 1}, model, data); }
+  void forward(const void* model, void* data) const { call({forward_, nullptr, 1}, model, data); }
+  // mj_step so many times, then mj_rnePostConstraint, as Gymnasium does: mj_step leaves out the forces on bodies.
+  void step(const void* model, void* data, std::int64_t times) const {
+    call({step_, rne_post_constraint_, times}, model, data);
+  }
+
+ private:
+  using Function = void (*)(const void* model, void* data);
+  struct Job {
+    Function repeated, last;  // `last` may be null
+    std::int64_t times;
+  };
+
+  // What MuJoCo calls instead of ending the process, one per thread. MuJoCo 4 passes messages of all levels to it,
+  // MuJoCo 3 the text of errors.
+  struct LogMessage;
+  using LogHandler = void (*)(const LogMessage*);
+  using ErrorHandler = void (*)(const char*);
+  class HandlerScope;
+
+  explicit MujocoLibrary(const std::string& path);
+  void check_errors_reach_us(void (*raise_error)(const char*, ...)) const;
+  void call(const Job& job, const void* model, void* data) const;
+  static void on_log(const LogMessage* message);
+
+  Function reset_data_, forward_, step_, rne_post_constraint_;
+  LogHandler (*set_log_handler_)(LogHandler) = nullptr;  // MuJoCo 4; null: the two below
+  ErrorHandler (*get_error_handler_)() = nullptr;
+  void (*set_error_handler_)(ErrorHandler) = nullptr;
+};
+
+}  // namespace stepmill

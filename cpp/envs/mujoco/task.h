@@ -1,0 +1,167 @@
+// What Gymnasium's MuJoCo tasks share: the simulation, resets with noise, and the terms of rewards.
+//
+// The arithmetic follows Gymnasium's operation by operation, and numpy's order of summation. What comes from the float32
+// action stays float32 if numpy keeps it so.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/env.h"
+#include "envs/mujoco/simulation.h"
+#include "envs/numpy/float32.h"
+#include "envs/numpy/scalar.h"
+#include "envs/numpy/sums.h"
+
+namespace stepmill {
+
+// ---- describing ----------------------------------------------------------------------------------
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The leaf of an info value that Gymnasium computes in float64.
+inline Leaf number(std::string name) { return box<double>({}, {-kInfinity}, {kInfinity}, std::move(name)); }
+
+// The leaf of an info value that comes from the float32 action: written with `write_cost`.
+inline Leaf action_cost(std::string name) {
+  if (scalars_keep_float32()) return box<float>({}, {-kInfinity}, {kInfinity}, std::move(name));
+  return number(std::move(name));
+}
+
+inline EnvSpec mujoco_spec(std::int64_t observation_size, std::vector<Leaf> info, const Config& simulator) {
+  EnvSpec spec;
+  spec.observation = {box<double>({observation_size}, {-kInfinity}, {kInfinity})};
+  spec.action = {box<float>({simulator.integer("nu")}, simulator.reals("ctrl_low"), simulator.reals("ctrl_high"))};
+  spec.info = std::move(info);
+  return spec;
+}
+
+// Refuses a model in which a task would read what is not there.
+inline void require_size(const char* what, std::int64_t size, std::int64_t least) {
+  if (size < least)
+    throw std::invalid_argument("the model has " + std::string(what) + "=" + std::to_string(size) +
+                                ", and this env reads at least " + std::to_string(least));
+}
+// Refuses a model that gives observations of another size than the env promises.
+inline void require_observation_size(std::int64_t size, std::int64_t expected) {
+  if (size != expected)
+    throw std::invalid_argument("the model gives observations of " + std::to_string(size) +
+                                " numbers, and those of this env have " + std::to_string(expected));
+}
+
+inline std::int64_t checked_frame_skip(const Config& config) {
+  const std::int64_t frame_skip = config.integer("frame_skip");
+  if (frame_skip < 1)
+    throw std::invalid_argument("frame_skip: expected at least 1, got " + std::to_string(frame_skip));
+  return frame_skip;
+}
+
+inline double checked_noise_scale(const Config& config) {
+  const double scale = config.real("reset_noise_scale");
+  if (!std::isfinite(2.0 * scale))
+    throw std::invalid_argument("reset_noise_scale: expected a finite number, got " + std::to_string(scale));
+  return scale;
+}
+
+// ---- writing -------------------------------------------------------------------------------------
+
+inline double* put(double* out, const double* from, std::int64_t count) {
+  std::memcpy(out, from, static_cast<std::size_t>(count) * sizeof(double));
+  return out + count;
+}
+inline double* put_clipped(double* out, const double* from, std::int64_t count, double low, double high) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = numpy_clip(from[i], low, high);
+  return out + count;
+}
+
+inline void write_cost(const Row& row, int leaf, double value) {
+  if (scalars_keep_float32())
+    *row.info<float>(leaf) = static_cast<float>(value);  // it is one
+  else
+    *row.info<double>(leaf) = value;
+}
+
+// ---- terms of rewards ------------------------------------------------------------------------------
+
+// weight * np.sum(np.square(action))
+inline double action_cost_of(double weight, const float* action, std::int64_t count) {
+  const float sum = numpy_sum_of_squares(action, count);
+  if (scalars_keep_float32()) return static_cast<double>(static_cast<float>(weight) * sum);
+  return weight * static_cast<double>(sum);
+}
+
+struct Range {
+  double low, high;
+
+  Range(const Config& config, const char* key) : low(config.reals(key).at(0)), high(config.reals(key).at(1)) {}
+  bool contains(double x) const { return low < x && x < high; }
+};
+
+inline bool all_finite(const double* x, std::int64_t count) {
+  return std::all_of(x, x + count, [](double value) { return std::isfinite(value); });
+}
+
+// ---- a task ----------------------------------------------------------------------------------------
+
+class MujocoTask {
+ public:
+  static constexpr bool kNeverBlocks = true;
+
+  // Another model or data from the next reset on.
+  void connect(const Config& simulator) { sim_.connect(simulator); }
+
+ protected:
+  MujocoTask(const Config& simulator, std::int64_t frame_skip)
+      : sim_(simulator),
+        fused_dot_(simulator.flag("fused_dot")),
+        frame_skip_(frame_skip),
+        init_qpos_(sim_->qpos, sim_->qpos + nq()),
+        init_qvel_(sim_->qvel, sim_->qvel + nv()) {}
+
+  std::int64_t nq() const { return sim_.sizes.nq; }
+  std::int64_t nv() const { return sim_.sizes.nv; }
+  std::int64_t nu() const { return sim_.sizes.nu; }
+  std::int64_t nbody() const { return sim_.sizes.nbody; }
+
+  // Seconds of one step.
+  double dt() const { return sim_->timestep * static_cast<double>(frame_skip_); }
+
+  // Starts an episode from a state that `place(qpos, qvel)` writes into the arrays it is given.
+  template <class Place>
+  void reset_simulation(Place place) {
+    sim_.reset();
+    place(sim_->qpos, sim_->qvel);
+    sim_.forward();
+    stepped_ = false;
+  }
+
+  const float* simulate(const ActionRow& action) {
+    const float* values = action.get<float>();
+    sim_.step(values, frame_skip_);
+    stepped_ = true;
+    return values;
+  }
+
+  // init + uniform noise. All of `qpos` is drawn before `qvel`.
+  void add_uniform(Rng& rng, double scale, const std::vector<double>& init, double* out) const {
+    for (std::size_t i = 0; i < init.size(); ++i) out[i] = init[i] + rng.uniform(-scale, scale);
+  }
+  void add_normal(Rng& rng, double scale, const std::vector<double>& init, double* out) const {
+    for (std::size_t i = 0; i < init.size(); ++i) out[i] = init[i] + scale * rng.normal();
+  }
+
+  double norm(const double* x, std::int64_t count) const { return numpy_norm(fused_dot_, x, count); }
+  const double* position_of(std::int64_t body) const { return sim_->xpos + 3 * body; }
+
+  Simulation sim_;
+  bool fused_dot_;
+  std::int64_t frame_skip_;
+  std::vector<double> init_qpos_, init_qvel_;
+  bool stepped_ = false;  // in this episode: Gymnasium's resets have fewer info keys than its steps
+};
+
+}  // namespace stepmill

@@ -1,0 +1,173 @@
+"""Models and states of the installed MuJoCo, for native envs to step."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from stepmill import _native
+from stepmill.errors import ConfigError
+from stepmill.optional import require
+from stepmill.pool.simulator import UnsuitableSimulator, Values
+from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
+from stepmill.zoo.mujoco.tasks import TASKS
+
+__all__ = ["MujocoFamily"]
+
+# Arguments that Gymnasium passes on to its renderer, with its defaults.
+_RENDER_KEYS: Mapping[str, Any] = {
+    "width": 480,
+    "height": 480,
+    "camera_id": None,
+    "camera_name": None,
+    "max_geom": 1000,
+    "visual_options": None,
+}
+# The arrays that C++ reads (cpp/envs/mujoco/simulation.h).
+_DATA_ARRAYS = (
+    "qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos", "cinert", "cvel", "cfrc_ext", "qfrc_actuator",
+    "qfrc_constraint", "ten_length", "ten_velocity",
+)  # fmt: skip
+_MODEL_ARRAYS = ("body_mass",)
+
+
+class MujocoFamily:
+    """A ``SimulatorFamily``."""
+
+    def __init__(self, env_class: str) -> None:
+        self._mujoco = require("mujoco", "mujoco", "mujoco", env_class)
+        self._env_class = env_class
+        self._task = TASKS[env_class]
+        check_mujoco(self._mujoco)
+        keys: dict[str, Any] = dict(_RENDER_KEYS)
+        if self._task.own_model:
+            keys["xml_file"] = self._task.xml_file
+        if self._task.body_key is not None:
+            keys[self._task.body_key] = self._task.bodies[self._task.body_key]
+        if self._version >= 5:
+            keys["default_camera_config"] = None
+        self.keys = keys
+
+    @property
+    def _version(self) -> int:
+        return int(self._env_class[-1])
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._env_class,)
+
+    def prepare(self, config: Mapping[str, Any]) -> MujocoModel:
+        config = {**self.keys, **config}
+        path = _model_path(config.get("xml_file", self._task.xml_file))
+        try:
+            model = self._mujoco.MjModel.from_xml_path(path)
+        except ValueError as error:
+            raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
+        bodies = {
+            name: self._body(model, config.get(name, default) if name == self._task.body_key else default, path)
+            for name, default in self._task.bodies.items()
+        }
+        return MujocoModel(self._mujoco, model, {**bodies, **_numerics(self._version)})
+
+    def _body(self, model: Any, body: Any, path: str) -> int:
+        """The index of a body that the env reads."""
+        try:
+            return int(model.body(body).id)
+        except (KeyError, IndexError, TypeError) as error:
+            names = [model.body(i).name for i in range(model.nbody)]
+            raise ConfigError(
+                f"{self._env_class} reads the position of body {body!r}, and {path} has none: its bodies are {names}"
+            ) from error
+
+
+class MujocoModel:
+    """A ``SimulatorKind``: a compiled model, which the envs of one configuration share."""
+
+    def __init__(self, mujoco: Any, model: Any, extra: Values) -> None:
+        self._mujoco = mujoco
+        self.model = model
+        low, high = model.actuator_ctrlrange.astype("float32").T
+        self.sizes: Values = {
+            **{name: int(getattr(model, name)) for name in ("nq", "nv", "nu", "nbody", "ntendon")},
+            "ctrl_low": [float(x) for x in low],
+            "ctrl_high": [float(x) for x in high],
+            **extra,
+        }
+
+    def make(self) -> MujocoSimulator:
+        return MujocoSimulator(self, self._mujoco.MjData(self.model))
+
+
+class MujocoSimulator:
+    """A ``Simulator``: the state of one env."""
+
+    def __init__(self, kind: MujocoModel, data: Any) -> None:
+        self._kind = kind
+        self.model = kind.model
+        self.data = data
+
+    def values(self) -> Values:
+        return {
+            **self._kind.sizes,
+            "library": library_path(),
+            "model": self.model._address,
+            "data": self.data._address,
+            "timestep": float(self.model.opt.timestep),
+            **{name: _address(getattr(self.data, name)) for name in _DATA_ARRAYS},
+            **{name: _address(getattr(self.model, name)) for name in _MODEL_ARRAYS},
+        }
+
+    def close(self) -> None: ...
+
+
+def _numerics(version: int) -> Values:
+    return {"fused_dot": fuses_dot(), "fused_mass_center": fuses_mass_center(version)}
+
+
+def _address(array: Any) -> int:
+    if array.dtype != "float64" or not array.flags.c_contiguous:
+        raise UnsuitableSimulator(f"an array of MuJoCo is {array.dtype} with strides {array.strides}")
+    return int(array.__array_interface__["data"][0])
+
+
+# ---- the installed package -----------------------------------------------------------------------
+
+
+@functools.cache
+def library_path() -> str:
+    """The file of MuJoCo's library in its Python package."""
+    import mujoco
+
+    for path in sorted(Path(mujoco.__file__).parent.glob("libmujoco.so*")):
+        return str(path)
+    raise UnsuitableSimulator(f"there is no libmujoco.so in {Path(mujoco.__file__).parent}")
+
+
+@functools.cache
+def check_mujoco(mujoco: Any) -> None:
+    """Raises ``UnsuitableSimulator`` if this MuJoCo lacks what native envs need."""
+    try:
+        _native.check_mujoco(library_path())
+        model = mujoco.MjModel.from_xml_string("<mujoco/>")
+        MujocoSimulator(MujocoModel(mujoco, model, {}), mujoco.MjData(model)).values()
+    except (RuntimeError, AttributeError) as error:
+        raise UnsuitableSimulator(str(error)) from error
+
+
+def _model_path(xml_file: Any) -> str:
+    """The path that Gymnasium reads: names without a folder are its own models."""
+    if not isinstance(xml_file, str):
+        raise ConfigError(f"xml_file: expected the path of a model, got {xml_file!r}")
+    if xml_file.startswith((".", "/")):
+        path = xml_file
+    elif xml_file.startswith("~"):
+        path = os.path.expanduser(xml_file)
+    else:
+        path = os.path.join(os.path.dirname(gymnasium.__file__), "envs", "mujoco", "assets", xml_file)
+    if not os.path.exists(path):
+        raise ConfigError(f"xml_file: there is no file {path}")
+    return path
