@@ -80,6 +80,11 @@ void set(PyObject* dict, PyObject* key, PyObject* value) {
   if (failed) throw nb::python_error();
 }
 
+void drop(PyObject* dict, PyObject* key) {
+  const int has = PyDict_Contains(dict, key);
+  if (has < 0 || (has == 1 && PyDict_DelItem(dict, key) != 0)) throw nb::python_error();
+}
+
 // A view that cannot be written to, and cannot be made writable again: its base array is read-only too.
 nb::object read_only(nb::object array) {
   auto* base = reinterpret_cast<PyArrayObject*>(array.ptr());
@@ -95,6 +100,37 @@ nb::object filled(std::int32_t rows, int type) {
 template <class T>
 T* data_of(const nb::object& array) {
   return static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
+}
+
+// ---- flags of rows, 0 or 1 -------------------------------------------------------------------
+
+// The first row from `row` on that has the flag; `rows` if there is none.
+std::size_t next_row(const std::uint8_t* flags, std::size_t row, std::size_t rows) {
+  const void* found = std::memchr(flags + row, 1, rows - row);
+  return found ? static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - flags) : rows;
+}
+
+// Whether all rows, or all that have the flag, have all infos.
+bool have_all(const std::uint8_t* present, const std::uint8_t* flags, std::size_t rows, std::size_t leaves) {
+  if (!flags) return !std::memchr(present, 0, rows * leaves);
+  for (std::size_t row = next_row(flags, 0, rows); row < rows; row = next_row(flags, row + 1, rows))
+    if (std::memchr(present + row * leaves, 0, leaves)) return false;
+  return true;
+}
+
+// Clears the rows of a column without the flag: they hold what an older batch left there.
+void clear_others(void* column, std::size_t row_bytes, const std::uint8_t* flags, std::size_t rows) {
+  for (std::size_t row = 0; row < rows;) {
+    const std::size_t next = next_row(flags, row, rows);
+    std::memset(static_cast<std::byte*>(column) + row * row_bytes, 0, (next - row) * row_bytes);
+    row = next + 1;
+  }
+}
+
+nb::object mask_of(const std::vector<std::uint8_t>& flags) {
+  nb::object mask = filled(static_cast<std::int32_t>(flags.size()), NPY_BOOL);
+  std::memcpy(data_of<std::uint8_t>(mask), flags.data(), flags.size());
+  return mask;
 }
 
 }  // namespace
@@ -180,7 +216,6 @@ nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& fault
   nb::object owner = nb::steal(make_owner(batch));
   std::vector<std::int32_t> owners;
   const bool many = pool_.spec().max_num_players > 1;
-  if (batch.any_ended && pool_.options().table.autoreset == SM_SAME_STEP) clear_unended(batch);
   if (many) pack_players(batch, owners);
   const Handout out{batch, owner, batch.rows, many ? static_cast<std::int32_t>(owners.size()) : batch.rows,
                     many ? &owners : nullptr};
@@ -270,15 +305,7 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   if (!ids.is(all_ids_)) set(info.ptr(), keys().env_id, nb::object(ids).release().ptr());
   if (with_players_) set(info.ptr(), keys().players, players(out, ids));
   set(info.ptr(), keys().elapsed_step, out.column(c.elapsed_step, NPY_INT32));
-
-  const auto add_own = [&](PyObject* dict, void* const* columns, const nb::object& mask) {
-    for (std::size_t i = 0; i < info_keys_.size(); ++i) {
-      const InfoKey& key = info_keys_[i];
-      set(dict, key.key.ptr(), out.array(columns[i], key.form.type, out.rows, key.form.shape));
-      if (!mask.is(all_true_)) set(dict, key.mask.ptr(), nb::object(mask).release().ptr());
-    }
-  };
-  if (!info_keys_.empty()) add_own(info.ptr(), c.info, true_mask(out.rows));
+  if (!info_keys_.empty()) add_own(out, info.ptr(), {c.info, c.info_present, nullptr, true_mask(out.rows)});
 
   if (out.batch.any_ended) {
     nb::object ended = flags(out, out.batch.ended, c.ended);
@@ -290,7 +317,8 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
       set(info.ptr(), keys().final_obs, final_observations(out));
       set(info.ptr(), keys().has_final_obs, nb::object(ended).release().ptr());
       nb::object final_info = owned(PyDict_New());
-      add_own(final_info.ptr(), c.final_info, ended);
+      if (!info_keys_.empty())
+        add_own(out, final_info.ptr(), {c.final_info, c.final_info_present, out.batch.ended, ended});
       set(info.ptr(), keys().final_info, final_info.release().ptr());
       set(info.ptr(), keys().has_final_info, nb::object(ended).release().ptr());
     }
@@ -310,13 +338,31 @@ PyObject* BatchOutput::players(const Handout& out, nb::object ids) const {
   return players.release().ptr();
 }
 
-// Clears the rows of the final columns that hold no episode's end: they would show what an older batch left there.
-void BatchOutput::clear_unended(const Batch& batch) const {
-  const sm_columns& c = batch.buffer->columns.c;
-  for (std::size_t i = 0; i < info_keys_.size(); ++i) {
-    const auto bytes = static_cast<std::size_t>(info_keys_[i].form.row_bytes);
-    for (std::int32_t row = 0; row < batch.rows; ++row)
-      if (!batch.ended[row]) std::memset(static_cast<char*>(c.final_info[i]) + static_cast<std::size_t>(row) * bytes, 0, bytes);
+// As Gymnasium does it: keys that no row has are left out, and rows without a key that others have show zeros.
+void BatchOutput::add_own(const Handout& out, PyObject* info, const OwnInfos& own) const {
+  const auto rows = static_cast<std::size_t>(out.rows);
+  const std::size_t leaves = info_keys_.size();
+  const bool complete = have_all(own.present, own.among, rows, leaves);  // nearly always
+  std::vector<std::uint8_t> some(complete ? 0 : rows);
+  for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
+    const InfoKey& key = info_keys_[leaf];
+    const std::uint8_t* has = own.among;
+    nb::object mask = own.all;
+    if (!complete) {
+      const std::uint8_t* among = own.among ? own.among : data_of<std::uint8_t>(all_true_);
+      // Read once, as 0 and 1: with process workers, others can write here.
+      for (std::size_t row = 0; row < rows; ++row) some[row] = among[row] & (own.present[row * leaves + leaf] != 0);
+      has = some.data();
+      if (!std::memchr(has, 1, rows)) {
+        drop(info, key.key.ptr());
+        drop(info, key.mask.ptr());
+        continue;
+      }
+      if (std::memcmp(has, among, rows) != 0) mask = mask_of(some);
+    }
+    if (has) clear_others(own.columns[leaf], static_cast<std::size_t>(key.form.row_bytes), has, rows);
+    set(info, key.key.ptr(), out.array(own.columns[leaf], key.form.type, out.rows, key.form.shape));
+    if (!mask.is(all_true_)) set(info, key.mask.ptr(), mask.release().ptr());
   }
 }
 

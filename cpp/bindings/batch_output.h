@@ -38,6 +38,13 @@ class BatchOutput {
     ArrayForm form;
   };
   struct Handout;  // one batch on its way out
+  // The env's own infos of the rows of a batch, or of the episodes that ended in it.
+  struct OwnInfos {
+    void* const* columns;
+    const std::uint8_t* present;  // as in sm_columns
+    const std::uint8_t* among;    // flags of the rows that can have infos; null: all
+    nanobind::object all;         // the mask of these rows
+  };
 
   PyObject* observation(const Handout& out, void* const* columns) const;
   PyObject* final_observations(const Handout& out) const;
@@ -45,7 +52,7 @@ class BatchOutput {
   PyObject* info(const Handout& out, const std::vector<Fault>& faults) const;
   PyObject* players(const Handout& out, nanobind::object ids) const;
   nanobind::object info_template(bool with_ends) const;
-  void clear_unended(const Batch& batch) const;
+  void add_own(const Handout& out, PyObject* info, const OwnInfos& own) const;
   void add_faults(const Handout& out, PyObject* info, const std::vector<Fault>& faults) const;
   nanobind::object true_mask(std::int32_t rows) const;
   nanobind::object flags(const Handout& out, const std::uint8_t* values, std::uint8_t* column) const;

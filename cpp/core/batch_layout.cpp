@@ -1,6 +1,7 @@
 #include "core/batch_layout.h"
 
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <new>
 
@@ -32,6 +33,7 @@ BatchLayout::BatchLayout(const EnvSpec& spec, std::int64_t capacity, bool same_s
       (round ? final_observation_ : observation_).push_back(add(players_ * leaf.row_bytes()));
     for (const Leaf& leaf : spec.info)
       (round ? final_info_ : info_).push_back(add(leaf.row_bytes()));
+    if (!spec.info.empty()) (round ? final_info_present_ : info_present_) = add(std::ssize(spec.info));
   }
 }
 
@@ -65,6 +67,9 @@ void BatchLayout::fill(Columns& columns, std::byte* buffer) const {
   const bool has_final = !final_observation_.empty();
   columns.c.final_observation = has_final ? columns.final_observation.data() : nullptr;
   columns.c.final_info = has_final ? columns.final_info.data() : nullptr;
+  columns.c.info_present = info_present_ ? reinterpret_cast<std::uint8_t*>(buffer + info_present_) : nullptr;
+  columns.c.final_info_present =
+      final_info_present_ ? reinterpret_cast<std::uint8_t*>(buffer + final_info_present_) : nullptr;
   columns.c.reward = buffer + reward_;
   columns.c.terminated = reinterpret_cast<std::uint8_t*>(buffer + terminated_);
   columns.c.truncated = reinterpret_cast<std::uint8_t*>(buffer + truncated_);

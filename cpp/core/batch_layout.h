@@ -81,6 +81,7 @@ class BatchLayout {
   std::size_t bytes_ = kCacheLine;  // the header
   std::size_t terminated_, truncated_, ended_, env_id_, elapsed_step_, episode_length_;
   std::size_t reward_, episode_return_, players_at_ = 0;
+  std::size_t info_present_ = 0, final_info_present_ = 0;
   std::vector<std::size_t> observation_, info_, final_observation_, final_info_;
   std::vector<Column> columns_;  // all of them, in an order that depends only on the spec
 };

@@ -21,6 +21,9 @@
 // holds no place in an open batch, and `same_step` can write the last observation and the first one of the next episode
 // from the same env.
 //
+// A row has those keys of `info` that `observe` asks for: an env whose resets and steps tell different things asks for
+// what it has to tell now.
+//
 // An env that only computes should say so with kNeverBlocks: then the calling thread steps it too, which for short
 // steps is much faster than handing them to another thread. An env that may wait for something (a simulator in another
 // process, a file, a lock) must not say so: it runs only on the pool's threads, so that Ctrl-C and other Python threads
@@ -106,14 +109,14 @@ class ActionRow {
   int players_ = 1;
 };
 
-// The row of a batch that an env writes. It must write every element of every leaf, because rows are recycled.
+// The row of a batch that an env writes. It must write every element of the observation, and of the infos that it asks
+// for, because rows are recycled.
 class Row {
  public:
   Row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, int players)
       : observation_(columns.observation),
         info_(columns.info),
-        final_observation_(columns.final_observation),
-        final_info_(columns.final_info),
+        info_present_(reinterpret_cast<bool*>(columns.info_present) + row * shared.info_leaves),
         observation_bytes_(shared.observation_bytes),
         info_bytes_(shared.info_bytes),
         reward_(columns.reward),
@@ -129,8 +132,11 @@ class Row {
                                 row * observation_bytes_[leaf]);
   }
 
+  // The value of one of the env's own keys of `info`. Asking for it gives the row that key: a row has the keys that
+  // `observe` asks for, no others.
   template <class T>
   T* info(int leaf) const {
+    info_present_[leaf] = true;
     return reinterpret_cast<T*>(static_cast<std::byte*>(info_[leaf]) +
                                 row_ * info_bytes_[leaf]);
   }
@@ -155,19 +161,12 @@ class Row {
     return row;
   }
 
-  // The same row of the columns that keep an episode's last observation.
-  Row final_row() const {
-    Row row = *this;
-    row.observation_ = final_observation_;
-    row.info_ = final_info_;
-    return row;
-  }
-
  private:
   void* const* observation_;
   void* const* info_;
-  void* const* final_observation_;
-  void* const* final_info_;
+  // Of this row. Bools, though the column holds bytes: a byte that is written could be part of anything, and the
+  // compiler would load everything again that `observe` has in registers.
+  bool* info_present_;
   const std::int64_t* observation_bytes_;
   const std::int64_t* info_bytes_;
   void* reward_;

@@ -93,6 +93,9 @@ struct sm_columns {
   void* const* info;
   void* const* final_observation;  // same_step only, else null
   void* const* final_info;
+  // Which info leaves each row has, one byte per leaf: those of row r begin at r * info_leaves. Null without info leaves.
+  uint8_t* info_present;
+  uint8_t* final_info_present;  // same_step only; those of rows that did not end mean nothing
   void* reward;  // float32 or float64, see sm_shared
   uint8_t* terminated;
   uint8_t* truncated;

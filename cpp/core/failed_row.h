@@ -9,7 +9,13 @@
 
 namespace stepmill {
 
-// The fixed columns: no reward, no end.
+// Takes all infos from rows: they have those that their envs write from now on. `present`: a column of such flags.
+inline void clear_infos(const sm_shared& shared, std::uint8_t* present, std::int64_t first, std::int64_t count) {
+  if (shared.info_leaves == 0) return;
+  std::memset(present + first * shared.info_leaves, 0, static_cast<std::size_t>(count * shared.info_leaves));
+}
+
+// The fixed columns: no reward, no end, no infos.
 inline void write_row_without_step(const sm_shared& shared, const sm_columns& columns, std::int64_t row,
                                    std::int32_t env, std::int32_t elapsed, bool truncated) {
   columns.env_id[row] = env;
@@ -19,6 +25,7 @@ inline void write_row_without_step(const sm_shared& shared, const sm_columns& co
   columns.ended[row] = false;
   columns.episode_return[row] = 0.0;
   columns.episode_length[row] = 0;
+  clear_infos(shared, columns.info_present, row, 1);
   if (columns.players) columns.players[row] = shared.max_num_players;
   const std::int64_t first = row * shared.max_num_players;
   for (std::int64_t i = first; i < first + shared.max_num_players; ++i) {
@@ -30,22 +37,20 @@ inline void write_row_without_step(const sm_shared& shared, const sm_columns& co
 }
 
 // A failure fills its row like any result: truncated, with the last good observation. `last(leaf)` says where that
-// observation is, for all players; null if none is kept: then the observation is zeros. Reads nothing else that another
-// process could write.
+// observation is, for all players; null if none is kept: then the observation is zeros. The row has none of the env's
+// infos. Reads nothing else that another process could write.
 template <class Last>
 void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, std::int32_t env,
                       std::int32_t elapsed, Last last) {
   write_row_without_step(shared, columns, row, env, elapsed, true);
-  const auto fill = [row](void* column, std::int64_t bytes, const void* from) {
-    std::byte* to = static_cast<std::byte*>(column) + row * bytes;
-    if (from)
+  for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
+    const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
+    std::byte* to = static_cast<std::byte*>(columns.observation[leaf]) + row * bytes;
+    if (const void* from = last(leaf))
       std::memcpy(to, from, static_cast<std::size_t>(bytes));
     else
       std::memset(to, 0, static_cast<std::size_t>(bytes));
-  };
-  for (int leaf = 0; leaf < shared.observation_leaves; ++leaf)
-    fill(columns.observation[leaf], shared.observation_bytes[leaf] * shared.max_num_players, last(leaf));
-  for (int leaf = 0; leaf < shared.info_leaves; ++leaf) fill(columns.info[leaf], shared.info_bytes[leaf], nullptr);
+  }
 }
 
 // With `same_step`: the row of a good end whose reset failed shows what the end showed.
@@ -59,6 +64,7 @@ inline void show_end(const sm_shared& shared, const sm_columns& columns, std::in
          shared.observation_bytes[leaf] * shared.max_num_players);
   for (int leaf = 0; leaf < shared.info_leaves; ++leaf)
     copy(columns.info[leaf], columns.final_info[leaf], shared.info_bytes[leaf]);
+  if (shared.info_leaves) copy(columns.info_present, columns.final_info_present, shared.info_leaves);
 }
 
 }  // namespace stepmill

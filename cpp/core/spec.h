@@ -59,7 +59,7 @@ enum class Tree : std::int32_t { kSingle, kTuple, kDict };
 struct EnvSpec {
   std::vector<Leaf> observation;
   std::vector<Leaf> action;
-  std::vector<Leaf> info;  // the env's own keys in `info`, present in every row
+  std::vector<Leaf> info;  // the env's own keys in `info`; a row has those that `observe` asks for
   Tree observation_tree = Tree::kSingle;
   Tree action_tree = Tree::kSingle;
   // Rows that one env may fill in the per-player arrays (observation, reward, action).

@@ -114,13 +114,14 @@ class Stepper {
   }
 
   // What is the same for every step that does not end an episode, for whole rows at once.
-  static void begin_rows(const sm_columns& columns, std::int64_t first, const std::int32_t* ids,
-                         std::int32_t count) {
+  static void begin_rows(const sm_shared& shared, const sm_columns& columns, std::int64_t first,
+                         const std::int32_t* ids, std::int32_t count) {
     const auto n = static_cast<std::size_t>(count);
     std::memcpy(columns.env_id + first, ids, n * sizeof(std::int32_t));
     std::memset(columns.ended + first, 0, n);
     std::memset(columns.episode_return + first, 0, n * sizeof(double));
     std::memset(columns.episode_length + first, 0, n * sizeof(std::int32_t));
+    clear_infos(shared, columns.info_present, first, count);
   }
 
   // Envs whose rows are known, one after another.
@@ -128,7 +129,7 @@ class Stepper {
     const sm_shared shared = *in.job->shared;
     const sm_columns columns = *in.job->columns;
     const std::int64_t first_row = in.job->first_row;
-    begin_rows(columns, first_row, in.job->env, in.job->count);
+    begin_rows(shared, columns, first_row, in.job->env, in.job->count);
     bool any_ended = false;
     for (std::int32_t i = 0; i < in.job->count; ++i) {
       const std::int32_t id = in.job->env[i];
@@ -154,7 +155,7 @@ class Stepper {
     const sm_shared shared = *in.job->shared;
     const sm_columns columns = *in.job->columns;
     const std::int64_t first_row = in.job->first_row;
-    begin_rows(columns, first_row, in.job->env, in.job->count);
+    begin_rows(shared, columns, first_row, in.job->env, in.job->count);
     Turns<E> turns(shared, in.self->envs_.get(), in.self->rngs_.get(), in.first_id, players(shared));
     bool any_ended = false;
     for (std::int32_t from = 0; from < in.job->count; from += turns.kMost) {
@@ -195,7 +196,7 @@ class Stepper {
         continue;
       }
       const Place place = v.place();
-      begin_rows(place.columns, place.row, &v.id, 1);
+      begin_rows(v.shared, place.columns, place.row, &v.id, 1);
       any_ended |= finish_step(in, i, v.shared, place.columns, v.env, v.id, place.row, *outcome);
     }
     return any_ended;
@@ -238,14 +239,23 @@ class Stepper {
     return false;
   }
 
+  // The same columns, with those that keep an episode's end as its observation and infos.
+  static sm_columns final_columns(sm_columns columns) {
+    columns.observation = columns.final_observation;
+    columns.info = columns.final_info;
+    columns.info_present = columns.final_info_present;
+    return columns;
+  }
+
   [[gnu::noinline]] static void end_episode(Turnstile in, std::int32_t entry, Place place) {
     Visit v(in, entry);
     const sm_columns& columns = place.columns;
-    const Row row(v.shared, columns, place.row, players(v.shared));
     const bool reset_now = v.shared.autoreset == SM_SAME_STEP;
+    const sm_columns shown = reset_now ? final_columns(columns) : columns;
     v.state.phase = SM_ENDED;
+    if (reset_now) clear_infos(v.shared, shown.info_present, place.row, 1);
     try {
-      v.env.observe(reset_now ? row.final_row() : row);
+      v.env.observe(Row(v.shared, shown, place.row, players(v.shared)));
     } catch (...) {
       fail(in, entry, place, SM_IN_OBSERVE);
       return;
@@ -257,7 +267,7 @@ class Stepper {
     if (reset_now) {
       try {
         reset(v);
-        v.env.observe(row.without_rewards());
+        v.env.observe(Row(v.shared, columns, place.row, players(v.shared)).without_rewards());
         columns.elapsed_step[place.row] = 0;
       } catch (...) {
         // Reward and end stand; the observation is the final one, and the next action resets.
@@ -273,7 +283,9 @@ class Stepper {
     Visit v(in, entry);
     if (v.state.command == SM_OBSERVE && v.state.phase != SM_FRESH) {
       v.state.command = SM_STEP;
-      show(in, v, v.state.elapsed);
+      const Place place = v.place();
+      show(in, v, place, v.state.elapsed);
+      clear_infos(v.shared, place.columns.info_present, place.row, 1);  // they belong to the row of its last action
     } else {
       start(in, v);
     }
@@ -287,12 +299,11 @@ class Stepper {
       fail(in, v.index, v.place(), SM_IN_RESET);
       return;
     }
-    show(in, v, 0);
+    show(in, v, v.place(), 0);
   }
 
   // A row that shows the present state of the env.
-  static void show(const Turnstile& in, Visit& v, std::int32_t elapsed) {
-    const Place place = v.place();
+  static void show(const Turnstile& in, Visit& v, Place place, std::int32_t elapsed) {
     write_row_without_step(v.shared, place.columns, place.row, v.id, elapsed, false);
     try {
       v.env.observe(Row(v.shared, place.columns, place.row, players(v.shared)).without_rewards());

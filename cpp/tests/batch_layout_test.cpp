@@ -1,6 +1,7 @@
 #include "core/batch_layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <utility>
@@ -35,6 +36,8 @@ std::vector<std::pair<std::byte*, std::int64_t>> columns_of(const Columns& colum
     add(c.info[i], spec.info[i].row_bytes());
     if (c.final_info) add(c.final_info[i], spec.info[i].row_bytes());
   }
+  for (std::uint8_t* present : {c.info_present, c.final_info_present})
+    if (present) add(present, std::ssize(spec.info));
   return out;
 }
 
@@ -50,7 +53,7 @@ TEST(columns_lie_one_after_the_other_inside_the_buffer) {
         Columns columns;
         layout.fill(columns, buffer);
         auto all = columns_of(columns, spec, 17, float32 ? 4 : 8);
-        CHECK(all.size() == (8 + (players > 1) + 3 * (same_step ? 2 : 1)));
+        CHECK(all.size() == (8 + (players > 1) + 4 * (same_step ? 2 : 1)));
         std::sort(all.begin(), all.end());
         const std::byte* end = buffer + sizeof(BatchHeader);
         for (const auto& [at, bytes] : all) {
@@ -70,6 +73,7 @@ TEST(optional_columns_are_null_where_they_are_not_asked_for) {
   layout.fill(columns, memory.data());
   CHECK(columns.c.final_observation == nullptr);
   CHECK(columns.c.final_info == nullptr);
+  CHECK(columns.c.final_info_present == nullptr);
   CHECK(columns.c.players == nullptr);
   layout.fill(columns, memory.data());  // filling again names the columns again, and adds none
   CHECK(columns.observation.size() == 2);
@@ -87,6 +91,35 @@ TEST(two_processes_find_the_same_offsets) {
         reinterpret_cast<std::byte*>(b.c.env_id) - there.data());
   CHECK(static_cast<std::byte*>(a.c.final_info[0]) - here.data() ==
         static_cast<std::byte*>(b.c.final_info[0]) - there.data());
+}
+
+TEST(a_copied_row_brings_the_flags_of_its_infos) {
+  EnvSpec spec = test::obedient_spec();
+  spec.info.resize(3, spec.info[0]);
+  const BatchLayout one(spec, 1, true, false), many(spec, 4, true, false);
+  std::vector<std::byte> single(one.bytes()), batch(many.bytes());
+  Columns from, to;
+  one.fill(from, single.data());
+  many.fill(to, batch.data());
+  for (const int leaf : {0, 2}) from.c.info_present[leaf] = 1;
+  from.c.final_info_present[1] = 1;
+  one.copy_row(single.data(), 0, many, batch.data(), 2);
+  const std::uint8_t expected[2][12] = {{0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}};
+  CHECK(std::equal(expected[0], expected[0] + 12, to.c.info_present));
+  CHECK(std::equal(expected[1], expected[1] + 12, to.c.final_info_present));
+}
+
+TEST(without_infos_there_are_no_flags_of_them) {
+  EnvSpec spec = test::obedient_spec();
+  const std::size_t with = BatchLayout(spec, 4, true, false).bytes();
+  spec.info.clear();
+  const BatchLayout layout(spec, 4, true, false);
+  CHECK(layout.bytes() == with - 4 * kCacheLine);
+  std::vector<std::byte> memory(layout.bytes());
+  Columns columns;
+  layout.fill(columns, memory.data());
+  CHECK(columns.c.info_present == nullptr);
+  CHECK(columns.c.final_info_present == nullptr);
 }
 
 TEST(a_batch_too_large_for_any_address_is_an_error) {

@@ -1,6 +1,7 @@
 #include "core/failed_row.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,18 +16,18 @@ namespace {
 constexpr std::int32_t kRows = 3, kEnv = 5, kElapsed = 7;
 constexpr std::uint8_t kOld = 0xab, kLast = 0x5c;
 
-// A batch in which every byte has been used before, with two leaves of observation and one of info.
+// A batch in which every byte has been used before, with two leaves of observation and two of info.
 struct Batch {
-  explicit Batch(std::int32_t players, bool float32) : players_(players), arena(Arena::create(Arena::Kind::kPrivate)) {
+  explicit Batch(std::int32_t players, bool float32, bool same_step = false) : players_(players), arena(Arena::create(Arena::Kind::kPrivate)) {
     spec.observation = {box<float>({2}, {-1}, {1}), box<std::uint8_t>({3}, {0}, {255})};
     spec.action = {discrete(2)};
-    spec.info = {box<double>({}, {0}, {1}, "luck")};
+    spec.info = {box<double>({}, {0}, {1}, "luck"), box<double>({}, {0}, {1}, "skill")};
     spec.max_num_players = players;
     TableOptions options;
     options.num_envs = kEnv + 1;
     options.reward_is_float32 = float32;
     table.emplace(*arena, spec, options);
-    const BatchLayout layout(spec, kRows, false, float32);
+    const BatchLayout layout(spec, kRows, same_step, float32);
     memory.assign(layout.bytes(), std::byte{kOld});
     layout.fill(columns, memory.data());
     reward_bytes = static_cast<std::size_t>(players) * (float32 ? sizeof(float) : sizeof(double));
@@ -68,7 +69,7 @@ void check_row(std::int32_t players, bool float32, bool keeps_last) {
   CHECK(batch.is_all(c.reward, batch.reward_bytes, 1, 0));
   for (std::size_t leaf = 0; leaf < 2; ++leaf)
     CHECK(batch.is_all(c.observation[leaf], batch.observation_bytes(leaf), 1, keeps_last ? kLast : 0));
-  CHECK(batch.is_all(c.info[0], sizeof(double), 1, 0));
+  CHECK(batch.is_all(c.info_present, 2, 1, 0));
   for (const std::int64_t other : {0, 2}) {  // the rows beside it
     CHECK(batch.is_all(c.env_id, sizeof(std::int32_t), other, kOld));
     CHECK(batch.is_all(c.truncated, 1, other, kOld));
@@ -76,7 +77,7 @@ void check_row(std::int32_t players, bool float32, bool keeps_last) {
     CHECK(batch.is_all(c.reward, batch.reward_bytes, other, kOld));
     for (std::size_t leaf = 0; leaf < 2; ++leaf)
       CHECK(batch.is_all(c.observation[leaf], batch.observation_bytes(leaf), other, kOld));
-    CHECK(batch.is_all(c.info[0], sizeof(double), other, kOld));
+    CHECK(batch.is_all(c.info_present, 2, other, kOld));
   }
 }
 
@@ -84,6 +85,18 @@ TEST(a_failed_row_is_written_whole_and_touches_no_other) {
   for (const std::int32_t players : {1, 3})
     for (const bool float32 : {false, true})
       for (const bool keeps_last : {false, true}) check_row(players, float32, keeps_last);
+}
+
+TEST(the_row_of_an_end_whose_reset_failed_has_the_infos_of_the_end) {
+  Batch batch(1, false, true);
+  const sm_columns& c = batch.columns.c;
+  const std::uint8_t end[] = {0, 1};
+  std::memcpy(c.final_info_present + 2, end, 2);
+  static_cast<double*>(c.final_info[1])[1] = 0.5;
+  show_end(batch.table->shared(), c, 1);
+  CHECK(std::equal(end, end + 2, c.info_present + 2));
+  CHECK(static_cast<double*>(c.info[1])[1] == 0.5);
+  for (const std::int64_t other : {0, 2}) CHECK(batch.is_all(c.info_present, 2, other, kOld));
 }
 
 }  // namespace

@@ -352,13 +352,15 @@ class Ledger {
       CHECK(c.episode_length[row] == *r.episode_length);
       CHECK((shows == observation(r.final_observation, 0)) == true);
       CHECK((observation(c.final_observation, row) == shows) == true);
+      CHECK(c.info_present[row] == 1);
+      CHECK(c.final_info_present[row] == 1);
     } else {
       CHECK(c.truncated[row] == 1);
       CHECK(c.terminated[row] == 0);
       CHECK(static_cast<double*>(c.reward)[row] == 0.0);
       CHECK(c.episode_return[row] == 0.0);
       CHECK(c.episode_length[row] == 0);
-      CHECK(static_cast<std::int32_t*>(c.info[0])[row] == 0);
+      CHECK(c.info_present[row] == 0);
       if (!p_.options.keep_last_observation)
         CHECK((shows == nothing()) == true);
       else if (shows != its.last && shows != would_show)  // it may have been good, its worker killed a little later

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,8 +25,14 @@ inline std::string row_bytes(const EnvSpec& spec, const TableOptions& options, c
   const auto add_leaves = [&](void* const* columns, const std::vector<Leaf>& leaves, std::int64_t each) {
     for (std::size_t i = 0; i < leaves.size(); ++i) add(columns[i], leaves[i].row_bytes() * each);
   };
+  const auto add_infos = [&](void* const* columns, const std::uint8_t* present) {
+    const std::size_t leaves = spec.info.size();
+    if (leaves) add(present, std::ssize(spec.info));
+    for (std::size_t i = 0; i < leaves; ++i)
+      if (present[static_cast<std::size_t>(row) * leaves + i]) add(columns[i], spec.info[i].row_bytes());
+  };
   add_leaves(c.observation, spec.observation, spec.max_num_players);
-  add_leaves(c.info, spec.info, 1);
+  add_infos(c.info, c.info_present);
   add(c.reward, spec.max_num_players * (options.reward_is_float32 ? 4 : 8));
   add(c.terminated, 1);
   add(c.truncated, 1);
@@ -36,7 +43,7 @@ inline std::string row_bytes(const EnvSpec& spec, const TableOptions& options, c
   add(c.episode_return, 8);
   if (c.ended[row] && c.final_observation) {
     add_leaves(c.final_observation, spec.observation, spec.max_num_players);
-    add_leaves(c.final_info, spec.info, 1);
+    add_infos(c.final_info, c.final_info_present);
   }
   return out;
 }

@@ -39,6 +39,7 @@ class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
         fail_at: int = 1,
         fail_count: int = 1,
         obs_size: int = 2,
+        info: bool = False,
         on_step: Any = None,
     ) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (obs_size,), np.float64)
@@ -48,6 +49,7 @@ class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
         self._fail_in = fail_in
         self._failing = range(fail_at, fail_at + fail_count)
         self._calls = 0
+        self._tells = info
         self._on_step = on_step
         self._draw = 0.0
         self._steps = 0
@@ -58,22 +60,29 @@ class ProbeTwin(gymnasium.Env[np.ndarray, np.ndarray]):
         self._may_fail("reset")
         self._draw = self.np_random.random()
         self._steps = 0
-        return self._observe(), {}
+        return self._observe(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         self._may_fail("step")
         if self._on_step is not None:
             self._on_step()
         self._steps += 1
-        return self._observe(), float(action), self._steps >= self._length, False, {}
+        return self._observe(), float(action), self._steps >= self._length, False, self._info()
 
     def close(self) -> None:
         self.closed = True
 
     def _observe(self) -> np.ndarray:
+        self._may_fail("observe")
         observation = np.full(self.observation_space.shape, self._steps, np.float64)
         observation[0] = self._draw
         return observation
+
+    def _info(self) -> dict[str, Any]:
+        if not self._tells:
+            return {}
+        own = {"steps": self._steps} if self._steps else {"draw": self._draw}
+        return {**own, "both": np.array([self._draw, self._steps], np.float32)}
 
     def _may_fail(self, where: str) -> None:
         if self._fail_in != where:

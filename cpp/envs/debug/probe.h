@@ -1,7 +1,7 @@
 // Probe-v0: an env that does what a test of the engine asks for. It counts, works, throws or waits.
 //
 // The observation is (env's draw at reset, steps of this episode), so a row tells which episode and
-// which step it came from.
+// which step it came from. With `info`, rows of resets tell `draw`, rows of steps `steps`, and both tell `both`.
 #pragma once
 
 #include <unistd.h>
@@ -26,6 +26,7 @@ class Probe {
         {"gate_fd", std::int64_t{-1}},  // a call waits until it can read a byte from here
         {"gate_in", std::string("step")},  // which: "reset" or "step"
         {"obs_size", std::int64_t{2}},  // width of the observation
+        {"info", false},                // whether it has infos of its own
     };
   }
 
@@ -40,6 +41,9 @@ class Probe {
                                     {-std::numeric_limits<double>::infinity()},
                                     {std::numeric_limits<double>::infinity()})};
     spec.action = {box<float>({}, {-1.0}, {1.0})};
+    if (config.flag("info"))
+      spec.info = {box<double>({}, {0.0}, {1.0}, "draw"), discrete(kManySteps, "steps"),
+                   box<float>({2}, {0.0}, {static_cast<double>(kManySteps)}, "both")};
     return spec;
   }
 
@@ -51,7 +55,8 @@ class Probe {
         work_(config.integer("work")),
         gate_(static_cast<int>(config.integer("gate_fd"))),
         gates_resets_(config.text("gate_in") == "reset"),
-        size_(config.integer("obs_size")) {
+        size_(config.integer("obs_size")),
+        tells_(config.flag("info")) {
     may_fail("constructor", constructions_);
   }
 
@@ -76,9 +81,21 @@ class Probe {
     double* out = row.observation<double>();
     out[0] = draw_;
     for (std::int64_t i = 1; i < size_; ++i) out[i] = static_cast<double>(steps_);
+    if (tells_) tell(row);
   }
 
  private:
+  static constexpr std::int64_t kManySteps = 1'000'000'000;
+
+  void tell(const Row& row) const {
+    if (steps_ == 0)
+      *row.info<double>(0) = draw_;
+    else
+      *row.info<std::int64_t>(1) = steps_;
+    float* both = row.info<float>(2);
+    both[0] = static_cast<float>(draw_);
+    both[1] = static_cast<float>(steps_);
+  }
   void pass_gate() const {
     char byte;
     while (gate_ >= 0 && read(gate_, &byte, 1) < 0 && errno == EINTR) {
@@ -97,6 +114,7 @@ class Probe {
   int gate_;
   bool gates_resets_;
   std::int64_t size_;
+  bool tells_;
   double draw_ = 0.0;
   std::int64_t steps_ = 0;
   std::int64_t constructions_ = 0, resets_ = 0, calls_ = 0;

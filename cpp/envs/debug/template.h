@@ -61,7 +61,7 @@ class Template {
     // What one player sees: its tile, and how far ahead of it the leader is.
     spec.observation = {box<float>({2}, {0.0}, {static_cast<double>(length - 1)})};
     spec.action = {discrete(2)};  // back, forward
-    // The env's own keys in `info`: one value per env, whatever the number of players.
+    // The keys in `info` that the env may have: one value per env, whatever the number of players.
     spec.info = {box<std::int32_t>({}, {0.0}, {static_cast<double>(length - 1)}, "to_exit")};
     spec.max_num_players = static_cast<std::int32_t>(players);
     return spec;
@@ -100,8 +100,9 @@ class Template {
     return {sum, leader() == exit_, false};
   }
 
-  // Writes every element of every leaf: rows are recycled and hold old values. Called after `reset`
-  // and after `step`, and twice at an end under same_step, so it must change nothing.
+  // Writes every element of the observation, and of each info that it asks for: rows are recycled and
+  // hold old values. Called after `reset` and after `step`, and twice at an end under same_step, so it
+  // must change nothing.
   void observe(const Row& row) const {
     row.set_players(entered_);  // may differ from step to step, up to max_num_players
     for (int player = 0; player < entered_; ++player) {
@@ -110,6 +111,7 @@ class Template {
       out[1] = static_cast<float>(leader() - tile_[player]);
       row.set_reward(player, reward_[player]);  // the engine ignores this after a reset
     }
+    // Asking gives the row this key. Leave it out in rows that should not have it, such as those of resets.
     *row.info<std::int32_t>(0) = exit_ - leader();
   }
 

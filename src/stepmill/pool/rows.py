@@ -60,7 +60,7 @@ class RowFinisher:
         if self.autoreset == "same_step" and "final_info" in info:
             ended = info["_final_info"]
             finals = [(one.row, one.env_id, one.final_info) for one in notes if one.final_info and ended[one.row]]
-            info["final_info"] = merge_infos(finals, count)
+            info["final_info"] = {**info["final_info"], **merge_infos(finals, count)}  # the former: of native envs
         raised = raised_by(notes)
         error = self.policy.error_of([fault.with_cause(raised.get(fault.env_id)) for fault in faults])
         return (observation, *result[1:-1], info), error
