@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -73,6 +74,9 @@ class MujocoLibrary::HandlerScope {
     } else {
       former_error_ = library_.get_error_handler_();
       library_.set_error_handler_(on_error);
+      // Set anew each time, because whoever sets a handler for a while puts none back. All of our threads write the same.
+      std::atomic_ref handler(*library_.warning_handler_);
+      if (!handler.load(std::memory_order_relaxed)) handler.store(on_warning, std::memory_order_relaxed);
     }
   }
   ~HandlerScope() {
@@ -123,8 +127,7 @@ MujocoLibrary::MujocoLibrary(const std::string& path) {
     need("_mjPRIVATE__get_tls_error_fn", get_error_handler_);
     need("_mjPRIVATE__set_tls_error_fn", set_error_handler_);
     (void)find(library, "mju_writeLog", write_log);
-    void (**warning_handler)(const char*) = nullptr;
-    if (find(library, "mju_user_warning", warning_handler) && !*warning_handler) *warning_handler = on_warning;
+    need("mju_user_warning", warning_handler_);
   }
   void (*raise_error)(const char*, ...) = nullptr;
   need("mju_error", raise_error);

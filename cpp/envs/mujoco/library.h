@@ -47,6 +47,7 @@ class MujocoLibrary {
   LogHandler (*set_log_handler_)(LogHandler) = nullptr;  // MuJoCo 4; null: the two below
   ErrorHandler (*get_error_handler_)() = nullptr;
   void (*set_error_handler_)(ErrorHandler) = nullptr;
+  void (**warning_handler_)(const char*) = nullptr;  // MuJoCo 3's, for all threads
 };
 
 }  // namespace stepmill

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,12 +38,16 @@ _DATA_ARRAYS = (
 _MODEL_ARRAYS = ("body_mass",)
 
 
+_compiling = threading.Lock()  # MuJoCo has one handler of warnings for all threads
+
+
 class MujocoFamily:
     """A ``SimulatorFamily``."""
 
-    def __init__(self, env_class: str) -> None:
+    def __init__(self, env_class: str, is_first: bool = True) -> None:
         self._mujoco = require("mujoco", "mujoco", "mujoco", env_class)
         self._env_class = env_class
+        self._logged: set[str] | None = set() if is_first else None  # warnings; None: the caller has logged them
         self._task = TASKS[env_class]
         check_mujoco(self._mujoco)
         keys: dict[str, Any] = dict(_RENDER_KEYS)
@@ -58,20 +64,36 @@ class MujocoFamily:
         return int(self._env_class[-1])
 
     def __reduce__(self) -> Any:
-        return type(self), (self._env_class,)
+        return type(self), (self._env_class, False)
 
     def prepare(self, config: Mapping[str, Any]) -> MujocoModel:
         config = {**self.keys, **config}
         path = _model_path(config.get("xml_file", self._task.xml_file))
-        try:
-            model = self._mujoco.MjModel.from_xml_path(path)
-        except ValueError as error:
-            raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
+        model = self._compile(path)
         bodies = {
             name: self._body(model, config.get(name, default) if name == self._task.body_key else default, path)
             for name, default in self._task.bodies.items()
         }
         return MujocoModel(self._mujoco, model, {**bodies, **_numerics(self._version)})
+
+    def _compile(self, path: str) -> Any:
+        """The model in a file. What MuJoCo warns of is logged once per pool, and not written into a file."""
+        warnings: list[str] = []
+        with _compiling:
+            former = self._mujoco.get_mju_user_warning()
+            self._mujoco.set_mju_user_warning(warnings.append)
+            try:
+                model = self._mujoco.MjModel.from_xml_path(path)
+            except ValueError as error:
+                raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
+            finally:
+                self._mujoco.set_mju_user_warning(former)
+        if self._logged is not None:
+            for text in dict.fromkeys(warnings):
+                if text not in self._logged:
+                    self._logged.add(text)
+                    logging.getLogger("stepmill").warning("%s: MuJoCo warns: %s", self._env_class, text)
+        return model
 
     def _body(self, model: Any, body: Any, path: str) -> int:
         """The index of a body that the env reads."""
