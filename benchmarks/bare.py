@@ -71,6 +71,13 @@ def loop_program() -> str | None:
 
 
 @cache
+def mujoco_library() -> str | None:
+    random = Path(np.random.__file__).parent / "lib" / "libnpyrandom.a"
+    sources = [*CORE, "cpp/envs/mujoco/library.cpp"]
+    return _build("mujoco_loop", ["-shared", "-fPIC", "-isystem", np.get_include(), *sources, str(random), "-ldl"])
+
+
+@cache
 def barrier_library() -> str | None:
     return _build("barrier", ["-shared", "-fPIC", "cpp/core/wait.cpp"])
 

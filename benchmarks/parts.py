@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import bare, manager_parts, python_parts, uneven_parts
+from benchmarks import bare, manager_parts, mujoco_parts, python_parts, uneven_parts
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
@@ -136,6 +136,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "overhead": overhead,
     "latency": latency,
     "envs": envs,
+    "mujoco": mujoco_parts.mujoco,
     "scaling": scaling,
     "imports": imports,
     **python_parts.PARTS,

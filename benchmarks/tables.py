@@ -131,6 +131,52 @@ def envs(results: Results) -> Table:
     return Table("envs", "The other native envs, 1,024 of each, all in each step, steps per second", columns, rows)
 
 
+def mujoco(results: Results) -> Table:
+    rows = [
+        (
+            _mujoco_name(row),
+            rate(row["stepmill"]),
+            rate(row.get("envpool")),
+            times(row, "envpool"),
+            rate(row.get("gymnasium")),
+            rate(row.get("gymnasium_async")),
+        )
+        for row in results["parts"]["mujoco"]
+    ]
+    columns = (
+        *("", "stepmill", envpool(results, "mujoco"), "stepmill is faster", "Gymnasium SyncVectorEnv"),
+        "Gymnasium AsyncVectorEnv",
+    )
+    return Table("mujoco", "MuJoCo tasks, steps per second", columns, rows)
+
+
+def mujoco_limits(results: Results) -> Table:
+    rows = [
+        (
+            _mujoco_name(row),
+            rate(row["stepmill"]),
+            rate(row.get("meeting")),
+            percent(row, "stepmill", "meeting"),
+            rate(row.get("free")),
+            percent(row, "stepmill", "free"),
+            rate(row.get("mujoco_batch")),
+            percent(row, "stepmill", "mujoco_batch"),
+        )
+        for row in results["parts"]["mujoco"]
+        if "free" in row
+    ]
+    columns = (
+        *("", "stepmill", "C++ loops that meet after each step", "stepmill reaches", "C++ loops that never meet"),
+        *("stepmill reaches", "`mujoco.batch`, physics alone", "stepmill reaches"),
+    )
+    return Table("mujoco-limits", "MuJoCo tasks beside what the machine can do, steps per second", columns, rows)
+
+
+def _mujoco_name(row: Results) -> str:
+    some = f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else ""
+    return f"{row['num_envs']} {row['env']}{some}"
+
+
 def overhead(results: Results) -> Table:
     part = results["parts"]["overhead"]
     rows = []
@@ -299,6 +345,8 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "async": ("async", async_),
     "async-limits": ("async", async_limits),
     "envs": ("envs", envs),
+    "mujoco": ("mujoco", mujoco),
+    "mujoco-limits": ("mujoco", mujoco_limits),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),

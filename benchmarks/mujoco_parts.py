@@ -1,0 +1,137 @@
+"""MuJoCo tasks: stepmill beside EnvPool, Gymnasium's vector envs, MuJoCo's own batches, and plain C++ loops."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import stepmill
+from benchmarks import bare
+from benchmarks.contestants import ACTION_BATCHES, draw_actions, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
+from benchmarks.machine import cores
+from benchmarks.runners import Contestant
+from benchmarks.timing import Effort, interleaved
+
+ENVS = ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "Hopper-v5")
+SYNC, ASYNC = (8, 64), ((128, 64),)
+
+Log = Callable[[str], None]
+
+
+def mujoco(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Steps per second, all envs in each step and then those that are done first."""
+    sizes = [*((n, None) for n in SYNC), *ASYNC]
+    return [_compare(env, n, batch_size, effort, log) for env in ENVS for n, batch_size in sizes]
+
+
+def _compare(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Any]:
+    log(f"{env}, {num_envs} envs" + (f", batches of {batch_size}" if batch_size else ""))
+    runners: dict[str, Any] = {"stepmill": stepmill_pool(env, num_envs, batch_size)}
+    if envpool_has(env):
+        runners["envpool"] = envpool_pool(env, num_envs, min(batch_size or num_envs, cores()), batch_size)
+    if batch_size is None:
+        runners["gymnasium"] = gymnasium_envs(env, num_envs)
+        runners["gymnasium_async"] = _gymnasium_async(env, num_envs)
+        if _has_batch():
+            runners["mujoco_batch"] = MujocoBatch(env, num_envs)
+    if bare.available():
+        if batch_size is None:
+            runners["meeting"] = MujocoLoops(env, num_envs, meet=True)
+        runners["free"] = MujocoLoops(env, num_envs, meet=False)
+    row: dict[str, Any] = {"env": env, "num_envs": num_envs, "batch_size": batch_size or num_envs}
+    try:
+        for name, result in interleaved(runners, effort).items():
+            row[name] = {**result, "num_threads": runners[name].num_threads}
+    finally:
+        for runner in runners.values():
+            runner.close()
+    return row
+
+
+def _gymnasium_async(env: str, num_envs: int) -> Contestant:
+    return Contestant(gymnasium.make_vec(env, num_envs=num_envs, vectorization_mode="async"), draw_actions(env, num_envs))
+
+
+def _has_batch() -> bool:
+    try:
+        import mujoco.batch  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class MujocoBatch:
+    """``mujoco.batch``: physics alone, without reward, observation, mj_rnePostConstraint and the ends of episodes."""
+
+    def __init__(self, env: str, num_envs: int) -> None:
+        import mujoco.batch
+
+        task = gymnasium.make(env).unwrapped
+        self.num_threads = cores()
+        self.rows_per_call = num_envs
+        self._batch = mujoco.batch.Batch(task.model, num_envs, cores())
+        self._frames = task.frame_skip
+        self._ctrl = self._batch.bind("ctrl")
+        self._shown = [self._batch.bind(name) for name in ("qpos", "qvel")]
+        self._actions = draw_actions(env, num_envs)
+        self._next = 0
+
+    def run(self, calls: int) -> None:
+        for _ in range(calls):
+            self._ctrl[:] = self._actions[self._next % ACTION_BATCHES]
+            self._next += 1
+            self._batch.step(nstep=self._frames)
+
+    def close(self) -> None:
+        """Its threads end with it."""
+        del self._batch
+
+
+class MujocoLoops:
+    """Our native tasks in plain C++ loops on all cores, which ``meet`` after each round or run freely."""
+
+    def __init__(self, env: str, num_envs: int, *, meet: bool) -> None:
+        self.num_threads = min(cores(), num_envs)
+        self._env, self._num_envs, self._meet = env, num_envs, meet
+        source = stepmill.pool.source.find_source(env, num_envs, {}, None, "thread", None, 1)
+        self._simulators = [source.simulators.make(i) for i in range(num_envs)]
+        self._texts = [_text(one.values()).encode() for one in self._simulators]
+        self._actions = np.ascontiguousarray(np.stack(draw_actions(env, num_envs)), np.float32)
+        self._run = ctypes.CDLL(bare.mujoco_library()).mujoco_loops
+        self._run.restype = ctypes.c_double
+
+    def steps_per_second(self, seconds: float) -> float:
+        rate: float = self._run(
+            self._env.encode(),
+            (ctypes.c_char_p * self._num_envs)(*self._texts),
+            self._num_envs,
+            self._actions.ctypes.data_as(ctypes.c_void_p),
+            self.num_threads,
+            int(self._meet),
+            ctypes.c_double(seconds),
+        )
+        return rate
+
+    def close(self) -> None:
+        """Nothing runs between two measurements."""
+
+
+def _text(values: Any) -> str:
+    """The values of a simulator as ``mujoco_loop.cpp`` reads them."""
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, bool):
+            lines.append(f"bool {key} {int(value)}")
+        elif isinstance(value, int):
+            lines.append(f"int {key} {value}")
+        elif isinstance(value, float):
+            lines.append(f"real {key} {value!r}")
+        elif isinstance(value, str):
+            lines.append(f"text {key} {value}")
+        else:
+            lines.append(f"reals {key} " + " ".join(repr(float(x)) for x in value))
+    return "\n".join(lines)
