@@ -257,8 +257,8 @@ NB_MODULE(_native, m) {
         "sin or cos of a float32 array by one of the routines that numpy may use.");
   m.def("sum_of_products", &dot_of, "fused"_a, "x"_a, "y"_a,
         "The sum of the products of two float64 arrays, as numpy may compute it.");
-  m.def("check_mujoco", [](const std::string& path) { MujocoLibrary::at(path); }, "path"_a,
-        "Raises if the MuJoCo that is loaded from this file cannot be called.");
+  m.def("check_mujoco", [](const std::string& bindings) { return MujocoLibrary::of(bindings).file(); }, "bindings"_a,
+        "Raises if the MuJoCo of these bindings cannot be called; otherwise the file of its functions.");
   m.def("match_numpy", [](int trig, bool keep_float32) {
           select_float32_trig(static_cast<Float32Trig>(trig));
           select_scalar_promotion(keep_float32 ? ScalarPromotion::kKeepFloat32 : ScalarPromotion::kToFloat64);

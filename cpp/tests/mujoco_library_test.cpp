@@ -21,7 +21,7 @@ struct Fake {
   F get(const char* name) const {
     return reinterpret_cast<F>(dlsym(handle, name));
   }
-  const MujocoLibrary& library() const { return MujocoLibrary::at(path); }
+  const MujocoLibrary& library() const { return MujocoLibrary::of(path); }
 };
 
 const Fake& three() {
@@ -127,12 +127,12 @@ TEST(each_thread_gets_its_own_errors) {
 }
 
 TEST(a_file_that_is_not_loaded_is_refused) {
-  const std::string message = message_of([] { MujocoLibrary::at("/no/such/libmujoco.so"); });
+  const std::string message = message_of([] { MujocoLibrary::of("/no/such/libmujoco.so"); });
   CHECK((message.find("not loaded") != std::string::npos) == true);
 }
 
 TEST(a_library_without_the_functions_is_refused) {
-  const std::string message = message_of([] { MujocoLibrary::at("libm.so.6"); });
+  const std::string message = message_of([] { MujocoLibrary::of("libm.so.6"); });
   CHECK((message.find("mj_resetData") != std::string::npos) == true);
 }
 

@@ -104,20 +104,21 @@ void MujocoLibrary::call(const Job& job, const void* model, void* data) const {
   if (job.last) job.last(model, data);
 }
 
-const MujocoLibrary& MujocoLibrary::at(const std::string& path) {
+const MujocoLibrary& MujocoLibrary::of(const std::string& bindings) {
   static std::mutex mutex;
   static std::map<std::string, std::unique_ptr<MujocoLibrary>> libraries;
   const std::lock_guard lock(mutex);
-  auto& library = libraries[path];
-  if (!library) library.reset(new MujocoLibrary(path));
+  auto& library = libraries[bindings];
+  if (!library) library.reset(new MujocoLibrary(bindings));
   return *library;
 }
 
-MujocoLibrary::MujocoLibrary(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);  // kept open, so that it stays loaded
-  if (!library) throw std::runtime_error("MuJoCo's library is not loaded from " + path);
+MujocoLibrary::MujocoLibrary(const std::string& bindings) {
+  void* library = dlopen(bindings.c_str(), RTLD_NOW | RTLD_NOLOAD);  // kept open, so that it stays loaded
+  if (!library) throw std::runtime_error(bindings + " is not loaded");
+  // `dlsym` looks at the file itself and at what it is linked to, in this order, and never at the rest of the process.
   const auto need = [&](const char* name, auto& out) {
-    if (!find(library, name, out)) throw std::runtime_error(path + " has no function " + name);
+    if (!find(library, name, out)) throw std::runtime_error(bindings + " is linked to no function " + name);
   };
   need("mj_resetData", reset_data_);
   need("mj_forward", forward_);
@@ -132,6 +133,11 @@ MujocoLibrary::MujocoLibrary(const std::string& path) {
   void (*raise_error)(const char*, ...) = nullptr;
   need("mju_error", raise_error);
   check_errors_reach_us(raise_error);
+}
+
+std::string MujocoLibrary::file() const {
+  Dl_info found{};
+  return dladdr(reinterpret_cast<void*>(step_), &found) != 0 && found.dli_fname ? found.dli_fname : "";
 }
 
 // Raises an error and sees whether it arrives. Otherwise the first real one would end the process, or worse.

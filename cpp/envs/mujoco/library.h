@@ -11,9 +11,13 @@ namespace stepmill {
 
 class MujocoLibrary {
  public:
-  // The library that is loaded from this file. Functions are looked up there and nowhere else, because a process may
-  // hold several MuJoCos. Throws std::runtime_error if it lacks something that we need.
-  static const MujocoLibrary& at(const std::string& path);
+  // The library that this file, the bindings of MuJoCo's Python package, is linked to. It must be loaded. Functions are
+  // looked up there and nowhere else, because a process may hold several MuJoCos, and the models and data are of this
+  // one. Throws std::runtime_error if it lacks something that we need.
+  static const MujocoLibrary& of(const std::string& bindings);
+
+  // The file that the functions come from.
+  std::string file() const;
 
   // Each of these throws std::runtime_error with MuJoCo's message if MuJoCo reports an error, which without us would end
   // the process. After that, only `reset_data` may be called for that data.
@@ -38,7 +42,7 @@ class MujocoLibrary {
   using ErrorHandler = void (*)(const char*);
   class HandlerScope;
 
-  explicit MujocoLibrary(const std::string& path);
+  explicit MujocoLibrary(const std::string& bindings);
   void check_errors_reach_us(void (*raise_error)(const char*, ...)) const;
   void call(const Job& job, const void* model, void* data) const;
   static void on_log(const LogMessage* message);

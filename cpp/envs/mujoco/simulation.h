@@ -35,7 +35,7 @@ class Simulation {
   };
 
   explicit Simulation(const Config& simulator)
-      : sizes(simulator), library_(&MujocoLibrary::at(simulator.text("library"))), next_(read(simulator)) {
+      : sizes(simulator), library_(&MujocoLibrary::of(simulator.text("bindings"))), next_(read(simulator)) {
     take_up();
   }
 

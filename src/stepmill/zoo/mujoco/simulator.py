@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -135,7 +134,7 @@ class MujocoSimulator:
     def values(self) -> Values:
         return {
             **self._kind.sizes,
-            "library": library_path(),
+            "bindings": bindings_path(),
             "model": self.model._address,
             "data": self.data._address,
             "timestep": float(self.model.opt.timestep),
@@ -160,20 +159,21 @@ def _address(array: Any) -> int:
 
 
 @functools.cache
-def library_path() -> str:
-    """The file of MuJoCo's library in its Python package."""
+def bindings_path() -> str:
+    """The file of the bindings that call MuJoCo. What they are linked to is the library that its Python objects are of."""
     import mujoco
 
-    for path in sorted(Path(mujoco.__file__).parent.glob("libmujoco.so*")):
-        return str(path)
-    raise UnsuitableSimulator(f"there is no libmujoco.so in {Path(mujoco.__file__).parent}")
+    path = getattr(getattr(mujoco, "_functions", None), "__file__", None)
+    if path is None:
+        raise UnsuitableSimulator(f"there is no module mujoco._functions in {mujoco.__file__}")
+    return str(path)
 
 
 @functools.cache
 def check_mujoco(mujoco: Any) -> None:
     """Raises ``UnsuitableSimulator`` if this MuJoCo lacks what native envs need."""
     try:
-        _native.check_mujoco(library_path())
+        _native.check_mujoco(bindings_path())
         model = mujoco.MjModel.from_xml_string("<mujoco/>")
         MujocoSimulator(MujocoModel(mujoco, model, {}), mujoco.MjData(model)).values()
     except (RuntimeError, AttributeError) as error:
