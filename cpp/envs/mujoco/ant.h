@@ -30,13 +30,10 @@ class Ant : public MujocoTask {
   static EnvSpec spec(const Config& config, const Config& simulator) {
     const MujocoSizes sizes(simulator);
     require_size("nq", sizes.nq, 3);
-    (void)frame_skip_of(config);
     const bool forces = shows_forces(config);
     std::int64_t size = sizes.nq + sizes.nv + (forces ? forces_count(sizes.nbody) : 0);
-    if (config.flag("exclude_current_positions_from_observation")) size -= 2;
-    if constexpr (version < 5)
-      require_observation_size(
-          size, 27 + (config.flag("exclude_current_positions_from_observation") ? 0 : 2) + (forces ? 84 : 0));
+    size -= skipped_positions(config, 2);
+    if constexpr (version < 5) require_observation_size(size, 29 - skipped_positions(config, 2) + (forces ? 84 : 0));
     std::vector<Leaf> info(kInfoCount);
     info[kX] = number("x_position");
     info[kY] = number("y_position");
@@ -48,30 +45,24 @@ class Ant : public MujocoTask {
     info[kControl] = contact_hides_control(config) ? number("reward_ctrl") : action_cost("reward_ctrl");
     info[kSurvive] = number("reward_survive");
     info[kContact] = number(version >= 5 ? "reward_contact" : "forward_reward");
-    return mujoco_spec(size, std::move(info), simulator);
+    return mujoco_spec(size, std::move(info), config, simulator);
   }
 
   Ant(const Config& config, const Config& simulator)
-      : MujocoTask(simulator, frame_skip_of(config)),
+      : MujocoTask(simulator, frame_skip_of<version>(config, 5)),
         body_(simulator.integer("main_body")),
         forward_weight_(version >= 5 ? config.real("forward_reward_weight") : 1.0),
         control_weight_(config.real("ctrl_cost_weight")),
         contact_weight_(config.real("contact_cost_weight")),
-        healthy_reward_(config.real("healthy_reward")),
-        must_be_healthy_(config.flag("terminate_when_unhealthy")),
+        survival_(config),
         healthy_z_(config, "healthy_z_range"),
         force_range_(config, "contact_force_range"),
-        noise_(checked_noise_scale(config)),
-        skipped_(config.flag("exclude_current_positions_from_observation") ? 2 : 0),
+        noise_(config.real("reset_noise_scale")),
+        skipped_(skipped_positions(config, 2)),
         shows_forces_(shows_forces(config)),
         contact_hides_control_(contact_hides_control(config)) {}
 
-  void reset(Rng& rng, const Options&) {
-    reset_simulation([&](double* qpos, double* qvel) {
-      add_uniform(rng, noise_, init_qpos_, qpos);
-      add_normal(rng, noise_, init_qvel_, qvel);
-    });
-  }
+  void reset(Rng& rng, const Options&) { reset_with_normal_velocities(rng, noise_); }
 
   Outcome step(const ActionRow& row, Rng&) {
     const double x_before = position_of(body_)[0], y_before = position_of(body_)[1];
@@ -81,7 +72,7 @@ class Ant : public MujocoTask {
 
     const bool healthy = is_healthy();
     forward_ = x_velocity_ * forward_weight_;
-    survive_ = (healthy || (version < 5 && must_be_healthy_) ? 1.0 : 0.0) * healthy_reward_;
+    survive_ = survival_.paid(healthy);
     control_cost_ = action_cost_of(control_weight_, action, nu());
     double costs = control_cost_;
     if (version >= 5 || shows_forces_) {
@@ -91,7 +82,7 @@ class Ant : public MujocoTask {
       });
       costs += contact_cost_;
     }
-    return {(forward_ + survive_) - costs, !healthy && must_be_healthy_, false};
+    return {(forward_ + survive_) - costs, survival_.ends(healthy), false};
   }
 
   void observe(const Row& row) const {
@@ -122,10 +113,6 @@ class Ant : public MujocoTask {
  private:
   enum { kX, kY, kDistance, kXVelocity, kYVelocity, kForward, kControl, kSurvive, kContact, kInfoCount };
 
-  static std::int64_t frame_skip_of(const Config& config) {
-    if constexpr (version >= 5) return checked_frame_skip(config);
-    return 5;
-  }
   static bool shows_forces(const Config& config) {
     return config.flag(version >= 5 ? "include_cfrc_ext_in_observation" : "use_contact_forces");
   }
@@ -140,8 +127,8 @@ class Ant : public MujocoTask {
   }
 
   std::int64_t body_;
-  double forward_weight_, control_weight_, contact_weight_, healthy_reward_;
-  bool must_be_healthy_;
+  double forward_weight_, control_weight_, contact_weight_;
+  Survival<version> survival_;
   Range healthy_z_, force_range_;
   double noise_;
   std::int64_t skipped_;

@@ -20,28 +20,22 @@ class HalfCheetah : public MujocoTask {
   static EnvSpec spec(const Config& config, const Config& simulator) {
     const MujocoSizes sizes(simulator);
     require_size("nq", sizes.nq, 1);
-    (void)frame_skip_of(config);
     std::vector<Leaf> info(kInfoCount);
     info[kX] = number("x_position");
     info[kXVelocity] = number("x_velocity");
     info[kForward] = number(version >= 5 ? "reward_forward" : "reward_run");
     info[kControl] = action_cost("reward_ctrl");
-    return mujoco_spec(sizes.nq + sizes.nv - skipped(config), std::move(info), simulator);
+    return mujoco_spec(sizes.nq + sizes.nv - skipped_positions(config, 1), std::move(info), config, simulator);
   }
 
   HalfCheetah(const Config& config, const Config& simulator)
-      : MujocoTask(simulator, frame_skip_of(config)),
+      : MujocoTask(simulator, frame_skip_of<version>(config, 5)),
         forward_weight_(config.real("forward_reward_weight")),
         control_weight_(config.real("ctrl_cost_weight")),
-        noise_(checked_noise_scale(config)),
-        skipped_(skipped(config)) {}
+        noise_(config.real("reset_noise_scale")),
+        skipped_(skipped_positions(config, 1)) {}
 
-  void reset(Rng& rng, const Options&) {
-    reset_simulation([&](double* qpos, double* qvel) {
-      add_uniform(rng, noise_, init_qpos_, qpos);
-      add_normal(rng, noise_, init_qvel_, qvel);
-    });
-  }
+  void reset(Rng& rng, const Options&) { reset_with_normal_velocities(rng, noise_); }
 
   Outcome step(const ActionRow& row, Rng&) {
     const double x_before = sim_->qpos[0];
@@ -65,14 +59,6 @@ class HalfCheetah : public MujocoTask {
 
  private:
   enum { kX, kXVelocity, kForward, kControl, kInfoCount };
-
-  static std::int64_t frame_skip_of(const Config& config) {
-    if constexpr (version >= 5) return checked_frame_skip(config);
-    return 5;
-  }
-  static std::int64_t skipped(const Config& config) {
-    return config.flag("exclude_current_positions_from_observation") ? 1 : 0;
-  }
 
   double forward_weight_, control_weight_, noise_;
   std::int64_t skipped_;

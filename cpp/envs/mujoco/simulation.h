@@ -15,13 +15,14 @@ namespace stepmill {
 
 // What depends on the model alone: enough to describe an env.
 struct MujocoSizes {
-  std::int64_t nq, nv, nu, nbody, ntendon;
+  std::int64_t nq, nv, nu, nbody, nsite, ntendon;
 
   explicit MujocoSizes(const Config& simulator)
       : nq(simulator.integer("nq")),
         nv(simulator.integer("nv")),
         nu(simulator.integer("nu")),
         nbody(simulator.integer("nbody")),
+        nsite(simulator.integer("nsite")),
         ntendon(simulator.integer("ntendon")) {}
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -32,7 +33,28 @@ inline Leaf action_cost(std::string name) {
   return number(std::move(name));
 }
 
-inline EnvSpec mujoco_spec(std::int64_t observation_size, std::vector<Leaf> info, const Config& simulator) {
+// The leaf of an array in the infos.
+inline Leaf numbers(std::int64_t count, std::string name) {
+  return box<double>({count}, {-kInfinity}, {kInfinity}, std::move(name));
+}
+
+// Refuses values that every task refuses, where it has such keys.
+inline void check_arguments(const Config& config) {
+  for (const ConfigItem& item : config.items()) {
+    if (item.key == "frame_skip" && config.integer("frame_skip") < 1)
+      throw std::invalid_argument("frame_skip: expected at least 1, got " +
+                                  std::to_string(config.integer("frame_skip")));
+    if (item.key != "reset_noise_scale") continue;
+    const double scale = config.real("reset_noise_scale");
+    if (!(scale >= 0.0) || !std::isfinite(2.0 * scale))
+      throw std::invalid_argument("reset_noise_scale: expected a finite number, at least 0, got " +
+                                  std::to_string(scale));
+  }
+}
+
+inline EnvSpec mujoco_spec(std::int64_t observation_size, std::vector<Leaf> info, const Config& config,
+                           const Config& simulator) {
+  check_arguments(config);
   EnvSpec spec;
   spec.observation = {box<double>({observation_size}, {-kInfinity}, {kInfinity})};
   spec.action = {box<float>({simulator.integer("nu")}, simulator.reals("ctrl_low"), simulator.reals("ctrl_high"))};
@@ -53,19 +75,27 @@ inline void require_observation_size(std::int64_t size, std::int64_t expected) {
                                 " numbers, and those of this env have " + std::to_string(expected));
 }
 
-inline std::int64_t checked_frame_skip(const Config& config) {
-  const std::int64_t frame_skip = config.integer("frame_skip");
-  if (frame_skip < 1)
-    throw std::invalid_argument("frame_skip: expected at least 1, got " + std::to_string(frame_skip));
-  return frame_skip;
+// ---- reading the configuration ---------------------------------------------------------------------
+
+// Steps of the simulation per step of the env, which v5 lets the user choose.
+template <int version>
+std::int64_t frame_skip_of(const Config& config, std::int64_t otherwise) {
+  if constexpr (version >= 5) return config.integer("frame_skip");
+  return otherwise;
 }
 
-inline double checked_noise_scale(const Config& config) {
-  const double scale = config.real("reset_noise_scale");
-  if (!std::isfinite(2.0 * scale))
-    throw std::invalid_argument("reset_noise_scale: expected a finite number, got " + std::to_string(scale));
-  return scale;
+// How many of the first positions (x, or x and y) an observation leaves out.
+inline std::int64_t skipped_positions(const Config& config, std::int64_t count) {
+  return config.flag("exclude_current_positions_from_observation") ? count : 0;
 }
+
+struct Range {
+  double low, high;
+
+  Range(double from, double to) : low(from), high(to) {}
+  Range(const Config& config, const char* key) : Range(config.reals(key).at(0), config.reals(key).at(1)) {}
+  bool contains(double x) const { return low < x && x < high; }
+};
 
 // ---- writing -------------------------------------------------------------------------------------
 
@@ -94,11 +124,16 @@ inline double action_cost_of(double weight, const float* action, std::int64_t co
   return weight * static_cast<double>(sum);
 }
 
-struct Range {
-  double low, high;
+// The reward for being healthy, and the end of those who are not. v4 also pays in the step that ends the episode.
+template <int version>
+struct Survival {
+  double reward;
+  bool required;
 
-  Range(const Config& config, const char* key) : low(config.reals(key).at(0)), high(config.reals(key).at(1)) {}
-  bool contains(double x) const { return low < x && x < high; }
+  explicit Survival(const Config& config)
+      : reward(config.real("healthy_reward")), required(config.flag("terminate_when_unhealthy")) {}
+  double paid(bool healthy) const { return (healthy || (version < 5 && required) ? 1.0 : 0.0) * reward; }
+  bool ends(bool healthy) const { return !healthy && required; }
 };
 
 inline bool all_finite(const double* x, std::int64_t count) {
@@ -139,6 +174,20 @@ class MujocoTask {
     stepped_ = false;
   }
 
+  // Starts from the model's own state, plus noise on every position and velocity.
+  void reset_uniformly(Rng& rng, double scale) {
+    reset_simulation([&](double* qpos, double* qvel) {
+      add_uniform(rng, scale, init_qpos_, qpos);
+      add_uniform(rng, scale, init_qvel_, qvel);
+    });
+  }
+  void reset_with_normal_velocities(Rng& rng, double scale) {
+    reset_simulation([&](double* qpos, double* qvel) {
+      add_uniform(rng, scale, init_qpos_, qpos);
+      add_normal(rng, scale, init_qvel_, qvel);
+    });
+  }
+
   const float* simulate(const ActionRow& action) {
     const float* values = action.get<float>();
     sim_.step(values, frame_skip_);
@@ -156,6 +205,10 @@ class MujocoTask {
 
   double norm(const double* x, std::int64_t count) const { return numpy_norm(fused_dot_, x, count); }
   const double* position_of(std::int64_t body) const { return sim_->xpos + 3 * body; }
+  std::array<double, 3> difference_of(std::int64_t body, std::int64_t other) const {
+    const double *a = position_of(body), *b = position_of(other);
+    return {a[0] - b[0], a[1] - b[1], a[2] - b[2]};
+  }
 
   Simulation sim_;
   bool fused_dot_;

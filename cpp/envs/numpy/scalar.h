@@ -41,11 +41,11 @@ inline double numpy_remainder(double x, double y) {
   return rest;
 }
 
-// np.clip, which lets NaN through.
+// np.clip, which lets NaN through, and gives `high` where the bounds exclude each other.
 template <class T>
 T numpy_clip(T x, T low, T high) {
-  if (x < low) return low;
-  return x > high ? high : x;
+  const T raised = x < low ? low : x;
+  return raised > high ? high : raised;
 }
 
 }  // namespace stepmill

@@ -54,7 +54,7 @@ class MujocoFamily:
             keys["xml_file"] = self._task.xml_file
         if self._task.body_key is not None:
             keys[self._task.body_key] = self._task.bodies[self._task.body_key]
-        if self._version >= 5:
+        if self._version >= 5 or env_class == "Swimmer-v4":  # the other v4 ids have a camera of their own
             keys["default_camera_config"] = None
         self.keys = keys
 
@@ -113,7 +113,7 @@ class MujocoModel:
         self.model = model
         low, high = model.actuator_ctrlrange.astype("float32").T
         self.sizes: Values = {
-            **{name: int(getattr(model, name)) for name in ("nq", "nv", "nu", "nbody", "ntendon")},
+            **{name: int(getattr(model, name)) for name in ("nq", "nv", "nu", "nbody", "nsite", "ntendon")},
             "ctrl_low": [float(x) for x in low],
             "ctrl_high": [float(x) for x in high],
             **extra,

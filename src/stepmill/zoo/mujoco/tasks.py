@@ -18,9 +18,29 @@ class Task:
     body_key: str | None = None  # a configuration key that names the body of that name in C++
 
 
+_REACHER_BODIES = {"fingertip": "fingertip", "target": "target"}
+_PUSHER_BODIES = {"object": "object", "tips_arm": "tips_arm", "goal": "goal"}
+
 TASKS: Mapping[str, Task] = {
     "Ant-v4": Task("ant.xml", bodies={"main_body": "torso"}),
     "Ant-v5": Task("ant.xml", bodies={"main_body": 1}, body_key="main_body"),
     "HalfCheetah-v4": Task("half_cheetah.xml", own_model=False),
     "HalfCheetah-v5": Task("half_cheetah.xml"),
+    "Hopper-v4": Task("hopper.xml", own_model=False),
+    "Hopper-v5": Task("hopper.xml"),
+    "Humanoid-v4": Task("humanoid.xml", own_model=False),
+    "Humanoid-v5": Task("humanoid.xml"),
+    "HumanoidStandup-v4": Task("humanoidstandup.xml", own_model=False),
+    "HumanoidStandup-v5": Task("humanoidstandup.xml"),
+    "InvertedDoublePendulum-v4": Task("inverted_double_pendulum.xml", own_model=False),
+    "InvertedDoublePendulum-v5": Task("inverted_double_pendulum.xml"),
+    "InvertedPendulum-v4": Task("inverted_pendulum.xml", own_model=False),
+    "InvertedPendulum-v5": Task("inverted_pendulum.xml"),
+    "Pusher-v5": Task("pusher_v5.xml", bodies=_PUSHER_BODIES),
+    "Reacher-v4": Task("reacher.xml", own_model=False, bodies=_REACHER_BODIES),
+    "Reacher-v5": Task("reacher.xml", bodies=_REACHER_BODIES),
+    "Swimmer-v4": Task("swimmer.xml", own_model=False),
+    "Swimmer-v5": Task("swimmer.xml"),
+    "Walker2d-v4": Task("walker2d.xml", own_model=False),
+    "Walker2d-v5": Task("walker2d_v5.xml"),
 }
