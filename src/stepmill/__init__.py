@@ -20,8 +20,8 @@ from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.numpy_parity import match_numpy
 from stepmill.registry import list_all_envs, register
 from stepmill.spec import PoolSpec
-from stepmill.verification import Difference, Verification, Verifications
 from stepmill.verify import verify
+from stepmill.verifying.results import Difference, Verification, Verifications
 
 __all__ = [
     "Difference",

@@ -8,29 +8,26 @@ column of whole numbers, which cuts off the fractions that come later.
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stepmill.arguments import whole_number
-from stepmill.comparing import NOTHING, Mismatch, column_mismatch, info_mismatch
-from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
+from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.make import make
-from stepmill.pool.infos import engine_keys
 from stepmill.pool.settings import SETTINGS, Settings, check_settings
 from stepmill.registry import GymnasiumFactory, find, list_all_envs
-from stepmill.trees import map_trees, tree_of
-from stepmill.verification import Difference, Verification, Verifications
+from stepmill.verifying.comparing import NOTHING
+from stepmill.verifying.results import Difference, Verification, Verifications
+from stepmill.verifying.side_by_side import SideBySide
+from stepmill.verifying.twins import Twin
 
 __all__ = ["verify"]
 
@@ -126,19 +123,19 @@ def _verify_one(
         if not pool.is_native:
             raise UnsupportedError(f"verify({id!r}): no native env ran, but Gymnasium's own on {pool.backend!r}")
         limit = {} if settings.max_episode_steps is None else {"max_episode_steps": settings.max_episode_steps}
-        twins: list[_Twin] = []
+        twins: list[Twin] = []
         difference = None
         try:
             for env_id in range(settings.num_envs):
                 env = _make_official(id, {**limit, **config})
                 opened.callback(close_quietly, env)
-                twins.append(_Twin(env, env_id, settings))
+                twins.append(Twin(env, env_id, settings))
         except gymnasium.error.DependencyNotInstalled as error:
             raise MissingPackageError(f"verify({id!r}): Gymnasium's env cannot be made: {error}") from error
         except Exception as error:  # whatever it raises, ours did not
             difference = _before_reset("exception", NOTHING, summary(error))
         if difference is None:
-            difference = _space_difference(pool, twins[0].env) or _Run(pool, twins, settings).play(steps)
+            difference = _space_difference(pool, twins[0].env) or SideBySide(pool, twins, settings).play(steps)
         return Verification(
             id=id,
             num_envs=settings.num_envs,
@@ -182,106 +179,6 @@ def _versions(env: gymnasium.Env[Any, Any] | None) -> dict[str, str]:
     }
 
 
-class _Row(NamedTuple):
-    """What a twin returned: the fields by name, and the info, with the end of the last episode if it was reset."""
-
-    fields: dict[str, Any]
-    info: dict[Any, Any]
-
-
-class _Twin:
-    """A single env of Gymnasium, which is played as the autoreset mode says. It knows how far it has got."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], env_id: int, settings: Settings) -> None:
-        self.env = env
-        self.env_id = env_id
-        self.steps = self.episode = self.episode_step = self.episodes_ended = 0
-        self.ended = False
-        self._seed: int | None = settings.seed[env_id]
-        self._autoreset = settings.autoreset
-        self._actor = _Actor(env.action_space, settings.seed[env_id], holds=env_id % 2 == 1)
-        self._action: Any = None
-
-    def choose_action(self) -> Any:
-        """Draws the action of the next step, and keeps it until the pool has done that step."""
-        self._action = self._actor.draw()
-        return self._action
-
-    def reset(self) -> _Row:
-        """The first reset has a seed, the others have none."""
-        self._begin_episode()
-        seed, self._seed = self._seed, None
-        obs, info = self.env.reset(seed=seed)
-        return _Row({"obs": obs, "reward": np.float64(0), "terminated": np.False_, "truncated": np.False_}, info)
-
-    def step(self) -> _Row:
-        if self.ended and self._autoreset == "next_step":
-            return self.reset()
-        if self.ended:  # under same_step: what begins now was reset at the end of the last episode
-            self._begin_episode()
-        self.steps += 1
-        self.episode_step += 1
-        obs, reward, terminated, truncated, info = self.env.step(copy.deepcopy(self._action))
-        self.ended = bool(terminated or truncated)
-        self.episodes_ended += self.ended
-        if self.ended and self._autoreset == "same_step":
-            final = {"final_obs": obs, "final_info": info}
-            obs, info = self.env.reset()
-            info = {**info, **final}
-        # A pool has rewards as float64 and ends as bools, as Gymnasium's vector envs do.
-        outcome = {"reward": np.asarray(reward, np.float64), "terminated": bool(terminated)}
-        return _Row({"obs": obs, **outcome, "truncated": bool(truncated)}, info)
-
-    def _begin_episode(self) -> None:
-        self.episode += 1
-        self.episode_step = 0
-        self.ended = False
-
-    def difference(self, found: Mismatch) -> Difference:
-        """What was found in the last row."""
-        return Difference(self.env_id, self.steps, self.episode, self.episode_step, *found)
-
-
-def _before_reset(field: str, ours: Any, theirs: Any) -> Difference:
-    return Difference(0, 0, 0, 0, field, ours, theirs)
-
-
-# ---- actions -------------------------------------------------------------------------------------
-
-_HOLD = 0.9  # how often an env that repeats its actions does so
-_BEYOND = 1 / 8  # how often an action is stretched
-
-
-class _Actor:
-    """Draws the actions of one env, the same ones for the same seed."""
-
-    def __init__(self, space: spaces.Space[Any], seed: int, *, holds: bool) -> None:
-        self._space = copy.deepcopy(space)
-        self._space.seed(seed)
-        self._random = np.random.default_rng(seed)
-        self._hold = _HOLD if holds else 0.0
-        self._action: Any = None
-
-    def draw(self) -> Any:
-        if self._action is None or self._random.random() >= self._hold:
-            self._action = self._space.sample()
-            if self._random.random() < _BEYOND:
-                self._action = map_trees(_stretched, tree_of(self._space), self._action)
-        return self._action
-
-
-def _stretched(space: spaces.Space[Any], action: Any) -> Any:
-    """A Box action twice as far from the middle of its bounds, so that about half of its numbers are beyond them."""
-    if not isinstance(space, spaces.Box) or space.dtype is None or space.dtype.kind != "f":
-        return action
-    bounded = np.isfinite(space.low) & np.isfinite(space.high)
-    middle = np.where(bounded, space.low / 2 + space.high / 2, action)
-    return (action + (action - middle)).astype(space.dtype)
-
-
-# ---- side by side --------------------------------------------------------------------------------
-
-
 def _space_difference(pool: Any, env: gymnasium.Env[Any, Any]) -> Difference | None:
     for name in ("observation_space", "action_space"):
         ours, theirs = getattr(pool, f"single_{name}"), getattr(env, name)
@@ -290,91 +187,5 @@ def _space_difference(pool: Any, env: gymnasium.Env[Any, Any]) -> Difference | N
     return None
 
 
-class _Run:
-    """Plays a pool and its twins, and compares them batch by batch."""
-
-    def __init__(self, pool: Any, twins: Sequence[_Twin], settings: Settings) -> None:
-        self._pool = pool
-        self._twins = twins
-        self._autoreset = settings.autoreset
-        # What the engine adds has no counterpart in a single env, except the end of an episode that it has reset.
-        finals = {"final_obs", "_final_obs", "final_info", "_final_info"}
-        self._left_out = engine_keys(settings.autoreset) - finals
-
-    def play(self, steps: int) -> Difference | None:
-        """Until so many steps are compared, or something differs."""
-        ready: Sequence[int] = range(len(self._twins))
-        difference = self._reset(ready)
-        while difference is None and sum(twin.steps for twin in self._twins) < steps:
-            self._pool.send(self._actions(ready), np.array(ready))
-            ready, difference = self._receive()
-            if difference is None and self._autoreset == "disabled":
-                difference = self._reset([env_id for env_id in ready if self._twins[env_id].ended])
-        return difference
-
-    def _actions(self, env_ids: Sequence[int]) -> Any:
-        space = self._pool.single_action_space
-        actions = [self._twins[env_id].choose_action() for env_id in env_ids]
-        empty: Any = create_empty_array(space, len(actions))
-        return concatenate(space, actions, empty)
-
-    def _reset(self, env_ids: Sequence[int]) -> Difference | None:
-        if not env_ids:
-            return None
-        (obs, info), failures = _outcome(lambda: self._pool.reset(np.array(env_ids)))
-        rows = ((row, self._twins[env_id], self._twins[env_id].reset) for row, env_id in enumerate(env_ids))
-        return self._first_difference(rows, {"obs": obs}, info, failures)
-
-    def _receive(self) -> tuple[list[int], Difference | None]:
-        (*columns, info), failures = _outcome(self._pool.recv)
-        fields = dict(zip(("obs", "reward", "terminated", "truncated"), columns, strict=True))
-        env_ids: list[int] = info["env_id"].tolist()
-        rows = sorted((env_id, row) for row, env_id in enumerate(env_ids))  # in async mode they come in any order
-        played = ((row, self._twins[env_id], self._twins[env_id].step) for env_id, row in rows)
-        return env_ids, self._first_difference(played, fields, info, failures)
-
-    def _first_difference(
-        self,
-        rows: Iterable[tuple[int, _Twin, Callable[[], _Row]]],
-        fields: Mapping[str, Any],
-        info: Mapping[Any, Any],
-        failures: Mapping[int, EnvError],
-    ) -> Difference | None:
-        """Plays the twins of these rows until one differs."""
-        for row, twin, play in rows:
-            found = self._row_mismatch(row, play, fields, info, failures.get(twin.env_id))
-            if found is not None:
-                return twin.difference(found)
-        return None
-
-    def _row_mismatch(
-        self,
-        row: int,
-        play: Callable[[], _Row],
-        fields: Mapping[str, Any],
-        info: Mapping[Any, Any],
-        failure: EnvError | None,
-    ) -> Mismatch | None:
-        try:
-            theirs = play()
-        except Exception as error:
-            if failure is not None:  # both failed, so there is nothing to compare
-                raise failure from error
-            return Mismatch("exception", NOTHING, summary(error))
-        if failure is not None:
-            return Mismatch("exception", summary(failure), NOTHING)
-        for name, columns in fields.items():
-            found = column_mismatch(name, columns, row, theirs.fields[name])
-            if found is not None:
-                return found
-        return info_mismatch("info", info, row, theirs.info, self._left_out)
-
-
-def _outcome(call: Callable[[], Any]) -> tuple[Any, dict[int, EnvError]]:
-    """What a call to the pool returned, and the errors of the envs that failed in it."""
-    try:
-        return call(), {}
-    except EnvError as error:
-        if error.batch is None:
-            raise
-        return error.batch, {one.env_id: one for one in error.errors if one.env_id is not None}
+def _before_reset(field: str, ours: Any, theirs: Any) -> Difference:
+    return Difference(0, 0, 0, 0, field, ours, theirs)

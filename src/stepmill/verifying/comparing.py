@@ -1,4 +1,4 @@
-"""Finds the first part in which what a pool returned for one env differs from what another env returned.
+"""Finds the first part in which what a pool returned for an env differs from what its twin returned.
 
 Numbers are compared bit for bit: 0.0 is not -0.0, float32 is not float64. Only NaN equals every other NaN.
 """
