@@ -1,8 +1,8 @@
 """``verify``: plays native envs and Gymnasium's own side by side, and finds the first difference.
 
 Each env of the pool has a twin, a single env that ``gymnasium.make`` made. What the pool returns for an env is compared
-with what its twin returns, and not with a vector env of Gymnasium: there, an info that is 1 at the first reset makes a
-column of whole numbers, which cuts off the fractions that come later.
+with what its twin returns, and not with a vector env of Gymnasium: there, a column of the info takes the type of the
+first env in the batch, and if that is an int, the fractions of the others are cut off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import whole_number
-from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnsupportedError, summary
+from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.make import make
 from stepmill.pool.settings import SETTINGS, Settings, check_settings
@@ -78,10 +78,10 @@ def verify(
     settings = check_settings(**arguments, reward_dtype="float64")
     for name in config:
         if name in SETTINGS or name in ("env_type", "env_config"):
-            raise ConfigError(f"verify: expected configuration of the env, got {name!r}, which make has and verify not")
+            raise ConfigError(f"verify: {name!r} is an argument of make that verify does not take")
     if task_id is None:
         if config:
-            raise ConfigError(f"verify: expected an id beside the configuration {config}, got none: each env has other")
+            raise ConfigError(f"verify: expected an id with the configuration of an env, got only {config}")
         return _verify_all(steps, settings, arguments)
     _check_comparable(task_id)
     return _verify_one(task_id, steps, settings, arguments, config)
@@ -107,9 +107,10 @@ def _verify_all(steps: int, settings: Settings, arguments: Mapping[str, Any]) ->
         except (MissingPackageError, UnsupportedError) as error:
             skipped[id] = str(error)
         except StepmillError as error:
-            if _is_refused_by_gymnasium(id):
+            both_failed = isinstance(error, EnvError) and error.batch is not None
+            if both_failed or _is_refused_by_gymnasium(id):
                 skipped[id] = str(error)
-            else:  # the other ids are worth their results
+            else:  # the other ids deserve their results
                 difference = _before_reset("exception", summary(error), NOTHING)
                 results.append(Verification(id, settings.num_envs, 0, 0, settings.backend, {}, difference))
     return Verifications(tuple(results), skipped)

@@ -60,9 +60,8 @@ class SideBySide:
         (*columns, info), failures = _outcome(self._pool.recv)
         fields = dict(zip(("obs", "reward", "terminated", "truncated"), columns, strict=True))
         env_ids: list[int] = info["env_id"].tolist()
-        rows = sorted((env_id, row) for row, env_id in enumerate(env_ids))  # in async mode they come in any order
-        played = ((row, self._twins[env_id], self._twins[env_id].step) for env_id, row in rows)
-        return env_ids, self._first_difference(played, fields, info, failures)
+        rows = ((row, self._twins[env_id], self._twins[env_id].step) for row, env_id in enumerate(env_ids))
+        return env_ids, self._first_difference(rows, fields, info, failures)
 
     def _first_difference(
         self,
