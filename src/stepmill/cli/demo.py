@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
 SEED = 42
 ACTION_BATCHES = 64
 REFRESH_S = 0.1
-COMPARED_STEPS = 4000
+COMPARED_STEPS = 2000
 COMPARED_ENVS = 8  # at most
 WIDE = 94  # columns of the whole progress line
 
