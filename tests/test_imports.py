@@ -44,12 +44,14 @@ LAYERS = [
     "envs",
     "spec",
     "pool",
+    "verifying",
     "views",
     "managers",
     "interop",
     "zoo",
     "signatures",
     "make",
+    "verify",
     "gymnasium_entry",
     "stepmill",
     "testing",
@@ -203,9 +205,12 @@ def test_the_dm_view_brings_dm_env() -> None:
 
 def test_the_public_surface() -> None:
     assert set(stepmill.__all__) == {
+        "Difference",
         "EnvError",
         "PoolSpec",
         "StepmillError",
+        "Verification",
+        "Verifications",
         "__version__",
         "errors",
         "list_all_envs",
@@ -215,6 +220,7 @@ def test_the_public_surface() -> None:
         "make_gymnasium",
         "make_spec",
         "register",
+        "verify",
         "zoo",
     }
     assert list(stepmill.__all__) == sorted(stepmill.__all__)

@@ -20,11 +20,16 @@ from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.numpy_parity import match_numpy
 from stepmill.registry import list_all_envs, register
 from stepmill.spec import PoolSpec
+from stepmill.verify import verify
+from stepmill.verifying.results import Difference, Verification, Verifications
 
 __all__ = [
+    "Difference",
     "EnvError",
     "PoolSpec",
     "StepmillError",
+    "Verification",
+    "Verifications",
     "__version__",
     "errors",
     "list_all_envs",
@@ -34,6 +39,7 @@ __all__ = [
     "make_gymnasium",
     "make_spec",
     "register",
+    "verify",
     "zoo",
 ]
 

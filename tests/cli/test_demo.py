@@ -35,7 +35,8 @@ def test_demo_prints_a_table():
         assert int(episodes.replace(",", "")) > 0
         assert 8 <= float(mean) <= 500
     assert float(row(result.stdout, "ratio")[1].rstrip("x").replace(",", "")) > 0
-    assert re.search(r"first \d+ steps of every env equal Gymnasium's, bit for bit", result.stdout)
+    compared = re.search(r"([\d,]+) steps in 8 envs equal Gymnasium's, bit for bit", result.stdout)
+    assert int(compared[1].replace(",", "")) >= 2000
 
 
 def test_output_is_plain_without_a_terminal():
@@ -50,6 +51,13 @@ def test_an_env_that_gymnasium_lacks_runs_alone():
     assert result.returncode == 0, result.stderr
     assert "Gymnasium has no Catch-v0" in result.stdout
     row(result.stdout, "stepmill")
+
+
+def test_an_env_that_is_not_native_is_not_compared_with_itself():
+    result = demo("--seconds", "0.1", "--num-envs", "1", "--env", "gymnasium:CartPole-v1")
+    assert result.returncode == 0, result.stderr
+    assert "stepmill ran Gymnasium's own env, so there is nothing to compare" in result.stdout
+    row(result.stdout, "Gymnasium")
 
 
 @pytest.mark.parametrize(

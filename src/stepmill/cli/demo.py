@@ -20,7 +20,6 @@ import numpy as np
 import stepmill
 from stepmill import _native
 from stepmill.errors import StepmillError
-from stepmill.trees import leaves
 
 try:
     from rich import box
@@ -35,8 +34,8 @@ except ModuleNotFoundError as error:
 SEED = 42
 ACTION_BATCHES = 64
 REFRESH_S = 0.1
-COMPARED_STEPS = 200
-COMPARED_S = 1.0
+COMPARED_STEPS = 2000
+COMPARED_ENVS = 8  # at most
 WIDE = 94  # columns of the whole progress line
 
 
@@ -98,20 +97,6 @@ def run(envs: VectorEnv, actions: Sequence[Any], score: Score, seconds: float, s
         if score.seconds - shown >= REFRESH_S:
             shown = score.seconds
             show(score)
-
-
-def equal_steps(ours: VectorEnv, theirs: VectorEnv, actions: Sequence[Any]) -> tuple[int, bool]:
-    """Steps both side by side for a moment: how many steps, and whether every bit of them agreed."""
-    pairs = zip(leaves(ours.reset(seed=SEED)[0]), leaves(theirs.reset(seed=SEED)[0]), strict=True)
-    same = all(np.array_equal(a, b) for a, b in pairs)
-    end = time.perf_counter() + COMPARED_S
-    compared = 0
-    while same and compared < COMPARED_STEPS and time.perf_counter() < end:
-        action = actions[compared % len(actions)]
-        a, b = ours.step(action), theirs.step(action)
-        same = all(np.array_equal(x, y) for x, y in zip(leaves(a[:4]), leaves(b[:4]), strict=True))
-        compared += 1
-    return compared, same
 
 
 def gymnasium_envs(env: str, num_envs: int) -> VectorEnv | None:
@@ -197,13 +182,15 @@ def result_table(scores: Sequence[Score], plain: bool) -> Table:
     return table
 
 
-def notes(env: str, compared: tuple[int, bool] | None) -> list[str]:
+def note(env: str, theirs: VectorEnv | None, compared: stepmill.Verification | None) -> str:
+    if theirs is None:
+        return f"Gymnasium has no {env}, so stepmill ran alone."
     if compared is None:
-        return [f"Gymnasium has no {env}, so stepmill ran alone."]
-    steps, same = compared
-    if same:
-        return [f"Same seeds and actions: the first {steps} steps of every env equal Gymnasium's, bit for bit."]
-    return [f"The episodes of the two differ from step {steps} on."]
+        return "stepmill ran Gymnasium's own env, so there is nothing to compare."
+    if compared:
+        envs = f"{compared.num_envs} env{'s' if compared.num_envs != 1 else ''}"
+        return f"Same seeds and actions: {compared.steps:,} steps in {envs} equal Gymnasium's, bit for bit."
+    return str(compared)
 
 
 # ---- the program -----------------------------------------------------------------------------------
@@ -254,13 +241,16 @@ def compare(console: Console, options: argparse.Namespace, ours: Any, theirs: Ve
     title = f"{options.env}, {envs}, random actions, {cores} core{'s' if cores != 1 else ''}"
     console.print(Text(f"\n{title}", style="bold"), soft_wrap=True)
     with LiveLines(console, scores, options.seconds) as lines:
-        compared = None if theirs is None else equal_steps(ours, theirs, actions)
+        compared = None
+        if theirs is not None and ours.is_native:
+            count = min(options.num_envs, COMPARED_ENVS)
+            compared = stepmill.verify(options.env, steps=COMPARED_STEPS, num_envs=count, seed=SEED)
         for envs_of_one, score in zip((ours, theirs), scores, strict=False):
             run(envs_of_one, actions, score, options.seconds, lines.show)
             lines.show()
     console.print(result_table(scores, plain=not console.is_terminal))
-    for note in notes(options.env, compared):
-        console.print(f"{note}\n", soft_wrap=not console.is_terminal)
+    text = note(options.env, theirs, compared)
+    console.print(f"{text}\n", soft_wrap=not console.is_terminal, markup=False)
     return 0
 
 

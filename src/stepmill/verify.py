@@ -1,0 +1,192 @@
+"""``verify``: plays native envs and Gymnasium's own side by side, and finds the first difference.
+
+Each env of the pool has a twin, a single env that ``gymnasium.make`` made. What the pool returns for an env is compared
+with what its twin returns, and not with a vector env of Gymnasium: there, a column of the info takes the type of the
+first env in the batch, and if that is an int, the fractions of the others are cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, overload
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from stepmill.arguments import whole_number
+from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
+from stepmill.factories import close_quietly
+from stepmill.make import make
+from stepmill.pool.settings import SETTINGS, Settings, check_settings
+from stepmill.registry import GymnasiumFactory, find, list_all_envs
+from stepmill.verifying.comparing import NOTHING
+from stepmill.verifying.results import Difference, Verification, Verifications
+from stepmill.verifying.side_by_side import SideBySide
+from stepmill.verifying.twins import Twin
+
+__all__ = ["verify"]
+
+
+@overload
+def verify(task_id: str, **arguments: Any) -> Verification: ...
+@overload
+def verify(task_id: None = None, **arguments: Any) -> Verifications: ...
+def verify(
+    task_id: str | None = None,
+    *,
+    steps: int = 10_000,
+    num_envs: int = 8,
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+    seed: int | Sequence[int] = 42,
+    backend: str = "auto",
+    autoreset: str | AutoresetMode = "next_step",
+    max_episode_steps: int | None = None,
+    **config: Any,
+) -> Verification | Verifications:
+    """Plays native envs and Gymnasium's own side by side, and says whether they are equal, bit for bit.
+
+    Both get the same seeds, actions and configuration. Observations, rewards, terminations, truncations and infos are
+    compared, at every step and every reset, up to the first difference.
+
+    Actions are drawn from the action space by a seeded generator. Every second env repeats its action for some ten
+    steps, so that it gets to other places. One in eight Box actions goes up to twice as far as the bounds allow.
+
+    Args:
+        task_id: A native id that Gymnasium has too; without one, all of these.
+        steps: How many steps to compare at least, of all envs together.
+        num_envs: How many envs to play.
+        batch_size: As for ``make``: fewer than ``num_envs`` is async mode.
+        num_threads: As for ``make``.
+        seed: As for ``make``. The actions follow from it too.
+        backend: As for ``make``.
+        autoreset: As for ``make``.
+        max_episode_steps: As for ``make``.
+        **config: The env's own configuration, for both.
+
+    Returns:
+        The result, which is true if all is equal, and prints as one line. Without an id: a sequence of results, which
+        prints as a table and says which ids were skipped and why.
+    """
+    arguments = {name: value for name, value in locals().items() if name in SETTINGS}
+    steps = whole_number("steps", steps, 1)
+    settings = check_settings(**arguments, reward_dtype="float64")
+    for name in config:
+        if name in SETTINGS or name in ("env_type", "env_config"):
+            raise ConfigError(f"verify: {name!r} is an argument of make that verify does not take")
+    if task_id is None:
+        if config:
+            raise ConfigError(f"verify: expected an id with the configuration of an env, got only {config}")
+        return _verify_all(steps, settings, arguments)
+    _check_comparable(task_id)
+    return _verify_one(task_id, steps, settings, arguments, config)
+
+
+def _check_comparable(id: Any) -> None:
+    if not isinstance(id, str):
+        raise ConfigError(f"verify: expected an id such as 'CartPole-v1', or None for all, got {id!r}")
+    if find(id).native is None:
+        raise UnsupportedError(f"verify({id!r}): {id} has no native version to compare with Gymnasium's")
+    if id not in gymnasium.registry:
+        raise UnsupportedError(f"verify({id!r}): Gymnasium {gymnasium.__version__} has no {id} to compare with")
+
+
+def _verify_all(steps: int, settings: Settings, arguments: Mapping[str, Any]) -> Verifications:
+    results: list[Verification] = []
+    skipped: dict[str, str] = {}
+    for id in list_all_envs():
+        if find(id).native is None or id not in gymnasium.registry:
+            continue
+        try:
+            results.append(_verify_one(id, steps, settings, arguments, {}))
+        except (MissingPackageError, UnsupportedError) as error:
+            skipped[id] = str(error)
+        except StepmillError as error:
+            both_failed = isinstance(error, EnvError) and error.batch is not None
+            if both_failed or _is_refused_by_gymnasium(id):
+                skipped[id] = str(error)
+            else:  # the other ids deserve their results
+                difference = _before_reset("exception", summary(error), NOTHING)
+                results.append(Verification(id, settings.num_envs, 0, 0, settings.backend, {}, difference))
+    return Verifications(tuple(results), skipped)
+
+
+def _verify_one(
+    id: str, steps: int, settings: Settings, arguments: Mapping[str, Any], config: Mapping[str, Any]
+) -> Verification:
+    with contextlib.ExitStack() as opened:
+        pool: Any = opened.enter_context(make(id, **arguments, **config))
+        if not pool.is_native:
+            raise UnsupportedError(f"verify({id!r}): no native env ran, but Gymnasium's own on {pool.backend!r}")
+        limit = {} if settings.max_episode_steps is None else {"max_episode_steps": settings.max_episode_steps}
+        twins: list[Twin] = []
+        difference = None
+        try:
+            for env_id in range(settings.num_envs):
+                env = _make_official(id, {**limit, **config})
+                opened.callback(close_quietly, env)
+                twins.append(Twin(env, env_id, settings))
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise MissingPackageError(f"verify({id!r}): Gymnasium's env cannot be made: {error}") from error
+        except Exception as error:  # whatever it raises, ours did not
+            difference = _before_reset("exception", NOTHING, summary(error))
+        if difference is None:
+            difference = _space_difference(pool, twins[0].env) or SideBySide(pool, twins, settings).play(steps)
+        return Verification(
+            id=id,
+            num_envs=settings.num_envs,
+            steps=sum(twin.steps for twin in twins),
+            episodes=sum(twin.episodes_ended for twin in twins),
+            backend=pool.backend,
+            versions=_versions(twins[0].env if twins else None),
+            difference=difference,
+        )
+
+
+# ---- Gymnasium's envs ----------------------------------------------------------------------------
+
+
+def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
+        env: gymnasium.Env[Any, Any] = GymnasiumFactory(id)(**config)
+    return env
+
+
+def _is_refused_by_gymnasium(id: str) -> bool:
+    try:
+        close_quietly(_make_official(id, {}))
+    except Exception:
+        return True
+    return False
+
+
+def _versions(env: gymnasium.Env[Any, Any] | None) -> dict[str, str]:
+    """The versions of Gymnasium, numpy, and what the modules of the env's classes import, such as a simulator."""
+    modules: list[ModuleType] = [gymnasium, np]
+    for cls in type(env.unwrapped).__mro__ if env is not None else ():
+        modules += [thing for thing in vars(sys.modules[cls.__module__]).values() if isinstance(thing, ModuleType)]
+    packages = dict.fromkeys(module.__name__.partition(".")[0] for module in modules)
+    versions = {name: getattr(sys.modules[name], "__version__", None) for name in packages if name in sys.modules}
+    return {
+        name: version
+        for name, version in versions.items()
+        if isinstance(version, str) and name not in sys.stdlib_module_names
+    }
+
+
+def _space_difference(pool: Any, env: gymnasium.Env[Any, Any]) -> Difference | None:
+    for name in ("observation_space", "action_space"):
+        ours, theirs = getattr(pool, f"single_{name}"), getattr(env, name)
+        if ours != theirs:
+            return _before_reset(name, ours, theirs)
+    return None
+
+
+def _before_reset(field: str, ours: Any, theirs: Any) -> Difference:
+    return Difference(0, 0, 0, 0, field, ours, theirs)
