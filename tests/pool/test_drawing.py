@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -100,15 +101,36 @@ def test_gymnasiums_vector_wrappers_find_what_they_need(make: Any) -> None:
     shown.close()
 
 
-def test_gymnasium_records_videos_of_a_pool(make: Any, tmp_path: Path) -> None:
-    pytest.importorskip("moviepy")
-    record = gymnasium.wrappers.vector.RecordVideo
-    pool = record(make("CartPole-v1", num_envs=2, render_mode="rgb_array"), str(tmp_path), video_length=5)
-    pool.reset()
-    for _ in range(6):
-        pool.step(np.zeros(2, np.int64))
-    pool.close()
-    assert [path.suffix for path in tmp_path.iterdir()] == [".mp4"]
+class Clip:
+    """Stands for moviepy's class of that purpose, which only has to write what it is given."""
+
+    def __init__(self, frames: list[np.ndarray], fps: int) -> None:
+        self.frames, self.fps = frames, fps
+
+    def write_videofile(self, path: str, logger: Any) -> None:
+        np.savez(path, frames=self.frames, fps=self.fps)
+
+
+def test_gymnasium_records_videos_of_a_pool(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("moviepy", "moviepy.video", "moviepy.video.io", "moviepy.video.io.ImageSequenceClip"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["moviepy.video.io.ImageSequenceClip"].ImageSequenceClip = Clip  # type: ignore[attr-defined]
+    pool = make("CartPole-v1", num_envs=2, render_mode="rgb_array")
+    recorded = gymnasium.wrappers.vector.RecordVideo(pool, str(tmp_path / "videos"), video_length=3)
+    recorded.reset()
+    for _ in range(4):
+        recorded.step(np.zeros(2, np.int64))
+    recorded.close()
+    (path,) = (tmp_path / "videos").iterdir()
+    video = np.load(path)
+    assert video["frames"].shape == (4, 400, 1200, 3)  # two envs side by side
+    assert video["fps"] == 50
+
+
+def test_gymnasiums_make_vec_takes_the_mode_too() -> None:
+    with gymnasium.make_vec("stepmill/CartPole-v1", num_envs=2, render_mode="rgb_array") as pool:
+        pool.reset()
+        assert (pool.render_mode, len(pool.render())) == ("rgb_array", 2)
 
 
 # ---- modes that draw at every step ---------------------------------------------------------------
