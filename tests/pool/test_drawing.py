@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from stepmill.errors import (
     NeedsResetError,
     UnknownConfigError,
     UnsupportedError,
+    WorkerDiedError,
 )
 from support.subprocesses import run
 
@@ -200,7 +202,7 @@ def test_without_a_mode_there_are_no_pictures(make: Any, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_before_the_first_reset_there_is_nothing_to_draw(make: Any, backend: str) -> None:
     pool = make("Blackjack-v1", num_envs=3, backend=backend, render_mode="rgb_array")
-    with pytest.raises(NeedsResetError, match=r"render: env 0 was never reset.*reset\(\)"):
+    with pytest.raises(NeedsResetError, match=r"render: env 0 has no state.*reset\(\)"):
         pool.render()
     pool.reset([1])
     assert len(pool.render([1])) == 1
@@ -309,6 +311,20 @@ def test_without_a_video_device_the_error_says_what_to_do(backend: str) -> None:
     assert finished.code == 0, finished
     assert "pygame found no video device" in finished.out
     assert "SDL_VIDEODRIVER" in finished.out
+
+
+def test_an_env_whose_worker_died_is_drawn_again_after_its_next_reset(make: Any) -> None:
+    pool = make("Taxi-v4", num_envs=2, backend="process", num_workers=1, render_mode="ansi", on_error="restart")
+    pool.reset()
+    assert len(pool.render()) == 2
+    os.kill(pool.stats()["workers"][0]["pid"], signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match="env 0 failed in render"):
+        pool.render()
+    assert pool.step([0, 0])[4]["abnormal"].all()
+    with pytest.raises(NeedsResetError):
+        pool.render()
+    pool.step([0, 0])
+    assert len(pool.render()) == 2
 
 
 # ---- the end -------------------------------------------------------------------------------------
