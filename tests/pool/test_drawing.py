@@ -218,7 +218,7 @@ def test_an_env_in_flight_is_not_drawn(make: Any, backend: str) -> None:
     pool.reset()
     before = pool.render()
     pool.send(np.ones((1, 1), np.float32), [1])
-    with pytest.raises(InFlightError, match=r"env 1 is in flight, and its state may be changing: recv\(\)"):
+    with pytest.raises(InFlightError, match=r"env 1 is in flight, and its state is in use: recv\(\)"):
         pool.render()
     assert np.array_equal(pool.render([0, 2]), [before[0], before[2]])
     pool.recv()
