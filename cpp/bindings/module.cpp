@@ -307,7 +307,8 @@ NB_MODULE(_native, m) {
   nb::class_<NativeHost, Host>(m, "NativeHost")
       .def("__init__", &make_native_host)
       .def("random_states", &NativeHost::random_states, "env_ids"_a)
-      .def("connect", &NativeHost::connect, "env"_a);
+      .def("connect", &NativeHost::connect, "env"_a)
+      .def("pictures", &NativeHost::pictures, "env_ids"_a);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
@@ -328,7 +329,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("running", &WorkerObject::running)
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
       .def("random_state", &WorkerObject::random_state, "env"_a)
-      .def("connect", &WorkerObject::connect, "env"_a);
+      .def("connect", &WorkerObject::connect, "env"_a)
+      .def("picture", &WorkerObject::picture, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 

@@ -29,6 +29,16 @@ class NativeHost final : public Host {
     return out;
   }
 
+  // What drawings of the envs show. None of the envs may be in flight.
+  nanobind::list pictures(const std::vector<std::int32_t>& env_ids) const {
+    nanobind::list out;
+    for (const std::int32_t env : env_ids) {
+      check_idle(env, "its state");
+      out.append(picture(local_pool().envs().picture(env)));
+    }
+    return out;
+  }
+
   // Tells an env, which must be idle, that its simulator has changed: it uses what that says now from its next reset on.
   void connect(std::int32_t env) {
     check_idle(env, "its simulator");

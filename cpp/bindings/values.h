@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "core/env_table.h"
+#include "core/table_of.h"
 
 namespace stepmill {
 
@@ -25,6 +25,13 @@ inline std::chrono::nanoseconds interval_of(double seconds) {
 inline nanobind::object random_state(const sm_random_state& s) {
   return nanobind::make_tuple(nanobind::make_tuple(s.state[0], s.state[1]),
                               nanobind::make_tuple(s.increment[0], s.increment[1]), s.has_uint32, s.uinteger);
+}
+
+// (resets, numbers): see pool/drawing.py.
+inline nanobind::object picture(const Picture& p) {
+  nanobind::list numbers;
+  for (const double number : p.numbers) numbers.append(number);
+  return nanobind::make_tuple(p.resets, std::move(numbers));
 }
 
 }  // namespace stepmill

@@ -46,6 +46,8 @@ class WorkerObject {
   void connect(int env);
   // The state of a native env's generator: see `random_state`.
   nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
+  // What a drawing of a native env shows: see `picture`.
+  nanobind::object picture(int env) const { return stepmill::picture(envs_->picture(env)); }
 
  private:
   void act(std::int32_t env);

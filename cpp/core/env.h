@@ -15,6 +15,7 @@
 //       Outcome step(const ActionRow&, Rng&);
 //       void observe(const Row&) const;                          // writes observation and info
 //       static void step_many(Turns<MyEnv>&) noexcept;           // many at once; may be left out
+//       void picture(std::vector<double>&) const;                // adds what a drawing shows; may be left out
 //     };
 //
 // `step` computes and `observe` writes, and the engine calls them in this order. Because of this split, a slow step
@@ -45,6 +46,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/env_table.h"
 #include "core/rng.h"
@@ -223,6 +225,10 @@ concept StepsMany = requires(Turns<E>& turns) {
 // Calls a simulator of another package, which a Python half of the family makes (see below).
 template <class E>
 concept HasSimulator = requires(const Config& config) { E::spec(config, config); };
+// Adds the numbers that a drawing of the env shows: its state, and what Gymnasium's env remembers only to draw it. The
+// drawing itself is Python's work (stepmill/pool/drawing.py).
+template <class E>
+concept HasPicture = requires(const E& env, std::vector<double>& numbers) { env.picture(numbers); };
 template <class E>
 concept NeverBlocks = requires { requires E::kNeverBlocks; };
 // An env of many players writes its rewards itself, with Row::set_reward.

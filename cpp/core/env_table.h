@@ -184,6 +184,10 @@ struct sm_env_table {
   int (*advance)(void* envs, int32_t first_id, const sm_job*);
   // The state of the generator of the env at `index`. Not while that env is stepped.
   void (*random_state)(const void* envs, int32_t index, sm_random_state* out);
+  // Calls `put` for every number that a drawing of the env at `index` shows; an env class need not have any. `resets`:
+  // how often that env was reset. Not while that env is stepped. Returns 0, or writes the reason into `error`.
+  int (*picture)(const void* envs, int32_t index, int64_t* resets, void* sink,
+                 void (*put)(void* sink, double number), char* error);
 };
 
 }  // extern "C"

@@ -43,14 +43,18 @@ template <class E>
 class Stepper {
  public:
   explicit Stepper(std::int32_t count) : envs_(std::make_unique<std::optional<E>[]>(count)),
-                                         rngs_(std::make_unique<Rng[]>(count)) {}
+                                         rngs_(std::make_unique<Rng[]>(count)),
+                                         resets_(std::make_unique<std::int64_t[]>(count)) {}
 
   template <class... Arguments>
   void emplace(std::int32_t index, Arguments&&... arguments) {
     envs_[index].emplace(std::forward<Arguments>(arguments)...);
   }
   E& env(std::int32_t index) { return *envs_[index]; }
+  const E& env(std::int32_t index) const { return *envs_[index]; }
   const Rng& rng(std::int32_t index) const { return rngs_[index]; }
+  // How often the env was reset since it was built.
+  std::int64_t resets(std::int32_t index) const { return resets_[index]; }
 
   // Advances every env of the job by its action. Returns whether an episode ended.
   bool advance(std::int32_t first_id, const sm_job& job) {
@@ -86,6 +90,7 @@ class Stepper {
     sm_env_state& state;
     E& env;
     Rng& rng;
+    std::int64_t& resets;
 
     // Entry `entry` of the job.
     Visit(const Turnstile& in, std::int32_t entry) : Visit(in, entry, in.job->env[entry]) {}
@@ -96,7 +101,8 @@ class Stepper {
           id(env_id),
           state(shared.state[env_id]),
           env(*in.self->envs_[env_id - in.first_id]),
-          rng(in.self->rngs_[env_id - in.first_id]) {}
+          rng(in.self->rngs_[env_id - in.first_id]),
+          resets(in.self->resets_[env_id - in.first_id]) {}
 
     Place place() const {
       if (job.columns) return {*job.columns, job.first_row + index};
@@ -319,6 +325,7 @@ class Stepper {
     sm_reset_request& request = v.shared.reset[v.id];
     if (request.has_seed) v.rng.reseed(request.seed);
     v.env.reset(v.rng, Options(request));
+    v.resets += 1;
     request.has_seed = 0;
     request.option_mask = 0;
     state.phase = SM_LIVE;
@@ -360,6 +367,7 @@ class Stepper {
 
   std::unique_ptr<std::optional<E>[]> envs_;
   std::unique_ptr<Rng[]> rngs_;
+  std::unique_ptr<std::int64_t[]> resets_;
 };
 
 }  // namespace stepmill

@@ -159,6 +159,18 @@ const sm_env_table* table_of(const char* name) {
     t.random_state = [](const void* envs, std::int32_t index, sm_random_state* out) {
       *out = static_cast<const Stepper<E>*>(envs)->rng(index).state();
     };
+    t.picture = [](const void* envs, std::int32_t index, std::int64_t* resets, void* sink,
+                   void (*put)(void*, double), char* error) {
+      return guarded(error, [&] {
+        const auto& stepper = *static_cast<const Stepper<E>*>(envs);
+        *resets = stepper.resets(index);
+        if constexpr (HasPicture<E>) {
+          std::vector<double> numbers;
+          stepper.env(index).picture(numbers);
+          for (const double number : numbers) put(sink, number);
+        }
+      });
+    };
     return t;
   }();
   table.name = name;
@@ -225,6 +237,12 @@ struct ConfigRun {
   Config simulator = {};
 };
 
+// What a drawing of an env shows.
+struct Picture {
+  std::int64_t resets = 0;  // of the env, since it was built
+  std::vector<double> numbers;
+};
+
 // Builds and owns the envs of one pool, or of one worker process.
 class EnvSet {
  public:
@@ -263,6 +281,15 @@ class EnvSet {
   sm_random_state random_state(std::int32_t id) const {
     sm_random_state out{};
     table_.random_state(envs_, id - first_id_, &out);
+    return out;
+  }
+  // What a drawing of an env shows. No thread may step the env meanwhile.
+  Picture picture(std::int32_t id) const {
+    Picture out;
+    char error[SM_ERROR_CAPACITY] = "";
+    const auto put = [](void* sink, double number) { static_cast<std::vector<double>*>(sink)->push_back(number); };
+    if (table_.picture(envs_, id - first_id_, &out.resets, &out.numbers, put, error) != 0)
+      throw std::runtime_error(error);
     return out;
   }
 

@@ -82,6 +82,11 @@ class Obedient {
     *row.info<std::int32_t>(0) = resets_;
   }
 
+  void picture(std::vector<double>& numbers) const {
+    if (observe_fails_) throw std::runtime_error("ordered to fail in picture");
+    numbers.insert(numbers.end(), {static_cast<double>(steps_), drawn_});
+  }
+
  private:
   std::int64_t work_;
   std::int64_t steps_ = 0;   // ever

@@ -105,6 +105,7 @@ class Reference {
   }
 
   std::string row() const { return row_bytes(spec_, options_, columns_.c, 0); }
+  Picture picture(std::int32_t env) const { return envs_.picture(env); }
   std::vector<FaultRecord> take_faults() { return std::exchange(faults_, {}); }
 
  private:

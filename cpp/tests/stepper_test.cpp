@@ -330,6 +330,31 @@ TEST(a_look_shows_where_the_env_stands_and_moves_nothing) {
   CHECK(*s.c().elapsed_step == 2);
 }
 
+// ---- pictures ----
+
+TEST(a_picture_has_the_numbers_of_the_env_and_counts_its_good_resets) {
+  Single s(SM_NEXT_STEP);
+  CHECK(s.env.picture(0).resets == 0);
+  s.reset();
+  s.step(test::kGoOn);
+  const Picture picture = s.env.picture(0);
+  CHECK(picture.resets == 1);
+  CHECK(picture.numbers == (std::vector<double>{1.0, static_cast<double*>(s.c().observation[0])[2]}));
+  s.step(test::kEndThenThrowInReset);
+  CHECK(s.env.picture(0).numbers[0] == 2.0);  // the last state of an episode, until the next one begins
+  s.step(test::kGoOn);
+  CHECK(s.env.picture(0).resets == 1);
+  s.step(test::kGoOn);
+  CHECK(s.env.picture(0).resets == 2);
+}
+
+TEST(an_exception_in_picture_crosses_the_table_as_text) {
+  Single s(SM_NEXT_STEP);
+  s.reset();
+  s.step(test::kThrowInObserve);
+  CHECK_THROWS(s.env.picture(0), std::runtime_error);
+}
+
 // ---- many players ----
 
 // Two of three players are present; an action is the reward of its player.

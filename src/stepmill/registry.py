@@ -14,7 +14,7 @@ from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
 from stepmill.optional import require
 
-__all__ = ["EnvRecord", "find", "list_all_envs", "register"]
+__all__ = ["EnvRecord", "drawer_of", "find", "list_all_envs", "register", "register_drawer"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class EnvRecord:
 
 
 _records: dict[str, EnvRecord] = {}
+_drawers: dict[str, str] = {}  # by native class
 
 
 def register(
@@ -64,6 +65,24 @@ def register(
     record = EnvRecord(id, native, simulator, factory, dict(config or {}), max_episode_steps, reward_threshold)
     _records[id] = record
     _tell_gymnasium(record)
+
+
+def register_drawer(native: str, place: str) -> None:
+    """Says what draws the envs of a native class: a ``Drawer`` (``pool/drawing.py``), imported when it is needed.
+
+    Args:
+        native: The name of the env class, which any number of ids may share.
+        place: Where the drawer's class is, as ``"module:name"``.
+    """
+    _drawers[native] = place
+
+
+def drawer_of(native: str) -> Any:
+    """The class that draws the envs of a native class; None if there is none."""
+    if native not in _drawers:
+        return None
+    module, _, name = _drawers[native].partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _tell_gymnasium(record: EnvRecord) -> None:

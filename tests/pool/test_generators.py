@@ -158,7 +158,7 @@ def test_attributes_that_users_ask_for(make: Any) -> None:
     pool = make("CartPole-v1", num_envs=2)
     pool.reset()
     assert pool.get_attr("render_mode") == (None, None)
-    assert pool.get_attr("metadata") == ({}, {})
+    assert pool.get_attr("metadata")[1]["render_fps"] == 50
     assert pool.get_attr("observation_space") == (pool.single_observation_space,) * 2
     assert pool.get_attr("action_space") == (pool.single_action_space,) * 2
     assert pool.get_attr("spec")[1].reward_threshold == 475.0

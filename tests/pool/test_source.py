@@ -49,13 +49,6 @@ def test_an_id_of_gymnasium_that_has_no_native_twin(make: Any) -> None:
         del gymnasium.registry["Counting-v7"]
 
 
-def test_render_mode_brings_gymnasiums_env_in_place_of_the_native_one(make: Any) -> None:
-    pool = make("FrozenLake-v1", render_mode="ansi")
-    pool.reset()
-    (frame,) = pool.render()
-    assert "HFFG" in frame
-
-
 def test_a_class_a_function_and_a_lambda(make: Any) -> None:
     def build() -> CountingEnv:
         return CountingEnv(start=2)

@@ -280,7 +280,7 @@ def test_get_attr_of_native_envs_is_their_configuration(make: Any) -> None:
         pool.get_attr("length")
     with pytest.raises(AttributeError):
         pool.get_attr("length")
-    for call in (lambda: pool.call("render"), lambda: pool.set_attr("length", 1), lambda: pool.render()):
+    for call in (lambda: pool.call("render"), lambda: pool.set_attr("length", 1)):
         with pytest.raises(UnsupportedError, match=r"make\('gymnasium:CartPole-v1'\)"):
             call()
 

@@ -65,6 +65,11 @@ class Acrobot {
     out[5] = static_cast<float>(state_[3]);
   }
 
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), state_.begin(), state_.end());
+    numbers.push_back(has_moved_ ? 1.0 : 0.0);  // tells the type of the state
+  }
+
  private:
   using State = std::array<double, 4>;  // two angles, two angular velocities
 

@@ -71,6 +71,8 @@ class CartPole {
     out[3] = static_cast<float>(theta_dot_);
   }
 
+  void picture(std::vector<double>& numbers) const { numbers.insert(numbers.end(), {x_, x_dot_, theta_, theta_dot_}); }
+
  private:
   static constexpr double kGravity = 9.8, kCartMass = 1.0, kPoleMass = 0.1;
   static constexpr double kTotalMass = kPoleMass + kCartMass;

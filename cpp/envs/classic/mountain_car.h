@@ -51,6 +51,8 @@ class MountainCar {
     out[1] = static_cast<float>(velocity_);
   }
 
+  void picture(std::vector<double>& numbers) const { numbers.insert(numbers.end(), {position_, velocity_}); }
+
  private:
   static constexpr double kLeft = -1.2, kRight = 0.6, kGoal = 0.5, kMaxSpeed = 0.07;
   static constexpr double kForce = 0.001, kGravity = 0.0025;

@@ -56,6 +56,10 @@ class MountainCarContinuous {
     out[1] = static_cast<float>(velocity_);
   }
 
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), {position_, velocity_, has_moved_ ? 1.0 : 0.0});  // the last one tells the type
+  }
+
  private:
   static constexpr double kLeft = -1.2, kRight = 0.6, kGoal = 0.45, kMaxSpeed = 0.07;
   static constexpr double kPower = 0.0015, kGravity = 0.0025;

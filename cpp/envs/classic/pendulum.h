@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -45,11 +46,13 @@ class Pendulum {
     const double speed = options.get(1, 1.0);
     theta_ = rng.uniform(-angle, angle);
     theta_dot_ = rng.uniform(-speed, speed);
+    torque_.reset();
     look();
   }
 
   Outcome step(const ActionRow& action, Rng&) {
     const float torque = numpy_clip<float>(*action.get<float>(), -kMaxTorque, kMaxTorque);
+    torque_ = torque;
     double torque_cost, torque_push;
     if (scalars_keep_float32()) {
       torque_cost = 0.001F * numpy_square(torque);
@@ -75,6 +78,11 @@ class Pendulum {
     out[2] = static_cast<float>(theta_dot_);
   }
 
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), {theta_, theta_dot_});
+    if (torque_) numbers.push_back(*torque_);
+  }
+
  private:
   static constexpr double kMaxSpeed = 8.0, kMaxTorque = 2.0, kTimeStep = 0.05;
 
@@ -91,6 +99,7 @@ class Pendulum {
   double theta_ = 0.0, theta_dot_ = 0.0;
   double cosine_ = 1.0, sine_ = 0.0;
   double gravity_term_;
+  std::optional<float> torque_;  // of the last step, only to be drawn
 };
 
 }  // namespace stepmill

@@ -115,6 +115,12 @@ class Template {
     *row.info<std::int32_t>(0) = exit_ - leader();
   }
 
+  // The numbers that a drawing shows, for the Python class that draws (docs/adding-an-env.md). Called while the env is
+  // idle, and rarely, so it may allocate. Leave this out in an env that nothing draws.
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), tile_.begin(), tile_.begin() + entered_);
+  }
+
  private:
   static constexpr int kMostPlayers = 8, kLongest = 1000000;
 

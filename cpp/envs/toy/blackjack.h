@@ -36,8 +36,8 @@ class Blackjack {
     player_.add(draw_card(rng));
     player_.add(draw_card(rng));
     // Gymnasium's env also draws how the shown card looks: its suit, and a ten's face.
-    rng.integers(0, 4);
-    if (shown_ == 10) rng.integers(0, 3);
+    suit_ = static_cast<int>(rng.integers(0, 4));
+    if (shown_ == 10) face_ = static_cast<int>(rng.integers(0, 3));
   }
 
   Outcome step(const ActionRow& action, Rng& rng) {
@@ -54,6 +54,11 @@ class Blackjack {
     *row.observation<std::int64_t>(0) = player_.value();
     *row.observation<std::int64_t>(1) = shown_;
     *row.observation<std::int64_t>(2) = player_.has_usable_ace();
+  }
+
+  void picture(std::vector<double>& numbers) const {
+    for (const int number : {player_.sum, static_cast<int>(player_.has_ace), shown_, suit_, face_})
+      numbers.push_back(number);
   }
 
  private:
@@ -86,6 +91,7 @@ class Blackjack {
   bool natural_pays_more_, sutton_barto_;
   Hand dealer_, player_;
   int shown_ = 0;  // the dealer's first card
+  int suit_ = 0, face_ = 0;
 };
 
 }  // namespace stepmill

@@ -29,12 +29,13 @@ class CliffWalking {
     rng.random();  // there is one start, and Gymnasium's env draws it all the same
     row_ = kRows - 1;
     column_ = 0;
+    last_action_ = -1;
     probability_ = 1.0;
   }
 
   Outcome step(const ActionRow& action, Rng& rng) {
     const double number = rng.random();
-    int direction = static_cast<int>(action.index());
+    int direction = last_action_ = static_cast<int>(action.index());
     if (is_slippery_) {
       const int turn = slip_.draw(number);  // a quarter turn back, straight on, a quarter turn on
       direction = (direction + turn + 3) % 4;
@@ -56,6 +57,10 @@ class CliffWalking {
     *row.info<double>(0) = probability_;
   }
 
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), {static_cast<double>(row_ * kColumns + column_), static_cast<double>(last_action_)});
+  }
+
  private:
   static constexpr int kRows = 4, kColumns = 12;
 
@@ -63,6 +68,7 @@ class CliffWalking {
 
   bool is_slippery_;
   int row_ = kRows - 1, column_ = 0;
+  int last_action_ = -1;  // only to be drawn; -1: none in this episode
   double probability_ = 1.0;
 };
 

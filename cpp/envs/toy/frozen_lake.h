@@ -48,12 +48,13 @@ class FrozenLake {
 
   void reset(Rng& rng, const Options&) {
     state_ = map_->start.draw(rng.random());
+    last_action_ = -1;
     probability_ = 1.0;
   }
 
   Outcome step(const ActionRow& action, Rng& rng) {
     const double number = rng.random();  // drawn on any ice
-    int direction = static_cast<int>(action.index());
+    int direction = last_action_ = static_cast<int>(action.index());
     if (is_slippery_) {
       const int turn = slip_.draw(number);  // a quarter turn back, straight on, a quarter turn on
       direction = (direction + turn + 3) % 4;
@@ -70,6 +71,13 @@ class FrozenLake {
   void observe(const Row& row) const {
     *row.observation<std::int64_t>() = state_;
     *row.info<double>(0) = probability_;
+  }
+
+  // The map too: a random one is known only here.
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), {static_cast<double>(state_), static_cast<double>(last_action_),
+                                   static_cast<double>(map_->columns)});
+    for (const char tile : map_->tiles()) numbers.push_back(static_cast<unsigned char>(tile));
   }
 
  private:
@@ -101,6 +109,7 @@ class FrozenLake {
   bool is_slippery_;
   double goal_reward_, hole_reward_, ice_reward_;
   std::int32_t state_ = 0;
+  int last_action_ = -1;  // only to be drawn; -1: none in this episode
   double probability_ = 1.0;
 };
 

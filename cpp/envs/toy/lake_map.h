@@ -47,7 +47,8 @@ class LakeMap {
  public:
   static constexpr int kLeft = 0, kDown = 1, kRight = 2, kUp = 3;
 
-  explicit LakeMap(const LakeText& text) : start(tiles_of(text, 'S')), tile_(text.tiles) {
+  explicit LakeMap(const LakeText& text)
+      : start(tiles_of(text, 'S')), columns(text.columns), tile_(text.tiles) {
     for (std::int32_t row = 0; row < text.rows; ++row)
       for (std::int32_t column = 0; column < text.columns; ++column)
         for (int direction = 0; direction < 4; ++direction) {
@@ -59,12 +60,14 @@ class LakeMap {
         }
   }
 
+  const std::string& tiles() const { return tile_; }  // row after row
   char tile(std::int32_t state) const { return tile_[static_cast<std::size_t>(state)]; }
   std::int32_t neighbour(std::int32_t state, int direction) const {
     return neighbour_[static_cast<std::size_t>(4 * state + direction)];
   }
 
   const UniformStart start;
+  const std::int32_t columns;
 
  private:
   static std::vector<std::int32_t> tiles_of(const LakeText& text, char letter) {

@@ -50,13 +50,14 @@ class Taxi {
     destination_ = state % TaxiTown::kPlaces;
     passenger_ = state / TaxiTown::kPlaces % (TaxiTown::kPlaces + 1);
     cell_ = state / TaxiTown::kPlaces / (TaxiTown::kPlaces + 1);
+    last_action_ = -1;
     probability_ = 1.0;
     will_change_mind_ = can_be_fickle_ && rng.random() < fickle_probability_;
   }
 
   Outcome step(const ActionRow& action, Rng& rng) {
     const double number = rng.random();  // drawn for every action, in any weather
-    const int choice = static_cast<int>(action.index());
+    const int choice = last_action_ = static_cast<int>(action.index());
     probability_ = 1.0;
     if (choice == kPickUp) return pick_up();
     if (choice == kDropOff) return drop_off();
@@ -73,6 +74,11 @@ class Taxi {
     const bool at_place = place != TaxiTown::kPlaces;
     mask[kPickUp] = at_place && passenger_ == place;
     mask[kDropOff] = at_place && passenger_ == TaxiTown::kInTaxi;
+  }
+
+  void picture(std::vector<double>& numbers) const {
+    numbers.insert(numbers.end(), {static_cast<double>(TaxiTown::encode(cell_, passenger_, destination_)),
+                                   static_cast<double>(last_action_)});
   }
 
  private:
@@ -126,6 +132,7 @@ class Taxi {
   double fickle_probability_;
   int cell_ = 0, passenger_ = 0, destination_ = 0;
   bool will_change_mind_ = false;
+  int last_action_ = -1;  // only to be drawn; -1: none in this episode
   double probability_ = 1.0;
 };
 

@@ -73,6 +73,10 @@ class Host(Protocol):
         """
         ...
 
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        """A picture of each env."""
+        ...
+
     def close(self) -> None:
         """Closes the envs, then raises what they raised. Continues where an earlier call was interrupted."""
         ...
@@ -112,8 +116,6 @@ class PythonHost(Host, Protocol):
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` for each env, called where the env lives."""
         ...
-
-    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]: ...
 
 
 def open_engine(host: Host, settings: Settings) -> _native.Engine:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepmill import _native
-from stepmill.errors import EnvError
+from stepmill.errors import EnvError, StepmillError
+from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.pool.settings import Settings, refuse_same_step
@@ -19,23 +20,54 @@ class NativeHost(_native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
-    render_mode = None
+    _renderer: Renderer | None = None  # until the host is built
 
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         refuse_same_step(source.max_num_players, settings)
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
         self.num_players = source.max_num_players
-        self.metadata: dict[str, Any] = {}
+        self.metadata, self.render_mode = source.metadata, source.render_mode
         self._policy = FaultPolicy(settings.on_error, settings.max_restarts)
+        simulators = make_simulators(source.simulators, range(settings.num_envs))
         super().__init__(
             **host_arguments(settings, source.max_episode_steps),
             **native_env_arguments(source),
-            simulators=make_simulators(source.simulators, range(settings.num_envs)),
+            simulators=simulators,
             num_threads=0 if settings.backend == "inline" else settings.num_threads,
             affinity_offset=settings.thread_affinity_offset,
         )
+        self._renderer = Renderer(source, simulators)
 
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
         """Decides about failures; native envs have no notes."""
         return result, self._policy.error_of([Fault.read(fault) for fault in faults])
+
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        """Draws the envs, none of which may be in flight."""
+        renderer = self._renderer
+        assert renderer is not None
+        renderer.check_usable()
+        frames = []
+        for env_id, picture in zip(env_ids, self.pictures(env_ids), strict=True):
+            try:
+                frames.append(renderer.draw(env_id, *picture))
+            except (KeyboardInterrupt, StepmillError):
+                raise
+            except BaseException as error:
+                raise Fault(env_id, "render", 0, 0, 1, "").caused_by(error).error() from error
+        return tuple(frames)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        super().close()
+        if self._renderer is not None and not self.forked:
+            self._renderer.close()
+
+    def __del__(self) -> None:
+        """Frees what was needed to draw when the engine is gone."""
+        try:  # when the interpreter ends, modules may be gone
+            if self._renderer is not None and not self.forked:
+                self._renderer.close()
+        except Exception:  # there is no caller to raise it to
+            pass

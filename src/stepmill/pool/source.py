@@ -16,8 +16,9 @@ from gymnasium import spaces
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.factories import accepted_keys, close_quietly, parameters_of
+from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator, load_family
-from stepmill.registry import EnvRecord, GymnasiumFactory, find
+from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
 from stepmill.spaces import native_tree, space_of
 from stepmill.trees import Tree
 
@@ -41,7 +42,9 @@ class NativeSource:
     max_num_players: int
     max_episode_steps: int | None
     reward_threshold: float | None
-    simulators: SimulatorSource | None = None
+    simulators: SimulatorSource | None
+    render_mode: str | None
+    drawer: Any  # a class that is a ``pool.drawing.Drawer``; None if nothing draws these envs
 
     @property
     def config(self) -> dict[str, Any]:
@@ -51,13 +54,19 @@ class NativeSource:
     @property
     def env_configs(self) -> list[dict[str, Any]]:
         """The configuration of every env, with every key."""
-        defaults = _native.default_config(self.env_class)
+        drawn = {} if self.render_mode is None else {"render_mode": self.render_mode}
+        defaults = {**_native.default_config(self.env_class), **drawn}
         whole = _for_each(self.configs, lambda one: {**defaults, **one})
         if self.simulators is None:
             return whole
         keys = self.simulators.family.keys
         pairs = list(zip(whole, self.simulators.configs, strict=True))
         return [{**one, **keys, **read_in_python} for one, read_in_python in pairs]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """That of Gymnasium's env; empty if nothing draws these envs."""
+        return {} if self.drawer is None else dict(self.drawer.metadata(self))
 
 
 @dataclass(frozen=True)
@@ -140,14 +149,12 @@ def find_source(
     if len(tasks) != num_envs:
         raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
     configs = _configs(num_envs, config, env_config)
-    # Native envs cannot render. If rendering is asked for, Gymnasium's env of the same name runs instead.
-    renders = any(one.get("render_mode") is not None for one in _once(configs))
     if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
         record = find(tasks[0])
-        if record.native is not None and (backend == "thread" or not renders):
-            family = _load_family(record, backend)
-            if record.simulator is None or family is not None:
-                return _native_source(record, family, configs, max_episode_steps, max_num_players)
+        if record.native is not None:
+            source = _native_source(record, configs, backend, max_episode_steps, max_num_players)
+            if source is not None:
+                return source
     if backend == "thread":
         raise UnsupportedError(
             f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or "
@@ -199,13 +206,21 @@ def _load_family(record: EnvRecord, backend: str) -> SimulatorFamily | None:
 
 def _native_source(
     record: EnvRecord,
-    family: SimulatorFamily | None,
     configs: list[dict[str, Any]],
+    backend: str,
     max_episode_steps: int | None,
     max_num_players: int,
-) -> NativeSource:
+) -> NativeSource | None:
+    """Native envs; None if Gymnasium's Python env of that id must run instead: for its render mode or its simulator."""
     env_class = record.native
     assert env_class is not None
+    drawer = drawer_of(env_class)
+    render_mode = shared_render_mode(record.id, [{**record.config, **one}.get("render_mode") for one in _once(configs)])
+    if not is_drawn_on_request(record.id, render_mode, () if drawer is None else drawer.render_modes(), backend):
+        return None
+    family = _load_family(record, backend)
+    if record.simulator is not None and family is None:
+        return None
     defaults = _native.default_config(env_class)
     known = {**defaults, **(family.keys if family is not None else {})}
     whole = _for_each(configs, lambda one: _native_config(record, one, known, max_num_players))
@@ -230,6 +245,8 @@ def _native_source(
         max_episode_steps=max_episode_steps or record.max_episode_steps,
         reward_threshold=record.reward_threshold,
         simulators=simulators,
+        render_mode=render_mode,
+        drawer=drawer,
     )
 
 
@@ -252,18 +269,12 @@ def _native_config(
     record: EnvRecord, config: dict[str, Any], known: Mapping[str, Any], max_num_players: int
 ) -> dict[str, Any]:
     given = {**record.config, **config}
-    if given.get("render_mode", 0) is None:
-        del given["render_mode"]
-    if "render_mode" in given:
-        raise UnsupportedError(
-            f"render_mode: {record.id} is native and cannot render. "
-            f"make('gymnasium:{record.id}', backend='inline', render_mode=...) runs Gymnasium's own env"
-        )
+    given.pop("render_mode", None)  # not the env's own business: what is drawn, and when, is decided outside
     if "max_num_players" in known:
         given["max_num_players"] = max_num_players
     elif max_num_players != 1:
         raise ConfigError(f"max_num_players: {record.id} has one player per env, got {max_num_players}")
-    check_keys(record.id, given, known)
+    check_keys(record.id, given, [*known, "render_mode"])
     return given
 
 
@@ -300,8 +311,8 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
                 record = find(f"gymnasium:{task}")
             except UnknownEnvError:
                 raise UnsupportedError(
-                    f"{task} is native only: there is no Python env of that name, and a pool with several kinds of "
-                    "envs, or one that renders, runs Python envs"
+                    f"{task} is native only: there is no Python env of that name. A pool with several kinds of envs, "
+                    "or with a render_mode in which a native env cannot be drawn, runs Python envs"
                 ) from None
         given = {**record.config, **config}
         limit = max_episode_steps or record.max_episode_steps

@@ -195,8 +195,8 @@ class PoolView(Uncopyable):
         self._engine.use(self._python_host("set_attr").set_attr, name, values, ids)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
-        """A picture of every env, or of the given ones."""
-        return self._engine.use(self._python_host("render").render, self._reachable(env_ids))
+        """A picture of every env, or of the given ones; for text modes a text."""
+        return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
         """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held."""
@@ -214,8 +214,8 @@ class PoolView(Uncopyable):
             "observation_space": spec.observation_space,
             "action_space": spec.action_space,
             "spec": spec,
-            "metadata": {},
-            "render_mode": None,
+            "metadata": self._host.metadata,
+            "render_mode": self._host.render_mode,
         }
         if name in shared:
             return (shared[name],) * len(env_ids)

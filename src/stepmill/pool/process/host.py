@@ -20,6 +20,7 @@ from stepmill import _native
 from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, summary
 from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import (
     Preparation,
@@ -69,6 +70,7 @@ class ProcessHost(_native.ProcessHost):
         launcher: Launcher | None = None,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
+        self._renderer = Renderer(source) if isinstance(source, NativeSource) else None
         self._source_id = source.id
         self._start_timeout = settings.start_timeout
         self._workers: dict[int, WorkerHandle] = {}
@@ -92,7 +94,8 @@ class ProcessHost(_native.ProcessHost):
 
     def _read_spaces(self, source: PythonSource | NativeSource, started: Sequence[WorkerHandle]) -> None:
         if isinstance(source, NativeSource):
-            self.metadata, self.render_mode, self.num_players = {}, None, source.max_num_players
+            self.metadata, self.render_mode = source.metadata, source.render_mode
+            self.num_players = source.max_num_players
             self.observation, self.action = native_spaces(source)
             return
         first = started[0].ready_payload
@@ -255,10 +258,14 @@ class ProcessHost(_native.ProcessHost):
         return self._ask("get_attr", "random", env_ids)
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        """Pictures, drawn in the workers: native envs too, by a ``Renderer`` there."""
+        if self._renderer is not None:
+            self._renderer.check_usable()
         frames = self._answers("render", env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
         for frame in frames:
             if isinstance(frame, _FailedCall):
-                raise frame.as_env_error()
+                is_ours = self.is_native and isinstance(frame.error, StepmillError)
+                raise frame.error if is_ours else frame.as_env_error()
         return tuple(frames)
 
     def _ask(

@@ -18,6 +18,7 @@ from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
+from stepmill.pool.drawing import Renderer
 from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.remote_error import describe
@@ -43,9 +44,10 @@ def serve(
 ) -> list[tuple[int, bytes]]:
     """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised."""
     arena, outbox = fds
+    renderer = Renderer(source, envs or None, first_env) if isinstance(source, NativeSource) else None
 
     def answer(env_id: int, question: bytes) -> bytes:
-        return _answer(worker, envs[env_id - first_env] if envs else None, env_id, question)
+        return _answer(worker, renderer, envs[env_id - first_env] if envs else None, env_id, question)
 
     def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
         """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
@@ -91,6 +93,8 @@ def serve(
         os.close(fd)
     set_current_env(lambda: None if worker.running < 0 else worker.running)
     worker.run()
+    if renderer is not None:
+        renderer.close()
     failed = []
     for env_id, env in enumerate(envs, first_env):
         set_current_env(functools.partial(int, env_id))
@@ -174,12 +178,17 @@ def _picklable_parts(env_id: int, info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(worker: _native.Worker, env: Any, env_id: int, question: bytes) -> bytes:
+def _answer(worker: _native.Worker, renderer: Renderer | None, env: Any, env_id: int, question: bytes) -> bytes:
     """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
         # A native env is not a Python object, so the worker answers for it.
-        value = worker.random_state(env_id) if kind == "random" else _do(env, kind, name, args, kwargs)
+        if kind == "random":
+            value = worker.random_state(env_id)
+        elif kind == "render" and renderer is not None:
+            value = renderer.draw(env_id, *worker.picture(env_id))
+        else:
+            value = _do(env, kind, name, args, kwargs)
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:
