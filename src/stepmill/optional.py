@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stepmill.errors import MissingPackageError, summary
 
-__all__ = ["Package", "check_installed", "explained_misfit", "is_installed", "require"]
+__all__ = ["ALE", "DM_CONTROL", "ROBOTICS", "Package", "check_installed", "explained_misfit", "is_installed", "require"]
 
 
 class Package(NamedTuple):
@@ -21,6 +21,12 @@ class Package(NamedTuple):
     module: str
     name: str
     extra: str
+
+
+# Packages of envs.
+ALE = Package("ale_py", "ale-py", "atari")
+DM_CONTROL = Package("dm_control", "dm-control", "dm-control")
+ROBOTICS = Package("gymnasium_robotics", "gymnasium-robotics", "robotics")
 
 
 def require(module: str, package: str, extra: str, user: str) -> ModuleType:

@@ -12,16 +12,14 @@ from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
-from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
+from stepmill.optional import ALE, ROBOTICS, Package, check_installed, explained_misfit, is_installed, require
 
 __all__ = ["EnvRecord", "add", "find", "list_all_envs", "register"]
 
-_ROBOTICS = Package("gymnasium_robotics", "gymnasium-robotics", "robotics")
-
 # Packages that register their envs with Gymnasium when they are imported, and how the ids of these envs begin.
 _REGISTER_THEMSELVES = {
-    Package("ale_py", "ale-py", "atari"): ("ALE/",),
-    _ROBOTICS: (
+    ALE: ("ALE/",),
+    ROBOTICS: (
         *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
         *("AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
     ),
@@ -179,8 +177,8 @@ class GymnasiumFactory:
         import gymnasium
 
         config.setdefault("disable_env_checker", True)
-        if _package_of(self.id.rpartition(":")[2]) == _ROBOTICS:
-            with explained_misfit(_ROBOTICS, "mujoco", self.id):
+        if _package_of(self.id.rpartition(":")[2]) == ROBOTICS:
+            with explained_misfit(ROBOTICS, "mujoco", self.id):
                 return gymnasium.make(self.id, **config)
         return gymnasium.make(self.id, **config)
 

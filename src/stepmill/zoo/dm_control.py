@@ -11,12 +11,10 @@ from typing import Any
 
 from stepmill.arguments import one_of, true_or_false, whole_number
 from stepmill.errors import ConfigError
-from stepmill.optional import Package
+from stepmill.optional import DM_CONTROL
 from stepmill.registry import EnvRecord, add
 
-__all__ = ["DM_CONTROL", "TASKS", "load"]
-
-DM_CONTROL = Package("dm_control", "dm-control", "dm-control")
+__all__ = ["TASKS", "load"]
 
 TASKS = {
     "acrobot": ("swingup", "swingup_sparse"),

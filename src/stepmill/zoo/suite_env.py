@@ -12,8 +12,7 @@ import numpy as np
 
 from stepmill.envs.adapters.dm import SEED_MODULUS, DmAsGymnasium, space_of_spec
 from stepmill.headless import drawing
-from stepmill.optional import explained_misfit, require
-from stepmill.zoo.dm_control import DM_CONTROL
+from stepmill.optional import DM_CONTROL, explained_misfit, require
 
 __all__ = ["SuiteEnv", "SuiteTask"]
 
