@@ -70,6 +70,9 @@ def test_flat_pixels_are_one_array(make: Any) -> None:
     obs, _ = pool.reset()
     assert (obs.shape, obs.dtype) == ((1, 3, 84, 84), np.uint8)
     assert obs.any()
+    pool = make("cheetah-run", backend="process", from_pixels=True, flat_observation=True, pixels_only=False)
+    shapes = {key: space.shape for key, space in pool.single_observation_space.items()}
+    assert shapes == {"observations": (17,), "pixels": (3, 84, 84)}
 
 
 @pytest.mark.usefixtures("gl")

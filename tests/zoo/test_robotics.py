@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 
 def same(seen: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
-        return seen.keys() == wanted.keys() and all(np.array_equal(seen[key][0], wanted[key]) for key in wanted)
+        return seen.keys() == wanted.keys() and all(same(seen[key], wanted[key]) for key in wanted)
     return np.array_equal(seen[0], wanted)
 
 

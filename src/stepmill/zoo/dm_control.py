@@ -58,7 +58,8 @@ def load(
     Args:
         domain: Such as ``"cheetah"``.
         task: Such as ``"run"``.
-        flat_observation: One array instead of a Dict: its entries in dm_control's order, or only the picture.
+        flat_observation: One array instead of a Dict: its entries in dm_control's order, or the picture alone. With
+            both, a Dict of ``observations`` and ``pixels``.
         from_pixels: A picture of the scene is observed, under the key ``pixels``: uint8, channels first.
         pixels_only: With ``from_pixels``: nothing else is observed.
         height: Of pictures, those of ``render`` too.
