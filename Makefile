@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
+.PHONY: run test test-torch test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -38,6 +38,25 @@ test: install $(if $(FILTER),,test-cpp)
 test-torch: install
 	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
 	$(BIN)/python -m pytest tests -m torch
+
+# An older MuJoCo in its own environment: our native envs with it, and dm_control and gymnasium-robotics, which do not
+# work with the newest.
+MUJOCO3 := $(VENV)-mujoco3
+MUJOCO3_TESTS := tests/zoo/mujoco tests/zoo/test_dm_control.py tests/zoo/test_dm_control_pixels.py tests/zoo/test_robotics.py
+
+$(MUJOCO3)/.ready:
+	rm -rf $(MUJOCO3)
+	$(PYTHON) -m venv $(MUJOCO3)
+	$(MUJOCO3)/bin/pip install --quiet --upgrade pip
+	$(MUJOCO3)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja
+	@touch $@
+
+$(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(SOURCES)
+	PATH="$(abspath $(MUJOCO3)/bin):$$PATH" $(MUJOCO3)/bin/pip install --quiet --no-build-isolation ".[test,dm-control,robotics]"
+	@touch $@
+
+test-mujoco3: $(MUJOCO3)/.installed
+	$(MUJOCO3)/bin/python -m pytest $(MUJOCO3_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 # All tests in an order drawn by a seed, which is printed: no test may depend on another.
 test-random: install
@@ -128,4 +147,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3

@@ -30,6 +30,7 @@ LAYERS = [
     "_native",
     "errors",
     "refusals",
+    "headless",
     "arguments",
     "casting",
     "uncopyable",
@@ -181,6 +182,7 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 # ---- what is imported ----------------------------------------------------------------------------
 
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
+OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics"]
 
 
 def test_import_leaves_optional_packages_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,18 @@ from gymnasium.vector import AutoresetMode
 
 import stepmill
 from stepmill import registry
-from stepmill.errors import ConfigError, EnvError, UnknownEnvError
+from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnknownEnvError
+from stepmill.optional import Package, explained_misfit
 from support.envs import CountingEnv
 
 
 def zeros(count: int) -> np.ndarray:
     return np.zeros(count, np.int64)
+
+
+def own_ids() -> list[str]:
+    """Without those of optional packages."""
+    return [id for id in stepmill.list_all_envs() if registry.find(id).needs is None]
 
 
 # ---- make_spec, list_all_envs, register ----------------------------------------------------------
@@ -76,7 +83,7 @@ def test_list_all_envs_holds_our_ids_and_each_can_be_made(make: Any) -> None:
         "MountainCarContinuous-v0", "NChain-v0", "Pendulum-v1", "Taxi-v3", "Taxi-v4",
     } <= set(ids)  # fmt: skip
     worlds = {"Moving-v0", "Pursuit-v0", "Sliding-v0"}
-    for id in ids:
+    for id in own_ids():
         pool = make(id, num_envs=2)
         assert pool.is_native == (id not in worlds)
         obs, _ = pool.reset()
@@ -141,6 +148,62 @@ def test_a_module_that_misses_another_is_no_unknown_id(tmp_path: Path, monkeypat
             stepmill.make(id)
 
 
+# ---- ids of optional packages ----------------------------------------------------------------------
+
+
+def is_missing(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+
+
+@pytest.mark.parametrize("id", ["dm_control/cheetah-run-v0", "cheetah-run"])
+def test_without_dm_control_its_ids_name_the_extra(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_missing(monkeypatch, "dm_control")
+    with pytest.raises(MissingPackageError, match=rf"{id} needs dm-control.*pip install 'stepmill\[dm-control\]'"):
+        stepmill.make(id)
+    assert "dm_control/cheetah-run-v0" not in stepmill.list_all_envs()
+    with pytest.raises(UnknownEnvError, match="did you mean dm_control/cheetah-run-v0"):
+        stepmill.make("dm_control/cheetah-rnu-v0")
+
+
+def test_ids_of_dm_control_are_listed_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_missing(monkeypatch, "dm_control")
+    monkeypatch.delitem(sys.modules, "dm_control")
+    (tmp_path / "dm_control.py").write_text("raise AssertionError('a list imports nothing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    listed = stepmill.list_all_envs()
+    assert sum(id.startswith("dm_control/") for id in listed) == 51
+    assert "cheetah-run" not in listed
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "extra"),
+    [("FetchReach-v4", "gymnasium-robotics", "robotics"), ("PointMaze_UMaze-v3", "gymnasium-robotics", "robotics")],
+)
+def test_a_package_that_registers_its_envs_itself_names_its_extra(
+    id: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_missing(monkeypatch, package.replace("-", "_"))
+    monkeypatch.delitem(gymnasium.registry, id, raising=False)
+    with pytest.raises(MissingPackageError, match=rf"{id} needs {package}, .*'stepmill\[{extra}\]'"):
+        stepmill.make(id)
+
+
+def test_versions_that_do_not_fit_each_other_are_named() -> None:
+    package = Package("numpy", "numpy", "arrays")
+    with (
+        pytest.raises(MissingPackageError, match=r"MyEnv failed in numpy \d.* with gymnasium \d.*AttributeError: gone"),
+        explained_misfit(package, "gymnasium", "MyEnv"),
+    ):
+        raise AttributeError("gone")
+    with (
+        pytest.raises(MissingPackageError, match=r"no-such \(not installed\).*AssertionError.*'stepmill\[arrays\]'"),
+        explained_misfit(package, "no-such", "MyEnv"),
+    ):
+        raise AssertionError
+
+
 # ---- gymnasium.make_vec --------------------------------------------------------------------------
 
 
@@ -160,7 +223,7 @@ def test_make_vec_finds_the_pools() -> None:
 
 
 def test_ids_under_stepmill_say_their_limit_and_threshold() -> None:
-    for id in stepmill.list_all_envs():
+    for id in own_ids():
         spec, own = gymnasium.spec(f"stepmill/{id}"), registry.find(id)
         assert (spec.max_episode_steps, spec.reward_threshold) == (own.max_episode_steps, own.reward_threshold)
     cart_pole = gymnasium.spec("stepmill/CartPole-v1")
@@ -178,7 +241,8 @@ def test_make_vec_passes_the_time_limit() -> None:
 
 
 def test_make_vec_has_every_id() -> None:
-    assert {f"stepmill/{id}" for id in stepmill.list_all_envs()} <= set(gymnasium.registry)
+    names = {registry.find(id).short or id for id in stepmill.list_all_envs()}
+    assert {f"stepmill/{name}" for name in names} <= set(gymnasium.registry)
 
 
 def test_make_vec_refuses_vector_kwargs_of_entry_points_by_itself() -> None:

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
+from collections.abc import Iterator
+from importlib import metadata
 from types import ModuleType
+from typing import NamedTuple
 
-from stepmill.errors import MissingPackageError
+from stepmill.errors import MissingPackageError, summary
 
-__all__ = ["require"]
+__all__ = [
+    "ALE",
+    "DM_CONTROL",
+    "MUJOCO",
+    "ROBOTICS",
+    "Package",
+    "check_installed",
+    "explained_misfit",
+    "is_installed",
+    "require",
+]
+
+
+class Package(NamedTuple):
+    """A package that an extra of ours installs. ``require(*package, user)`` imports it."""
+
+    module: str
+    name: str
+    extra: str
+
+
+# Packages of envs.
+ALE = Package("ale_py", "ale-py", "atari")
+MUJOCO = Package("mujoco", "mujoco", "mujoco")
+DM_CONTROL = Package("dm_control", "dm-control", "dm-control")
+ROBOTICS = Package("gymnasium_robotics", "gymnasium-robotics", "robotics")
 
 
 def require(module: str, package: str, extra: str, user: str) -> ModuleType:
@@ -17,6 +47,42 @@ def require(module: str, package: str, extra: str, user: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # it is installed, but a package that it needs is not: do not hide a broken install
+        raise _missing(package, extra, user) from error
+
+
+def is_installed(package: Package) -> bool:
+    """Whether a package can be imported, without doing so."""
+    return importlib.util.find_spec(package.module) is not None
+
+
+def check_installed(package: Package, user: str) -> None:
+    """Says that ``user`` needs ``package`` if it is not there, without importing it."""
+    if not is_installed(package):
+        raise _missing(package.name, package.extra, user)
+
+
+def _missing(package: str, extra: str, user: str) -> MissingPackageError:
+    return MissingPackageError(f"{user} needs {package}, which is not installed: pip install 'stepmill[{extra}]'")
+
+
+@contextlib.contextmanager
+def explained_misfit(package: Package, simulator: str, user: str) -> Iterator[None]:
+    """Explains how ``package`` fails inside if it was written for another version of ``simulator``.
+
+    Neither of them says so: an attribute is gone, or an assertion of the package fails.
+    """
+    try:
+        yield
+    except (AttributeError, AssertionError) as error:
+        versions = f"{package.name} {_version(package.name)} with {simulator} {_version(simulator)}"
         raise MissingPackageError(
-            f"{user} needs {package}, which is not installed: pip install 'stepmill[{extra}]'"
+            f"{user} failed in {versions}: {summary(error)}. If these versions do not fit each other: "
+            f"pip install 'stepmill[{package.extra}]' installs versions that do"
         ) from error
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "(not installed)"

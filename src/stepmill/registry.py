@@ -12,14 +12,26 @@ from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
-from stepmill.optional import require
+from stepmill.optional import ALE, ROBOTICS, Package, check_installed, explained_misfit, is_installed, require
 
-__all__ = ["EnvRecord", "drawer_of", "find", "list_all_envs", "register", "register_drawer"]
+__all__ = ["EnvRecord", "add", "drawer_of", "find", "list_all_envs", "register", "register_drawer"]
+
+# Packages that register their envs with Gymnasium when they are imported, and how the ids of these envs begin.
+_REGISTER_THEMSELVES = {
+    ALE: ("ALE/",),
+    ROBOTICS: (
+        *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
+        *("AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
+    ),
+}
 
 
 @dataclass(frozen=True)
 class EnvRecord:
-    """One id: a native env class, or a factory of Python envs, with its defaults."""
+    """One id: a native env class, or a factory of Python envs, with its defaults.
+
+    ``needs`` is the optional package without which it cannot be made, ``short`` another name for ``make``.
+    """
 
     id: str
     native: str | None = None
@@ -28,9 +40,11 @@ class EnvRecord:
     config: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
+    needs: Package | None = None
+    short: str | None = None
 
 
-_records: dict[str, EnvRecord] = {}
+_records: dict[str, EnvRecord] = {}  # by id, and by short name
 _drawers: dict[str, str] = {}  # by native class
 
 
@@ -39,7 +53,6 @@ def register(
     factory: Callable[..., Any] | None = None,
     *,
     native: str | None = None,
-    simulator: str | None = None,
     config: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
@@ -50,8 +63,6 @@ def register(
         id: The name, such as ``"MyEnv-v0"``.
         factory: A class or function that returns a ``gymnasium.Env``.
         native: Instead of a factory, the name of an env class that is compiled into this build.
-        simulator: For native envs that call a simulator of another package: ``"module:class"`` of what makes it, see
-            ``stepmill/pool/simulator.py``.
         config: Default arguments of the factory or the native class.
         max_episode_steps: The time limit; ``None`` for none.
         reward_threshold: The mean return at which the env counts as solved, if any.
@@ -62,8 +73,14 @@ def register(
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
     if max_episode_steps is not None:
         max_episode_steps = whole_number(f"register({id!r}): max_episode_steps", max_episode_steps, 1)
-    record = EnvRecord(id, native, simulator, factory, dict(config or {}), max_episode_steps, reward_threshold)
-    _records[id] = record
+    add(EnvRecord(id, native, None, factory, dict(config or {}), max_episode_steps, reward_threshold))
+
+
+def add(record: EnvRecord) -> None:
+    """Makes a record known, here and to Gymnasium."""
+    _records[record.id] = record
+    if record.short is not None:
+        _records[record.short] = record
     _tell_gymnasium(record)
 
 
@@ -86,10 +103,10 @@ def drawer_of(native: str) -> Any:
 
 
 def _tell_gymnasium(record: EnvRecord) -> None:
-    """Registers the env for ``gymnasium.make_vec("stepmill/<id>")`` too."""
+    """Registers the env for ``gymnasium.make_vec("stepmill/<id>")`` too, under its short name if it has one."""
     import gymnasium
 
-    name = f"stepmill/{record.id}"
+    name = f"stepmill/{record.short or record.id}"
     gymnasium.registry.pop(name, None)  # registering again deserves no warning
     # An id that Gymnasium's syntax does not allow, such as one with its own namespace, works only here.
     with contextlib.suppress(gymnasium.error.Error):
@@ -103,14 +120,19 @@ def _tell_gymnasium(record: EnvRecord) -> None:
 
 
 def list_all_envs() -> list[str]:
-    """The ids of stepmill's own envs. ``make`` also accepts every id of Gymnasium's registry."""
-    return sorted(_records)
+    """The ids that stepmill registers; those of an optional package only if it is installed.
+
+    ``make`` also accepts every id of Gymnasium's registry.
+    """
+    return sorted({one.id for one in _records.values() if one.needs is None or is_installed(one.needs)})
 
 
 def find(id: str) -> EnvRecord:
     """The record of an id, from here or from Gymnasium."""
     record = _records.get(id)
     if record is not None:
+        if record.needs is not None:
+            check_installed(record.needs, id)
         return record
     import gymnasium
 
@@ -144,16 +166,21 @@ def _is_named_in(id: str, module: str | None) -> bool:
 def gymnasium_spec(id: str) -> Any:
     """Gymnasium's record of an id; ``module:id`` imports the module first, as ``gymnasium.make`` does.
 
-    An id ``ALE/...`` imports ale_py by itself.
+    The packages in ``_REGISTER_THEMSELVES`` are imported when one of their ids is asked for.
     """
     import gymnasium
 
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)
-    if name.startswith("ALE/") and name not in gymnasium.registry:
-        require("ale_py", "ale-py", "atari", name)  # the import registers the games
+    package = _package_of(name)
+    if package is not None and name not in gymnasium.registry:
+        require(*package, name)
     return gymnasium.spec(name)
+
+
+def _package_of(name: str) -> Package | None:
+    return next((one for one, beginnings in _REGISTER_THEMSELVES.items() if name.startswith(beginnings)), None)
 
 
 @dataclass(frozen=True)
@@ -166,6 +193,9 @@ class GymnasiumFactory:
         import gymnasium
 
         config.setdefault("disable_env_checker", True)
+        if _package_of(self.id.rpartition(":")[2]) == ROBOTICS:
+            with explained_misfit(ROBOTICS, "mujoco", self.id):
+                return gymnasium.make(self.id, **config)
         return gymnasium.make(self.id, **config)
 
     def known_keys(self) -> list[str] | None:

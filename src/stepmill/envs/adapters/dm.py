@@ -12,10 +12,10 @@ from stepmill.casting import as_numbers, description
 from stepmill.errors import EnvError, SpaceError, UsageError
 from stepmill.trees import as_tree, map_tree, space_from
 
-__all__ = ["DmAsGymnasium", "space_of_spec"]
+__all__ = ["SEED_MODULUS", "DmAsGymnasium", "space_of_spec"]
 
 # numpy's RandomState accepts seeds of 32 bits.
-_SEED_MODULUS = 2**32
+SEED_MODULUS = 2**32
 
 
 class DmAsGymnasium(gymnasium.Env[Any, Any]):
@@ -39,7 +39,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None:
             self._seed(seed)
-        return as_tree(self.dm_env.reset().observation), {}
+        return self._seen(self.dm_env.reset()), {}
 
     def _seed(self, seed: int) -> None:
         if hasattr(self.dm_env, "seed"):
@@ -47,7 +47,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
             return
         random = getattr(getattr(self.dm_env, "task", None), "random", None)
         if isinstance(random, np.random.RandomState):
-            random.seed(seed % _SEED_MODULUS)
+            random.seed(seed % SEED_MODULUS)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         timestep = self.dm_env.step(action)
@@ -57,12 +57,16 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
         discount = self._number("discount", timestep.discount, 1.0)
         ended = timestep.last()
         return (
-            as_tree(timestep.observation),
+            self._seen(timestep),
             reward,
             ended and discount == 0.0,
             ended and discount != 0.0,
             {"discount": discount},
         )
+
+    def _seen(self, timestep: Any) -> Any:
+        """The observation of a timestep as ``observation_space`` has it."""
+        return as_tree(timestep.observation)
 
     def _number(self, name: str, value: Any, default: float) -> float:
         if value is None:

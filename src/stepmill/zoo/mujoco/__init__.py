@@ -3,7 +3,8 @@
 ``simulator.py`` is their Python half, imported when the first such pool is made.
 """
 
-from stepmill.registry import register
+from stepmill.optional import MUJOCO
+from stepmill.registry import EnvRecord, add
 
 _FAMILY = "stepmill.zoo.mujoco.simulator:MujocoFamily"
 
@@ -28,4 +29,4 @@ for _task, (_limit, _threshold) in _TASKS.items():
     for _version in (4, 5):
         _id = f"{_task}-v{_version}"
         if _id not in _NOT_NATIVE:
-            register(_id, native=_id, simulator=_FAMILY, max_episode_steps=_limit, reward_threshold=_threshold)
+            add(EnvRecord(_id, _id, _FAMILY, None, {}, _limit, _threshold, MUJOCO))

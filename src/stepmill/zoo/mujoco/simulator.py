@@ -13,7 +13,7 @@ import gymnasium
 
 from stepmill import _native
 from stepmill.errors import ConfigError
-from stepmill.optional import require
+from stepmill.optional import MUJOCO, require
 from stepmill.pool.simulator import UnsuitableSimulator, Values
 from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
 from stepmill.zoo.mujoco.tasks import TASKS
@@ -44,7 +44,7 @@ class MujocoFamily:
     """A ``SimulatorFamily``."""
 
     def __init__(self, env_class: str, is_first: bool = True) -> None:
-        self._mujoco = require("mujoco", "mujoco", "mujoco", env_class)
+        self._mujoco = require(*MUJOCO, env_class)
         self._env_class = env_class
         self._logged: set[str] | None = set() if is_first else None  # warnings; None: the caller has logged them
         self._task = TASKS[env_class]
