@@ -11,7 +11,14 @@ import numpy as np
 
 import stepmill
 from benchmarks import bare
-from benchmarks.contestants import ACTION_BATCHES, draw_actions, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
+from benchmarks.contestants import (
+    ACTION_BATCHES,
+    draw_actions,
+    envpool_has,
+    envpool_pool,
+    gymnasium_envs,
+    stepmill_pool,
+)
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved
@@ -53,7 +60,9 @@ def _compare(env: str, num_envs: int, batch_size: int | None, effort: Effort, lo
 
 
 def _gymnasium_async(env: str, num_envs: int) -> Contestant:
-    return Contestant(gymnasium.make_vec(env, num_envs=num_envs, vectorization_mode="async"), draw_actions(env, num_envs))
+    return Contestant(
+        gymnasium.make_vec(env, num_envs=num_envs, vectorization_mode="async"), draw_actions(env, num_envs)
+    )
 
 
 def _has_batch() -> bool:
