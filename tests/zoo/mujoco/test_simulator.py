@@ -273,10 +273,14 @@ def test_errors_of_user_code_stay_python_exceptions(make: Any, small_memory: str
         mujoco.MjModel.from_xml_string("<nonsense/>")
     model = mujoco.MjModel.from_xml_path(small_memory)
     data = mujoco.MjData(model)
-    with pytest.raises(mujoco.FatalError, match="memory"):
+
+    def play() -> None:
         for i in range(1000):
             data.ctrl[:] = np.random.default_rng(i).uniform(-1, 1, 8)
             mujoco.mj_step(model, data)
+
+    with pytest.raises(mujoco.FatalError, match="memory"):
+        play()
 
 
 # ---- errors and warnings -----------------------------------------------------------------------------

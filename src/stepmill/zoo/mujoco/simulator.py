@@ -160,7 +160,7 @@ def _address(array: Any) -> int:
 
 @functools.cache
 def bindings_path() -> str:
-    """The file of the bindings that call MuJoCo. What they are linked to is the library that its Python objects are of."""
+    """The file of the bindings, which are linked to the library that MuJoCo's Python objects belong to."""
     import mujoco
 
     path = getattr(getattr(mujoco, "_functions", None), "__file__", None)
