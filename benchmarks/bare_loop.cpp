@@ -2,7 +2,7 @@
 //
 //     bare_loop <envs> <seconds> <loops> free|meet
 //
-// prints nanoseconds per step of all loops together: `step`, `reset` at the end of an episode, reward and observation
+// prints nanoseconds per step of all loops together: `step`, or `reset` after the end of an episode, reward and observation
 // written, one env after the other. The engine may do better than that where an env class steps many at once.
 #include <cstdio>
 #include <cstdlib>

@@ -70,13 +70,17 @@ class Envs {
     const sm_shared& shared = table_.shared();
     for (int i = first; i < first + count; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      const Outcome outcome = envs_[at]->step(ActionRow(shared, i, 1), rngs_[at]);
-      if (outcome.terminated || ++elapsed_[at] == recipe_.limit) {
+      const Row row(shared, columns_.c, i, 1);
+      // After an end, the next row is a reset, as in a pool with its default of autoreset.
+      if (elapsed_[at] == recipe_.limit) {
         envs_[at]->reset(rngs_[at], Options(no_options_));
         elapsed_[at] = 0;
+        row.set_reward(0, 0.0);
+      } else {
+        const Outcome outcome = envs_[at]->step(ActionRow(shared, i, 1), rngs_[at]);
+        elapsed_[at] = outcome.terminated ? recipe_.limit : elapsed_[at] + 1;
+        row.set_reward(0, outcome.reward);
       }
-      const Row row(shared, columns_.c, i, 1);
-      row.set_reward(0, outcome.reward);
       envs_[at]->observe(row);
     }
   }

@@ -1,6 +1,6 @@
 // Plain loops over MuJoCo tasks (loops.h): a library, because Python makes the models and states that they step.
+#include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <string>
 
 #include "envs/mujoco/ant.h"
@@ -13,30 +13,30 @@ using namespace stepmill;
 
 namespace {
 
-// What the Python half of an env says: a line of type, key and value for each.
+// What the Python half of an env says: a line of type, key and value for each. Read without streams: those of another
+// C++ library may be in the process already.
 Config read(const char* text) {
   std::vector<ConfigItem> items;
-  std::istringstream lines(text);
-  std::string line;
-  while (std::getline(lines, line)) {
-    std::istringstream words(line);
-    std::string type, key;
-    words >> type >> key;
+  while (*text) {
+    const char* end = std::strchr(text, '\n');
+    const std::string line(text, end ? end : text + std::strlen(text));
+    const std::size_t after_type = line.find(' '), after_key = line.find(' ', after_type + 1);
+    const std::string type = line.substr(0, after_type), value = line.substr(after_key + 1);
+    std::string key = line.substr(after_type + 1, after_key - after_type - 1);
     if (type == "text") {
-      std::string value;
-      std::getline(words >> std::ws, value);
-      items.push_back({key, value});
-      continue;
+      items.push_back({std::move(key), value});
+    } else if (type == "int") {
+      items.push_back({std::move(key), static_cast<std::int64_t>(std::strtoll(value.c_str(), nullptr, 10))});
+    } else if (type == "bool") {
+      items.push_back({std::move(key), value == "1"});
+    } else {
+      Reals numbers;
+      const char* at = value.c_str();
+      for (char* next = nullptr; *at; at = *next == ' ' ? next + 1 : next) numbers.push_back(std::strtod(at, &next));
+      if (type == "real") items.push_back({std::move(key), numbers.at(0)});
+      else items.push_back({std::move(key), std::move(numbers)});
     }
-    Reals numbers;
-    std::int64_t whole = 0;
-    if (type == "int" || type == "bool") words >> whole;
-    else
-      for (std::string number; words >> number;) numbers.push_back(std::stod(number));
-    if (type == "int") items.push_back({key, whole});
-    else if (type == "bool") items.push_back({key, whole != 0});
-    else if (type == "real") items.push_back({key, numbers.at(0)});
-    else items.push_back({key, numbers});
+    text = end ? end + 1 : text + std::strlen(text);
   }
   return Config(std::move(items));
 }

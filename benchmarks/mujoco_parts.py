@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-import stepmill
+from stepmill.pool.source import NativeSource, find_source
 from benchmarks import bare
 from benchmarks.contestants import (
     ACTION_BATCHES,
@@ -106,7 +106,8 @@ class MujocoLoops:
     def __init__(self, env: str, num_envs: int, *, meet: bool) -> None:
         self.num_threads = min(cores(), num_envs)
         self._env, self._num_envs, self._meet = env, num_envs, meet
-        source = stepmill.pool.source.find_source(env, num_envs, {}, None, "thread", None, 1)
+        source = find_source(env, num_envs, {}, None, "thread", None, 1)
+        assert isinstance(source, NativeSource) and source.simulators is not None
         self._simulators = [source.simulators.make(i) for i in range(num_envs)]
         self._texts = [_text(one.values()).encode() for one in self._simulators]
         self._actions = np.ascontiguousarray(np.stack(draw_actions(env, num_envs)), np.float32)
