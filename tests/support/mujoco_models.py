@@ -63,6 +63,19 @@ def pendulum(folder: Path) -> str:
     return os.fspath(path)
 
 
+def centipede(folder: Path, links: int) -> str:
+    """A chain of so many bodies on a free one, each with a joint and a motor."""
+    link = '<body pos="0.05 0 0"><joint name="{i}" axis="0 {y} {z}"/><geom size="0.02" mass="0.{m}"/>'
+    chain = "".join(link.format(i=i, y=i % 2, z=1 - i % 2, m=i % 9 + 1) for i in range(links)) + "</body>" * links
+    motors = "".join(f'<motor joint="{i}" gear="0.01" ctrlrange="-1 1" ctrllimited="true"/>' for i in range(links))
+    path = folder / "centipede.xml"
+    path.write_text(
+        '<mujoco><worldbody><geom type="plane" size="9 9 1"/><body pos="0 0 0.1"><freejoint/><geom size="0.03"/>'
+        f"{chain}</body></worldbody><actuator>{motors}</actuator></mujoco>"
+    )
+    return os.fspath(path)
+
+
 def changed(folder: Path, asset: str, *changes: tuple[str, str]) -> str:
     """The path of a copy of one of Gymnasium's models in which each first text is replaced by the second."""
     text = (ASSETS / asset).read_text()

@@ -19,7 +19,7 @@ import stepmill
 from stepmill import _native
 from stepmill.errors import ActionError
 from stepmill.registry import find
-from support.mujoco_models import changed, crawler, pendulum
+from support.mujoco_models import centipede, changed, crawler, pendulum
 from support.reference import Case
 from support.replays import MODES, PROCESSES, WAYS, Recorder, Replay, make_pool
 
@@ -356,6 +356,15 @@ def test_each_env_may_have_its_own_arguments() -> None:
 def test_a_model_of_the_user(recording: Recorder, tmp_path: Path, id: str, config: dict[str, Any]) -> None:
     case = short(id, {"xml_file": crawler(tmp_path), **config})
     assert play(case, recording, "next_step", "three threads") >= 150
+
+
+@pytest.mark.parametrize("links", [12, 140])
+@pytest.mark.parametrize("id", ["Ant-v5", "Humanoid-v5"])
+def test_models_with_many_bodies_and_actuators(recording: Recorder, tmp_path: Path, id: str, links: int) -> None:
+    """The order in which numpy sums depends on how many numbers there are."""
+    config = {"xml_file": centipede(tmp_path, links), "frame_skip": 1, "terminate_when_unhealthy": False}
+    case = Case(id, config, num_envs=2, events=25, max_episode_steps=20)
+    assert play(case, recording, "next_step", "three threads") >= 40
 
 
 def test_a_model_without_actuators(recording: Recorder, tmp_path: Path) -> None:
