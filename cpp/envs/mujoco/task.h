@@ -49,7 +49,7 @@ inline void check_arguments(const Config& config) {
     const double scale = config.real("reset_noise_scale");
     if (!(scale >= 0.0) || !std::isfinite(2.0 * scale)) {
       std::ostringstream message;
-      message << "reset_noise_scale: expected at least 0, and twice that a finite number, got " << scale;
+      message << "reset_noise_scale: expected a number from 0 to 8.9e307, got " << scale;
       throw std::invalid_argument(message.str());
     }
   }
