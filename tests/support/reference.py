@@ -68,7 +68,8 @@ class Recording:
     truncated: np.ndarray
     elapsed: np.ndarray
     episode_return: np.ndarray
-    info: dict[str, np.ndarray]
+    info: dict[str, np.ndarray]  # zeros where an event has no such key
+    has_info: dict[str, np.ndarray]
 
     @property
     def num_envs(self) -> int:
@@ -90,9 +91,12 @@ class Recording:
         """Observation and info of a batch are those of the tapes, bit for bit."""
         for i, (got, tapes) in enumerate(zip(leaves(observation), self.observation, strict=True)):
             assert_same(got, tapes[ids, events], f"observation leaf {i}", ids, events)
-        for key, tapes in self.info.items():
-            assert_same(info[key], tapes[ids, events], f"info[{key!r}]", ids, events)
-            assert info[f"_{key}"].all()
+        masks = {key: has[ids, events] for key, has in self.has_info.items()}
+        masks = {key: mask for key, mask in masks.items() if mask.any()}
+        assert {key for key in info if not key.startswith("_")} - ENGINE_KEYS == set(masks)
+        for key, mask in masks.items():
+            assert_same(info[key], self.info[key][ids, events], f"info[{key!r}]", ids, events)
+            assert_same(info[f"_{key}"], mask, f"info['_{key}']", ids, events)
 
     def check_outcome(
         self, ids: np.ndarray, events: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
@@ -111,6 +115,10 @@ class Recording:
         for key, tapes in (("episode_return", self.episode_return), ("episode_length", self.elapsed)):
             assert_same(info[f"_{key}"], ended, f"info['_{key}']", ids, events)
             assert_same(info[key], np.where(ended, tapes[ids, events], 0).astype(tapes.dtype), key, ids, events)
+
+
+# The keys of an info that are not the env's own.
+ENGINE_KEYS = {"env_id", "elapsed_step", "episode_return", "episode_length", "final_obs", "final_info"}
 
 
 def leaves(observation: Any) -> list[np.ndarray]:
@@ -146,6 +154,7 @@ def recording(case: Case, folder: Path) -> Recording:
 
 def _record(case: Case) -> Recording:
     tapes = [_Tape(case, i) for i in range(case.num_envs)]
+    keys = {key for tape in tapes for info in tape.info for key in info}
     return Recording(
         actions=np.stack([tape.actions for tape in tapes]),
         is_reset=np.array([tape.is_reset for tape in tapes]),
@@ -155,7 +164,8 @@ def _record(case: Case) -> Recording:
         truncated=np.array([tape.truncated for tape in tapes], np.bool_),
         elapsed=np.array([tape.elapsed for tape in tapes], np.int32),
         episode_return=np.array([tape.episode_return for tape in tapes], np.float64),
-        info={key: np.stack([tape.info_column(key) for tape in tapes]) for key in tapes[0].info[0]},
+        info={key: np.stack([tape.info_column(key) for tape in tapes]) for key in keys},
+        has_info={key: np.array([[key in info for info in tape.info] for tape in tapes]) for key in keys},
     )
 
 
@@ -217,7 +227,8 @@ class _Tape:
         return [_column(self._space, self.observations)]
 
     def info_column(self, key: str) -> np.ndarray:
-        column = np.stack([np.asarray(info[key]) for info in self.info])
+        absent = np.zeros_like(next(info[key] for info in self.info if key in info))
+        column = np.stack([np.asarray(info.get(key, absent)) for info in self.info])
         return column.astype(np.float64) if key == "prob" else column  # Gymnasium mixes 1 and 1.0
 
 

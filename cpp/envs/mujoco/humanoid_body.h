@@ -37,13 +37,12 @@ class HumanoidObservation {
   }
 
   void write(double* out, const Simulation& sim) const {
-    const auto [nq, nv, nbody] = std::array{sim.sizes.nq, sim.sizes.nv, sim.sizes.nbody};
-    const std::int64_t bodies = nbody - kFirstBody;
-    out = put(out, sim->qpos + skipped_, nq - skipped_);
-    out = put(out, sim->qvel, nv);
+    const std::int64_t bodies = sim.sizes.nbody - kFirstBody;
+    out = put(out, sim->qpos + skipped_, sim.sizes.nq - skipped_);
+    out = put(out, sim->qvel, sim.sizes.nv);
     if (inertias_) out = put(out, sim->cinert + 10 * kFirstBody, 10 * bodies);
     if (velocities_) out = put(out, sim->cvel + 6 * kFirstBody, 6 * bodies);
-    if (actuators_) out = put(out, sim->qfrc_actuator + kFirstActuator, nv - kFirstActuator);
+    if (actuators_) out = put(out, sim->qfrc_actuator + kFirstActuator, sim.sizes.nv - kFirstActuator);
     if (forces_) put(out, sim->cfrc_ext + 6 * kFirstBody, 6 * bodies);
   }
 

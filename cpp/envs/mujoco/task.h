@@ -1,13 +1,14 @@
 // What Gymnasium's MuJoCo tasks share: the simulation, resets with noise, and the terms of rewards.
 //
-// The arithmetic follows Gymnasium's operation by operation, and numpy's order of summation. What comes from the float32
-// action stays float32 if numpy keeps it so.
+// The arithmetic follows Gymnasium's operation by operation, and numpy's order of summation. What comes from the
+// float32 action stays float32 if numpy keeps it so.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -46,9 +47,11 @@ inline void check_arguments(const Config& config) {
                                   std::to_string(config.integer("frame_skip")));
     if (item.key != "reset_noise_scale") continue;
     const double scale = config.real("reset_noise_scale");
-    if (!(scale >= 0.0) || !std::isfinite(2.0 * scale))
-      throw std::invalid_argument("reset_noise_scale: expected a finite number, at least 0, got " +
-                                  std::to_string(scale));
+    if (!(scale >= 0.0) || !std::isfinite(2.0 * scale)) {
+      std::ostringstream message;
+      message << "reset_noise_scale: expected a number from 0 to 8.9e307, got " << scale;
+      throw std::invalid_argument(message.str());
+    }
   }
 }
 
@@ -65,13 +68,13 @@ inline EnvSpec mujoco_spec(std::int64_t observation_size, std::vector<Leaf> info
 // Refuses a model in which a task would read what is not there.
 inline void require_size(const char* what, std::int64_t size, std::int64_t least) {
   if (size < least)
-    throw std::invalid_argument("the model has " + std::string(what) + "=" + std::to_string(size) +
+    throw std::invalid_argument("xml_file: the model has " + std::string(what) + "=" + std::to_string(size) +
                                 ", and this env reads at least " + std::to_string(least));
 }
 // Refuses a model that gives observations of another size than the env promises.
 inline void require_observation_size(std::int64_t size, std::int64_t expected) {
   if (size != expected)
-    throw std::invalid_argument("the model gives observations of " + std::to_string(size) +
+    throw std::invalid_argument("xml_file: the model gives observations of " + std::to_string(size) +
                                 " numbers, and those of this env have " + std::to_string(expected));
 }
 

@@ -10,6 +10,7 @@ namespace stepmill {
 // both halves.
 template <class T, class Get>
 T numpy_sum_of(std::int64_t first, std::int64_t n, const Get& get) {
+  if (n == 0) return T(0);
   if (n < 8) {
     T sum = T(-0.0);  // so that a sum of negative zeros stays one
     for (std::int64_t i = 0; i < n; ++i) sum += get(first + i);
