@@ -300,6 +300,7 @@ BAD = {
     "no number": ({"body_mass": "heavy"}, errors.InputError, "expected numbers, got 'heavy'"),
     "fraction": ({"opt.iterations": 1.5}, errors.InputError, "int32"),
     "negative": ({"opt.iterations": -1}, errors.InputError, ">= 0"),
+    "no such choice": ({"opt.cone": 2}, errors.InputError, r"in \[0, 1\]"),
     "second of two": ({"opt.density": 3.0, "body_mass": [1.0]}, errors.InputError, "body_mass"),
     "no dict": ([1.0], errors.InputError, "a dict of values"),
 }  # fmt: skip

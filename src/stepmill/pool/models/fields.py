@@ -22,6 +22,13 @@ _FREE_NUMBERS = ("_contype", "_conaffinity", "_priority", "_group", "tex_data")
 # These say how a model is put together, though they are no whole numbers.
 _BUILT_IN = ("flex_centered", "flex_flatskin", "flex_rigid", "flexedge_rigid", "wrap_prm")
 
+_CHOICES = {
+    "opt.cone": "mjtCone",
+    "opt.integrator": "mjtIntegrator",
+    "opt.jacobian": "mjtJacobian",
+    "opt.solver": "mjtSolver",
+}
+
 
 @dataclass(frozen=True)
 class Field:
@@ -29,7 +36,8 @@ class Field:
 
     shape: tuple[int, ...]
     dtype: str
-    low: float | None = None
+    low: int | None = None
+    high: int | None = None
     fixed: str | None = None  # why it cannot be set; None if it can
 
 
@@ -98,9 +106,19 @@ def _describe(name: str, value: Any) -> Field:
     is_free = is_in_struct or dtype.kind in "fb" or name.endswith(_FREE_NUMBERS)
     if not is_free or name in _BUILT_IN:
         return Field(np.shape(value), dtype.name, fixed="it says how the model is put together")
-    # Counts of iterations, choices and flags.
-    low = 0.0 if name.startswith("opt.") and dtype.kind == "i" else None
-    return Field(np.shape(value), dtype.name, low)
+    if name.startswith("opt.") and dtype.kind == "i":  # a count of iterations, a choice, flags
+        return Field(np.shape(value), dtype.name, 0, _last_choice(name))
+    return Field(np.shape(value), dtype.name)
+
+
+def _last_choice(name: str) -> int | None:
+    """The largest value of a field that is a choice. MuJoCo itself does not check all of them."""
+    import mujoco
+
+    if name not in _CHOICES:
+        return None
+    choices = getattr(mujoco, _CHOICES[name]).__members__.values()
+    return max(int(one) for one in choices)
 
 
 def _names(model: Any) -> Iterator[str]:

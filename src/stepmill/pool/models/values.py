@@ -52,6 +52,8 @@ def value_for(name: str, value: np.ndarray, field: Field, env_id: int, row: int 
         raise InputError(f"{where}: expected values of type {field.dtype}, got {description(value)}")
     if not np.isfinite(result).all():
         raise InputError(f"{where}: expected finite {field.dtype} values, got {description(value)}")
-    if field.low is not None and (result < field.low).any():
-        raise InputError(f"{where}: expected values >= {field.low:g}, got {description(value)}")
+    low, high = field.low, field.high
+    if (low is not None and (result < low).any()) or (high is not None and (result > high).any()):
+        bounds = f">= {low}" if high is None else f"in [{low}, {high}]"
+        raise InputError(f"{where}: expected values {bounds}, got {description(value)}")
     return result
