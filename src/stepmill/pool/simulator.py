@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.env_model import EnvModel
 from stepmill.pool.models.fields import Field
@@ -84,16 +83,17 @@ class SimulatorSource:
             kind = self._kinds[id(config)] = self.family.prepare(config)
         return kind
 
-    def model_change(self, env_id: int) -> ModelChange | None:
-        """What changes in the model of an env before its first reset. Raises ``ConfigError``."""
+    def check_model(self, env_id: int) -> None:
+        """Raises ``ConfigError`` if what changes in the model of an env before its first reset does not fit it."""
         given = self.models[env_id]
-        return None if given is None else given.change_for(env_id, self.kind(env_id))
+        if given is not None:
+            given.change_for(self.kind(env_id), env_id)
 
     def make(self, env_id: int) -> Simulator:
         simulator = self.kind(env_id).make()
-        change = self.model_change(env_id)
-        if change is not None:
-            simulator.set_model(change)
+        given = self.models[env_id]
+        if given is not None:
+            given.put_into(simulator, env_id)
         return simulator
 
     def __getstate__(self) -> dict[str, Any]:

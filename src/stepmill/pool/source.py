@@ -239,7 +239,7 @@ def _native_source(
     spec = _shared_description(record, env_class, native, simulators)
     if simulators is not None:
         for env_id in _once(range(len(configs)), lambda i: id(simulators.models[i])):
-            simulators.model_change(env_id)  # raises if it does not fit
+            simulators.check_model(env_id)
     observation_tree = native_tree(spec["observation_tree"], spec["observation"])
     action_tree = native_tree(spec["action_tree"], spec["action"])
     return NativeSource(

@@ -155,8 +155,15 @@ def mujoco_model(id: str) -> Any:
 # ---- equality --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("place", PLACES)
+# Resets are the engine's in every mode, so one mode per kind of env in worker processes, which take longer to start.
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [
+        *[(place, mode) for place in PLACES if "process" not in place for mode in MODES],
+        ("native-process", "same_step"),
+        ("python-process", "next_step"),
+    ],
+)
 def test_a_changed_model_plays_the_episodes_of_the_oracle(pair: Any, place: str, mode: str) -> None:
     both = pair(place, "Ant-v5", mode, config={"model": {"opt.gravity": [0.0, 0.5, -8.0]}})
     both.set([1], {"body_mass": masses("Ant-v5", 2.0)})  # before the first reset
@@ -176,7 +183,7 @@ def test_a_changed_model_plays_the_episodes_of_the_oracle(pair: Any, place: str,
     ("Ant-v4", "native-thread", "disabled"),
     ("HalfCheetah-v5", "python-inline", "same_step"),
 ])  # fmt: skip
-def test_other_envs_and_fields(pair: Any, id: str, place: str, mode: str) -> None:
+def test_other_fields(pair: Any, id: str, place: str, mode: str) -> None:
     both = pair(place, id, mode)
     both.reset()
     model = mujoco_model(id)
@@ -186,6 +193,24 @@ def test_other_envs_and_fields(pair: Any, id: str, place: str, mode: str) -> Non
     both.set([0], {"body_subtreemass": model.body_subtreemass})  # after mj_setConst, which would overwrite it
     both.set([1], {"jnt_range": model.jnt_range * 0.5, "jnt_limited": np.ones(model.njnt)})
     both.play(9)
+
+
+TASKS = [
+    "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher", "Reacher",
+    "Swimmer", "Walker2d",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_other_envs(pair: Any, task: str) -> None:
+    """What a task reads from its model is that of the model in use."""
+    both = pair("native-inline", f"{task}-v5", "next_step")
+    both.reset()
+    fields = {"body_mass": masses(f"{task}-v5", 1.5), "opt.timestep": 0.004, "opt.gravity": [0.0, 0.3, -5.0]}
+    both.set([0, 1], fields)
+    both.play(4)
+    both.set([1], {"body_mass": masses(f"{task}-v5", 0.9)}, set_const=True)
+    both.play(8)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -335,6 +360,29 @@ def test_bad_fields_change_nothing(pair: Any, place: str) -> None:
     for twin in both.twins:
         twin.step(np.zeros(6, np.float32))
     both.play(6)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_mj_set_const_refuses_changes_nothing(make: Any, place: str) -> None:
+    prefix, backend = PLACES[place]
+    model = mujoco_model("Reacher-v5")
+    refused = {"body_ipos": model.body_ipos + 0.01}  # not with bodies that are compiled as simple ones
+    try:
+        changed = copy.copy(model)
+        changed.body_ipos[:] = refused["body_ipos"]
+        mujoco.mj_setConst(changed, mujoco.MjData(changed))
+    except mujoco.FatalError:
+        pass
+    else:
+        pytest.skip("this version of MuJoCo refuses nothing")
+    with pytest.raises(errors.ConfigError, match=r"model: env 0: set_const: .*body_ipos.*simple"):
+        make(f"{prefix}Reacher-v5", backend=backend, model=refused, set_const=True)
+    pool = make(f"{prefix}Reacher-v5", backend=backend, num_envs=2)
+    pool.reset()
+    with pytest.raises(errors.InputError, match=r"env 0: set_const: .*body_ipos.*simple"):
+        pool.set_model(None, refused, set_const=True)
+    assert (pool.get_model([0], ["body_ipos"])["body_ipos"][0] == model.body_ipos).all()
+    pool.reset()
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -11,6 +11,7 @@ from stepmill.arguments import true_or_false
 from stepmill.errors import InputError
 from stepmill.pool.host import Host
 from stepmill.pool.models.change import ModelChange
+from stepmill.pool.models.env_model import naming
 from stepmill.pool.models.values import check_names, read_values, value_for
 
 __all__ = ["get_model", "set_model"]
@@ -23,11 +24,14 @@ def set_model(host: Host, env_ids: Sequence[int], fields: Any, set_const: Any) -
     described = host.ask_models("describe_model", [list(values)] * len(env_ids), env_ids)
     changes = []
     for row, env_id in enumerate(env_ids):
-        own = {
-            name: value_for(name, value, field, env_id, row, len(env_ids))
-            for (name, value), field in zip(values.items(), described[row], strict=True)
-        }
+        with naming(env_id):
+            own = {
+                name: value_for(name, value, field, row, len(env_ids))
+                for (name, value), field in zip(values.items(), described[row], strict=True)
+            }
         changes.append(ModelChange.of(own, set_const))
+    if set_const:
+        host.ask_models("try_model", changes, env_ids)
     host.ask_models("set_model", changes, env_ids)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from stepmill.arguments import true_or_false
 from stepmill.errors import ConfigError, InputError, UnknownAttributeError, UnknownConfigError, UnsupportedError
 from stepmill.factories import accepted_keys, parameters_of
 from stepmill.pool.models.change import ModelChange
+from stepmill.pool.models.env_model import EnvModel
 from stepmill.pool.models.fields import Field
 from stepmill.pool.models.values import check_names, read_values, value_for
 
@@ -54,20 +56,34 @@ class GivenModel:
             raise ConfigError(f"model: {error}") from None
         return rest, cls({name: value.copy() for name, value in values.items()}, set_const)
 
-    def change_for(self, env_id: int, model: _Described) -> ModelChange:
+    def change_for(self, model: _Described, env_id: int) -> ModelChange:
         """Raises ``ConfigError`` if the env has no such model, or if a value does not fit."""
-        try:
+        with _config_errors(env_id):
             described = model.describe_model(list(self.fields))
             values = {
-                name: value_for(name, value, field, env_id)
+                name: value_for(name, value, field)
                 for (name, value), field in zip(self.fields.items(), described, strict=True)
             }
-        except (UnknownAttributeError, UnsupportedError) as error:
-            raise UnknownConfigError(f"model: env {env_id}: {error}") from None
-        except InputError as error:
-            raise ConfigError(f"model: {error}") from None
-        return ModelChange.of(values, self.set_const)
+            return ModelChange.of(values, self.set_const)
+
+    def put_into(self, model: EnvModel, env_id: int) -> None:
+        """Changes the model of an env that was just built. Raises ``ConfigError``."""
+        change = self.change_for(model, env_id)
+        with _config_errors(env_id):
+            if self.set_const:
+                model.try_model(change)
+            model.set_model(change)
 
     def shown(self) -> dict[str, Any]:
         """As the configuration shows it."""
         return {"model": dict(self.fields), "set_const": self.set_const}
+
+
+@contextlib.contextmanager
+def _config_errors(env_id: int) -> Iterator[None]:
+    try:
+        yield
+    except (UnknownAttributeError, UnsupportedError) as error:
+        raise UnknownConfigError(f"model: env {env_id}: {error}") from error.__cause__
+    except InputError as error:
+        raise ConfigError(f"model: env {env_id}: {error}") from error.__cause__

@@ -12,9 +12,9 @@ from stepmill.errors import InputError, UnsupportedError
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.fields import Field
 
-__all__ = ["EnvModel", "ModelQuestion", "ask_model"]
+__all__ = ["EnvModel", "ModelQuestion", "ask_model", "naming"]
 
-ModelQuestion = Literal["describe_model", "get_model", "set_model"]  # the methods below
+ModelQuestion = Literal["describe_model", "get_model", "try_model", "set_model"]  # the methods below
 
 
 class EnvModel(Protocol):
@@ -28,21 +28,26 @@ class EnvModel(Protocol):
         """Copies of the values of fields."""
         ...
 
+    def try_model(self, change: ModelChange) -> None:
+        """Raises ``InputError`` if MuJoCo refuses the change, which it can only with ``set_const``. Changes nothing."""
+        ...
+
     def set_model(self, change: ModelChange) -> None:
-        """The values fit the fields. Not called while the env is stepped."""
+        """The values fit the fields, and ``try_model`` did not raise. Not called while the env is stepped."""
         ...
 
 
 def ask_model(model: EnvModel | None, env_id: int, question: ModelQuestion, argument: Any) -> Any:
     """Calls a method of the model. Errors about the question say which env it is."""
-    with _naming(env_id):
+    with naming(env_id):
         if model is None:
             raise UnsupportedError("it is native and has no MuJoCo model")
         return getattr(model, question)(argument)
 
 
 @contextlib.contextmanager
-def _naming(env_id: int) -> Iterator[None]:
+def naming(env_id: int) -> Iterator[None]:
+    """Makes errors about what the user gave say which env it is."""
     try:
         yield
     except (InputError, UnsupportedError) as error:

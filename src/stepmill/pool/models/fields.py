@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.errors import UnknownAttributeError
+from stepmill.errors import InputError, UnknownAttributeError
 from stepmill.pool.models.change import ModelChange
 
 __all__ = ["Field", "apply", "describe", "read"]
@@ -53,13 +53,19 @@ def read(model: Any, names: Sequence[str]) -> list[np.ndarray]:
 
 
 def apply(change: ModelChange, model: Any, data: Any) -> None:
-    """Changes the model. ``data`` is used and overwritten by ``mj_setConst``, if that is asked for."""
+    """Changes the model. ``data`` is used and overwritten by ``mj_setConst``, if that is asked for.
+
+    Raises ``InputError`` if MuJoCo refuses; then the model is of no use any more.
+    """
     for name, value in change.before.items():
         _assign(model, name, value)
     if change.set_const:
         import mujoco
 
-        mujoco.mj_setConst(model, data)
+        try:
+            mujoco.mj_setConst(model, data)
+        except mujoco.FatalError as error:
+            raise InputError(f"set_const: MuJoCo refuses the values of {', '.join(change.before)}: {error}") from error
     for name, value in change.after.items():
         _assign(model, name, value)
 

@@ -1,4 +1,4 @@
-"""The models of Python envs: ``env.unwrapped.model``."""
+"""The models of Python envs: ``env.unwrapped.model``, or that of a dm_control env's ``physics``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ class PythonModel:
         return fields.describe(_part(self._env, "model", "MjModel"), names)
 
     def get_model(self, names: Sequence[str]) -> list[np.ndarray]:
-        model = _part(self._env, "model", "MjModel")
-        if self._waiting is not None:
-            model = copy.copy(model)
-            fields.apply(self._waiting, model, copy.copy(self._data(self._waiting)))
-        return fields.read(model, names)
+        return fields.read(self._preview(self._waiting), names)
+
+    def try_model(self, change: ModelChange) -> None:
+        self._preview(change if self._waiting is None else self._waiting.then(change))
 
     def set_model(self, change: ModelChange) -> None:
-        self._data(change)  # raises now rather than in the reset
         self._kept = self._kept.then(change)
         self._waiting = change if self._waiting is None else self._waiting.then(change)
 
@@ -50,6 +48,14 @@ class PythonModel:
         if self._waiting is not None:
             fields.apply(self._waiting, _part(self._env, "model", "MjModel"), self._data(self._waiting))
             self._waiting = None
+
+    def _preview(self, change: ModelChange | None) -> Any:
+        """The model as it will be after a change."""
+        model = _part(self._env, "model", "MjModel")
+        if change is not None:
+            model = copy.copy(model)
+            fields.apply(change, model, copy.copy(self._data(change)))
+        return model
 
     def _data(self, change: ModelChange) -> Any:
         return _part(self._env, "data", "MjData") if change.set_const else None
@@ -75,7 +81,7 @@ class PythonModels:
             self._models[env_id].replace_env(env)
         elif given is not None:
             model = PythonModel(env)
-            model.set_model(given.change_for(env_id, model))
+            given.put_into(model, env_id)
             self._models[env_id] = model
 
     def before_reset(self, env_id: int) -> Callable[[], None] | None:
@@ -96,6 +102,9 @@ def _part(env: Any, name: str, kind: str) -> Any:
     mujoco = sys.modules.get("mujoco")  # an env that has a model has imported it
     base = getattr(env, "unwrapped", env)
     part = getattr(base, name, None)
+    physics = getattr(getattr(base, "dm_env", None), "physics", None)
+    if physics is not None:
+        part = getattr(getattr(physics, name, None), "ptr", None)
     if mujoco is None or not isinstance(part, getattr(mujoco, kind)):
         raise UnsupportedError(
             f"expected a MuJoCo {name} (mujoco.{kind}) in env.unwrapped.{name}, got "

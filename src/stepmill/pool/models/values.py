@@ -34,12 +34,12 @@ def read_values(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return values
 
 
-def value_for(name: str, value: np.ndarray, field: Field, env_id: int, row: int = 0, rows: int = 0) -> np.ndarray:
+def value_for(name: str, value: np.ndarray, field: Field, row: int = 0, rows: int = 0) -> np.ndarray:
     """A copy of the value of one env, of the field's type.
 
     ``rows``: the value may also have so many, one per env; then ``row`` is the one of this env.
     """
-    where = f"env {env_id}: field {name!r}"
+    where = f"field {name!r}"
     if field.fixed is not None:
         raise InputError(f"{where} cannot be set: {field.fixed}")
     if rows and value.shape == (rows, *field.shape):

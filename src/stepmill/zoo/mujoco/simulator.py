@@ -165,17 +165,23 @@ class MujocoSimulator:
     def get_model(self, names: Sequence[str]) -> list[np.ndarray]:
         return fields.read(self._newest, names)
 
+    def try_model(self, change: ModelChange) -> None:
+        self._apply(change, copy.copy(self._newest))
+
     def set_model(self, change: ModelChange) -> None:
         in_use = self.model
         if self._newest is in_use or self._newest is self._kind.model:
             self._newest = copy.copy(self._newest)
         self._former = in_use
+        self._apply(change, self._newest)
+
+    def _apply(self, change: ModelChange, model: Any) -> None:
         if not change.set_const:
-            fields.apply(change, self._newest, None)
+            fields.apply(change, model, None)
             return
         # mj_setConst needs a state, and may not overwrite that of an episode that goes on.
         with _caught_warnings(self._kind.mujoco) as warnings:
-            fields.apply(change, self._newest, self._kind.make_data(in_use))
+            fields.apply(change, model, self._kind.make_data(self.model))
         for text in dict.fromkeys(warnings):
             logging.getLogger("stepmill").warning("set_model: MuJoCo warns: %s", text)
 
