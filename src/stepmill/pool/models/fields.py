@@ -19,8 +19,8 @@ _KINDS = "biuf"
 # Most whole numbers in a model are indices and sizes: another value would make MuJoCo read what is not there. These are
 # not, and neither are those of the structs.
 _FREE_NUMBERS = ("_contype", "_conaffinity", "_priority", "_group", "tex_data")
-# These say how a model is put together, though they are no whole numbers.
-_BUILT_IN = ("flex_centered", "flex_flatskin", "flex_rigid", "flexedge_rigid", "wrap_prm")
+_FLAGS = ("limited", "_active", "_active0", "_actearly", "_actgravcomp", "_castshadow", "_texuniform")
+_INDICES = ("wrap_prm",)  # though not whole numbers
 
 _CHOICES = {
     "opt.cone": "mjtCone",
@@ -109,8 +109,8 @@ def _describe(name: str, value: Any) -> Field:
         if not is_in_struct:
             reason = "it is a size, which is decided when the model is compiled"
             return Field((), "int64" if dtype == "int32" else dtype.name, fixed=reason)
-    is_free = is_in_struct or dtype.kind in "fb" or name.endswith(_FREE_NUMBERS)
-    if not is_free or name in _BUILT_IN:
+    is_free = is_in_struct or dtype.kind == "f" or name.endswith((*_FREE_NUMBERS, *_FLAGS))
+    if not is_free or name in _INDICES:
         return Field(np.shape(value), dtype.name, fixed="it says how the model is put together")
     if name.startswith("opt.") and dtype.kind == "i":  # a count of iterations, a choice, flags
         return Field(np.shape(value), dtype.name, 0, _last_choice(name))
