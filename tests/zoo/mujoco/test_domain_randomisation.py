@@ -442,6 +442,11 @@ def test_an_argument_of_the_env_is_left_to_it(make: Any) -> None:
             pool.set_model(None, {"layers": 1})
 
 
+def test_verify_changes_both() -> None:
+    fields = {"body_mass": masses("Ant-v5", 1.3), "opt.gravity": [0.0, 0.0, -7.0]}
+    assert stepmill.verify("Ant-v5", steps=60, num_envs=2, model=fields, set_const=True).equal
+
+
 def test_the_views_and_the_spec_have_it(make: Any) -> None:
     for env_type in ("gym", "dm"):
         pool = make("HalfCheetah-v5", env_type, num_envs=2, model={"opt.density": 1.0})
