@@ -251,6 +251,14 @@ def pid_of(pool: Any, worker: int) -> int:
     return int(pool.stats()["workers"][worker]["pid"])
 
 
+def step_until_abnormal(pool: Any) -> None:
+    """Until the death of its worker has been reported for every env."""
+    reported = np.zeros(ENVS, bool)
+    while not reported.all():
+        info = pool.step(np.zeros(pool.action_space.shape, np.float32))[4]
+        reported |= info.get("abnormal", np.zeros(ENVS, bool))
+
+
 @pytest.mark.parametrize("place", ["native-process", "python-process"])
 def test_changes_survive_a_killed_worker(pair: Any, place: str, deadline: None) -> None:
     both = pair(place, "HalfCheetah-v5", "next_step", config={"model": {"opt.density": 2.0}}, on_error="restart")
@@ -258,11 +266,9 @@ def test_changes_survive_a_killed_worker(pair: Any, place: str, deadline: None) 
     both.set(None, {"body_mass": masses("HalfCheetah-v5", 2.0)}, set_const=True)
     both.play(LIMIT + 1)
     both.set(None, {"opt.gravity": [0.0, 0.0, -5.0]})  # waits for the next reset, which a new worker does
-    actions = np.zeros(both.pool.action_space.shape, np.float32)
     for worker in (0, 1):
         os.kill(pid_of(both.pool, worker), signal.SIGKILL)
-    while not both.pool.step(actions)[4].get("abnormal", np.False_).all():
-        pass
+    step_until_abnormal(both.pool)
     shown = both.pool.get_model(None, ["body_mass", "opt.gravity", "opt.density"])
     assert (shown["body_mass"] == masses("HalfCheetah-v5", 2.0)).all()
     assert (shown["opt.gravity"] == [0, 0, -5]).all()
@@ -272,6 +278,23 @@ def test_changes_survive_a_killed_worker(pair: Any, place: str, deadline: None) 
     observations, _ = both.pool.reset(seed=100)
     for i, twin in enumerate(both.twins):
         np.testing.assert_array_equal(observations[i], twin.reset()[0])
+    both.play(6)
+
+
+def test_a_dead_worker_is_an_error_that_changes_nothing(pair: Any, deadline: None) -> None:
+    """As with calls of methods: until the env's next row has reported the death."""
+    both = pair("native-process", "HalfCheetah-v5", "next_step", on_error="restart")
+    both.reset()
+    both.set(None, {"opt.density": 1.0})
+    os.kill(pid_of(both.pool, 1), signal.SIGKILL)  # of envs 1 and 2
+    with pytest.raises(errors.WorkerDiedError):
+        both.pool.set_model(None, {"opt.density": 2.0})
+    assert both.pool.get_model([0], ["opt.density"])["opt.density"].tolist() == [1.0]
+    observations, _ = both.pool.reset(seed=100)
+    for i, twin in enumerate(both.twins):
+        twin.seed = 100 + i
+        np.testing.assert_array_equal(observations[i], twin.reset()[0])
+    both.set(None, {"opt.density": 3.0})
     both.play(6)
 
 

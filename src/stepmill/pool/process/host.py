@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
-from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, WorkerDiedError, summary
+from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, summary
 from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
 from stepmill.pool.drawing import Renderer
@@ -267,13 +267,10 @@ class ProcessHost(_native.ProcessHost):
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """What is set is remembered here, for workers that take the place of dead ones."""
         questions = [dumps_argument(question, ("model", question, (one,), {})) for one in arguments]
-        if question != "set_model":
-            return _raise_first(self._answers("call", env_ids, questions))
-        for env_id, change in zip(env_ids, arguments, strict=True):
-            self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
-        answers = self._answers("call", env_ids, questions)
-        # The worker died just now: the next one will be told.
-        return _raise_first([one for one in answers if not _is_death(one)])
+        if question == "set_model":  # before we ask: a worker that replaces one which dies now is told
+            for env_id, change in zip(env_ids, arguments, strict=True):
+                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
+        return _raise_first(self._answers("call", env_ids, questions))
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """Pictures, drawn in the workers: native envs too, by a ``Renderer`` there."""
@@ -359,10 +356,6 @@ class _FailedCall:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
         return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
-
-
-def _is_death(answer: Any) -> bool:
-    return isinstance(answer, _FailedCall) and isinstance(answer.error, WorkerDiedError)
 
 
 def _file_of(value: Any) -> int:
