@@ -14,6 +14,8 @@ class InlineHost final : public Host {
   // For an env that is not in flight and is about to be reset: replaces it, or makes the reset fail.
   void replace(int env, nanobind::object by) { envs_->env(env).replace(std::move(by)); }
   void fail_next(int env, nanobind::object error) { envs_->env(env).set_failure(std::move(error)); }
+  // Calls `function` right before the next reset of an env that is not in flight.
+  void before_reset(int env, nanobind::object function) { envs_->env(env).set_before_reset(std::move(function)); }
 
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;

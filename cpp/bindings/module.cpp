@@ -307,12 +307,14 @@ NB_MODULE(_native, m) {
   nb::class_<NativeHost, Host>(m, "NativeHost")
       .def("__init__", &make_native_host)
       .def("random_states", &NativeHost::random_states, "env_ids"_a)
+      .def("simulator", &NativeHost::simulator, "env"_a)
       .def("connect", &NativeHost::connect, "env"_a)
       .def("pictures", &NativeHost::pictures, "env_ids"_a);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)
       .def("replace", &InlineHost::replace, "env"_a, "by"_a)
-      .def("fail_next", &InlineHost::fail_next, "env"_a, "error"_a);
+      .def("fail_next", &InlineHost::fail_next, "env"_a, "error"_a)
+      .def("before_reset", &InlineHost::before_reset, "env"_a, "function"_a.none());
   nb::class_<ProcessHost, Host>(m, "ProcessHost")
       .def("__init__", &make_process_host)
       .def_prop_ro("arena", &ProcessHost::arena_descriptor)
@@ -330,6 +332,7 @@ NB_MODULE(_native, m) {
       .def("replace", &WorkerObject::replace, "env"_a, "by"_a)
       .def("random_state", &WorkerObject::random_state, "env"_a)
       .def("connect", &WorkerObject::connect, "env"_a)
+      .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
       .def("picture", &WorkerObject::picture, "env"_a);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }

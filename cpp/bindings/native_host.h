@@ -39,6 +39,11 @@ class NativeHost final : public Host {
     return out;
   }
 
+  // The simulator of an env, which belongs to the host: it ends with it. None if the envs have none.
+  nanobind::object simulator(std::int32_t env) const {
+    return simulators_.is_valid() && !simulators_.is_none() ? nanobind::object(simulators_[env]) : nanobind::none();
+  }
+
   // Tells an env, which must be idle, that its simulator has changed: it uses what that says now from its next reset on.
   void connect(std::int32_t env) {
     check_idle(env, "its simulator");

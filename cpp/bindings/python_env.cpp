@@ -145,6 +145,8 @@ void PythonEnv::reset(Rng&, const Options& options) {
   inside_ = kind_->same_step && std::exchange(ending_, false);
   if (inside_ && kind_->reset_after_end) kind_->reset_after_end(id_);
   attempt("reset", [&] {
+    if (before_reset_.is_valid() && !before_reset_.is_none()) before_reset_();
+    before_reset_ = nb::object();
     nb::object seed = nb::none();
     if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
     nb::object extra = options_.is_valid() ? options_ : nb::none();
@@ -308,14 +310,14 @@ PythonEnvs::PythonEnvs(std::shared_ptr<PythonKind> kind, nb::handle envs, nb::ha
 // ---- the garbage collector ---------------------------------------------------------------------
 
 int PythonEnv::traverse(visitproc visit, void* arg) const {
-  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &observation_, &last_objects_, &note_.info,
-                                &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
+  for (const nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &last_objects_,
+                                &note_.info, &note_.final_info, &note_.objects, &note_.final_objects, &note_.error})
     Py_VISIT(one->ptr());
   return 0;
 }
 
 void PythonEnv::clear_references() {
-  for (nb::object* one : {&env_, &options_, &action_objects_, &failure_, &observation_, &last_objects_})
+  for (nb::object* one : {&env_, &options_, &action_objects_, &failure_, &before_reset_, &observation_, &last_objects_})
     *one = nb::object();
   note_ = Note{};
 }

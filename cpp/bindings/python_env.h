@@ -72,6 +72,8 @@ class PythonEnv {
   // The options of the next reset, and the parts of the next action that do not fit in arrays.
   void set_options(nanobind::object options) { options_ = std::move(options); }
   void set_objects(nanobind::object objects) { action_objects_ = std::move(objects); }
+  // Called once, right before the env's next reset, whoever asks for it; null or None: nothing is.
+  void set_before_reset(nanobind::object function) { before_reset_ = std::move(function); }
   // Makes the next action fail with this error: what was sent with it could not be read.
   void set_failure(nanobind::object error) { failure_ = std::move(error); }
   // Replaces the env: nothing of the old one is left.
@@ -93,7 +95,7 @@ class PythonEnv {
   nanobind::object env_;
   int id_;
   std::int32_t limit_, elapsed_ = 0;
-  nanobind::object options_, action_objects_, failure_;
+  nanobind::object options_, action_objects_, failure_, before_reset_;
   nanobind::object observation_;   // the last good one, as the env returned it
   nanobind::object last_objects_;  // its object leaves, if a failure shows it again
   std::vector<double> rewards_;    // of the last step, one per player

@@ -42,6 +42,8 @@ class WorkerObject {
   int running() const { return python_ ? python_->kind().running : -1; }
   // Replaces an env that is about to be reset.
   void replace(int env, nanobind::object by);
+  // Calls `function` right before the next reset of a Python env.
+  void before_reset(int env, nanobind::object function) { python_->env(env).set_before_reset(std::move(function)); }
   // Tells a native env that its simulator has changed.
   void connect(int env);
   // The state of a native env's generator: see `random_state`.

@@ -146,7 +146,7 @@ class ResetOptionError(InputError):
 
 
 class UnknownAttributeError(InputError, AttributeError):
-    """A native env has no such attribute; the message lists the attributes it has."""
+    """A native env has no such attribute, or a model no such field; the message lists or suggests others."""
 
 
 class UsageError(StepmillError, RuntimeError):

@@ -198,14 +198,17 @@ class GymnasiumFactory:
                 return gymnasium.make(self.id, **config)
         return gymnasium.make(self.id, **config)
 
-    def known_keys(self) -> list[str] | None:
-        """The keyword arguments of the env class, and those that ``gymnasium.make`` adds."""
+    def creator(self) -> Callable[..., Any]:
+        """The env class, or the function that makes the env."""
         from gymnasium.envs.registration import load_env_creator
 
-        entry_point = gymnasium_spec(self.id).entry_point
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        entry_point: Any = gymnasium_spec(self.id).entry_point
+        return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+    def known_keys(self) -> list[str] | None:
+        """The keyword arguments of the env class, and those that ``gymnasium.make`` adds."""
         try:
-            parameters = inspect.signature(creator).parameters
+            parameters = inspect.signature(self.creator()).parameters
         except (TypeError, ValueError):
             return None
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

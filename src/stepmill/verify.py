@@ -22,6 +22,8 @@ from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.make import make
+from stepmill.pool.models.config import GivenModel
+from stepmill.pool.models.python_env import PythonModel
 from stepmill.pool.settings import SETTINGS, Settings, check_settings
 from stepmill.registry import GymnasiumFactory, find, list_all_envs
 from stepmill.verifying.comparing import NOTHING
@@ -154,7 +156,12 @@ def _verify_one(
 def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
-        env: gymnasium.Env[Any, Any] = GymnasiumFactory(id)(**config)
+        rest, model = GivenModel.take(dict(config))
+        env: gymnasium.Env[Any, Any] = GymnasiumFactory(id)(**rest)
+    if model is not None:
+        changed = PythonModel(env)
+        model.put_into(changed, 0)
+        changed.apply()
     return env
 
 

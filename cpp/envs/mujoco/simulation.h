@@ -61,13 +61,14 @@ class Simulation {
   struct Connection {
     const void* model;
     void* data;
+    std::int64_t* model_in_use;  // where Python reads the address of the model that we use, so that it can free others
     Arrays arrays;
   };
 
   static Connection read(const Config& simulator) {
     const auto address = [&](const char* key) { return reinterpret_cast<void*>(simulator.integer(key)); };
     const auto array = [&](const char* key) { return static_cast<double*>(address(key)); };
-    return {address("model"), address("data"),
+    return {address("model"), address("data"), static_cast<std::int64_t*>(address("model_in_use")),
             {array("qpos"), array("qvel"), array("ctrl"), array("xpos"), array("xipos"), array("site_xpos"),
              array("cinert"), array("cvel"), array("cfrc_ext"), array("qfrc_actuator"), array("qfrc_constraint"),
              array("ten_length"), array("ten_velocity"), array("body_mass"), simulator.real("timestep")}};
@@ -77,6 +78,7 @@ class Simulation {
     model_ = next_->model;
     data_ = next_->data;
     arrays_ = next_->arrays;
+    *next_->model_in_use = reinterpret_cast<std::int64_t>(model_);
     next_.reset();
   }
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepmill.errors import ConfigError
+from stepmill.factories import close_quietly
+from stepmill.pool.models.python_env import PythonModels
 from stepmill.pool.source import PythonSource
 
 __all__ = ["EnvBuilder"]
@@ -27,15 +29,25 @@ class EnvBuilder:
 
     def __init__(self, source: PythonSource) -> None:
         self._source = source
+        self.models = PythonModels([env.model for env in source.envs])
         self._common = _common_envs(source)  # by object id; found before any factory is called
         self._layers: dict[int, list[Any]] = {}  # by env id: the env and the envs inside it
         self._owners: dict[int, int] = {}  # the env id of each layer, by object id
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
-        """Builds an env, or builds it again. A refused env is not closed: it belongs to another slot."""
+        """Builds an env, or builds it again. An env of another slot is refused, and not closed."""
         env = self._source.build(env_id, worker_id)
+        self._check_slot(env_id, env)
+        try:
+            self.models.add_built(env_id, env)
+        except BaseException:
+            close_quietly(env)
+            raise
+        return env
+
+    def _check_slot(self, env_id: int, env: Any) -> None:
         if len(self._source.envs) == 1:  # there is no other slot to share it with
-            return env
+            return
         for old in self._layers.pop(env_id, ()):
             del self._owners[id(old)]
         layers = _layers(env)
@@ -49,12 +61,12 @@ class EnvBuilder:
                 )
         self._layers[env_id] = layers
         self._owners |= {id(layer): env_id for layer in layers}
-        return env
 
     def forget(self) -> None:
         """Drops all references to the envs."""
         self._layers.clear()
         self._owners.clear()
+        self.models.forget()
 
 
 def _shown(env: Any, layer: Any) -> str:

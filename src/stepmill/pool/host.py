@@ -18,6 +18,7 @@ from stepmill.factories import close_quietly
 from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.attributes import contained
 from stepmill.pool.description import EnvDescription
+from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.simulator import Simulator, SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
@@ -75,6 +76,10 @@ class Host(Protocol):
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """A picture of each env."""
+        ...
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """Asks the model of each env, see ``EnvModel``, with one argument per env. What is set survives the env."""
         ...
 
     def close(self) -> None:

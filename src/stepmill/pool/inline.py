@@ -15,6 +15,7 @@ from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
 from stepmill.pool.infos import plain_info
+from stepmill.pool.models.env_model import ModelQuestion, ask_model
 from stepmill.pool.object_actions import object_parts
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
@@ -52,6 +53,8 @@ class InlineHost(_native.InlineHost):
                 snapshot=snapshot,
                 objects_of=functools.partial(objects_of, self.observation.tree) if has_objects else None,
             )
+            for env_id in self._builder.models:
+                self.before_reset(env_id, self._builder.models.before_reset(env_id))
         except BaseException:
             for env in self._envs:
                 close_quietly(env)
@@ -100,6 +103,7 @@ class InlineHost(_native.InlineHost):
                     close_quietly(self._envs[env_id])
                     self._envs[env_id] = self._builder.build(env_id)
                     self.replace(env_id, self._envs[env_id])
+                    self.before_reset(env_id, self._builder.models.before_reset(env_id))
                 if preparation.tell is not None:
                     preparation.tell(self._envs[env_id])
             except KeyboardInterrupt:
@@ -125,6 +129,15 @@ class InlineHost(_native.InlineHost):
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
         """``function(env)`` for each env."""
         return self._each("call", env_ids, function)
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        models, answers = self._builder.models, []
+        for env_id, argument in zip(env_ids, arguments, strict=True):
+            with contained(env_id, "call"):
+                answers.append(ask_model(models.of(env_id, self._envs[env_id]), env_id, question, argument))
+            if question == "set_model":
+                self.before_reset(env_id, models.before_reset(env_id))
+        return answers
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = []

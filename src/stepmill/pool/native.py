@@ -10,6 +10,7 @@ from stepmill.errors import EnvError, StepmillError
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
+from stepmill.pool.models.env_model import ModelQuestion, ask_model
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
 
@@ -42,6 +43,15 @@ class NativeHost(_native.NativeHost):
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
         """Decides about failures; native envs have no notes."""
         return result, self._policy.error_of([Fault.read(fault) for fault in faults])
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """Native envs have a model if they have a simulator."""
+        answers = []
+        for env_id, argument in zip(env_ids, arguments, strict=True):
+            answers.append(ask_model(self.simulator(env_id), env_id, question, argument))
+            if question == "set_model":
+                self.connect(env_id)
+        return answers
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """Draws the envs, none of which may be in flight."""

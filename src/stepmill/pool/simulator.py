@@ -17,6 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from stepmill.pool.models.config import GivenModel
+from stepmill.pool.models.env_model import EnvModel
+from stepmill.pool.models.fields import Field
+
 __all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator", "load_family"]
 
 # What C++ reads by name (``Config`` in cpp/core/spec.h).
@@ -27,11 +31,14 @@ class UnsuitableSimulator(Exception):
     """The installed package cannot be called from C++, and why. Then the Python env runs instead."""
 
 
-class Simulator(Protocol):
-    """What one env calls. The pool keeps it until nothing steps the env any more."""
+class Simulator(EnvModel, Protocol):
+    """What one env calls. The pool keeps it until nothing steps the env any more.
+
+    After ``set_model``, the env has to be connected again: it uses the new model from its next reset on.
+    """
 
     def values(self) -> Values:
-        """The sizes of its kind, and the addresses as they are now."""
+        """The sizes of its kind, and the addresses that the env uses from its next reset on."""
         ...
 
     def close(self) -> None: ...
@@ -41,6 +48,10 @@ class SimulatorKind(Protocol):
     """What the simulators of one configuration share."""
 
     sizes: Values  # what the description of the env depends on
+
+    def describe_model(self, names: Sequence[str]) -> list[Field]:
+        """As ``EnvModel`` has it."""
+        ...
 
     def make(self) -> Simulator: ...
 
@@ -61,6 +72,7 @@ class SimulatorSource:
 
     family: SimulatorFamily
     configs: list[dict[str, Any]]
+    models: list[GivenModel | None]  # what changes in the model of each env before its first reset
     _kinds: dict[int, SimulatorKind] = field(default_factory=dict, compare=False)  # by the id of the configuration
 
     def kind(self, env_id: int) -> SimulatorKind:
@@ -71,12 +83,22 @@ class SimulatorSource:
             kind = self._kinds[id(config)] = self.family.prepare(config)
         return kind
 
+    def check_model(self, env_id: int) -> None:
+        """Raises ``ConfigError`` if what changes in the model of an env before its first reset does not fit it."""
+        given = self.models[env_id]
+        if given is not None:
+            given.change_for(self.kind(env_id), env_id)
+
     def make(self, env_id: int) -> Simulator:
-        return self.kind(env_id).make()
+        simulator = self.kind(env_id).make()
+        given = self.models[env_id]
+        if given is not None:
+            given.put_into(simulator, env_id)
+        return simulator
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is prepared: a worker prepares its own."""
-        return {"family": self.family, "configs": self.configs}
+        return {"family": self.family, "configs": self.configs, "models": self.models}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in {**state, "_kinds": {}}.items():

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.factories import accepted_keys, close_quietly, parameters_of
+from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
 from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator, load_family
 from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
@@ -60,8 +61,8 @@ class NativeSource:
         if self.simulators is None:
             return whole
         keys = self.simulators.family.keys
-        pairs = list(zip(whole, self.simulators.configs, strict=True))
-        return [{**one, **keys, **read_in_python} for one, read_in_python in pairs]
+        parts = zip(whole, self.simulators.configs, self.simulators.models, strict=True)
+        return [{**one, **keys, **read_in_python, **_shown(model)} for one, read_in_python, model in parts]
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class EnvBlueprint:
     factory: Callable[..., Any]
     config: dict[str, Any]
     max_episode_steps: int | None
+    model: GivenModel | None = None  # what changes in its model before its first reset
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class PythonSource:
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of the first env."""
-        return dict(self.envs[0].config)
+        return self.env_configs[0]
 
     @property
     def env_configs(self) -> list[dict[str, Any]]:
         """The configuration of every env."""
-        return [dict(env.config) for env in self.envs]
+        return [{**env.config, **_shown(env.model)} for env in self.envs]
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``."""
@@ -222,15 +224,22 @@ def _native_source(
     if record.simulator is not None and family is None:
         return None
     defaults = _native.default_config(env_class)
-    known = {**defaults, **(family.keys if family is not None else {})}
+    known = {**defaults, **({**family.keys, **MODEL_KEYS} if family is not None else {})}
     whole = _for_each(configs, lambda one: _native_config(record, one, known, max_num_players))
     native = _for_each(whole, lambda one: {key: value for key, value in one.items() if key in defaults})
     simulators = None
     if family is not None:
+        read_in_python = _for_each(
+            whole,
+            lambda one: GivenModel.take({key: value for key, value in one.items() if key not in defaults}),
+        )
         simulators = SimulatorSource(
-            family, _for_each(whole, lambda one: {key: value for key, value in one.items() if key not in defaults})
+            family, _interned([one for one, _ in read_in_python]), [model for _, model in read_in_python]
         )
     spec = _shared_description(record, env_class, native, simulators)
+    if simulators is not None:
+        for env_id in _once(range(len(configs)), lambda i: id(simulators.models[i])):
+            simulators.check_model(env_id)
     observation_tree = native_tree(spec["observation_tree"], spec["observation"])
     action_tree = native_tree(spec["action_tree"], spec["action"])
     return NativeSource(
@@ -298,6 +307,19 @@ def _for_each(configs: Sequence[T], function: Callable[[T], R]) -> list[R]:
     return [done[id(one)] for one in configs]
 
 
+def _interned(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same configurations, equal ones as one dict: their envs share what is prepared for it."""
+    first: dict[Any, dict[str, Any]] = {}
+    out = []
+    for one in configs:
+        try:
+            key = tuple(sorted((name, type(value).__name__, value) for name, value in one.items()))
+            out.append(first.setdefault(key, one))
+        except TypeError:  # a value that cannot be hashed or compared
+            out.append(one)
+    return out
+
+
 def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each different configuration once."""
     return list({tuple(sorted((key, repr(value)) for key, value in one.items())): one for one in configs}.values())
@@ -314,9 +336,9 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
                     f"{task} is native only: there is no Python env of that name. A pool with several kinds of envs, "
                     "or with a render_mode in which a native env cannot be drawn, runs Python envs"
                 ) from None
-        given = {**record.config, **config}
-        limit = max_episode_steps or record.max_episode_steps
         assert record.factory is not None
+        given, model = _split_model(record.factory, {**record.config, **config})
+        limit = max_episode_steps or record.max_episode_steps
         if isinstance(record.factory, GymnasiumFactory):
             check_keys(task, given, record.factory.known_keys())
             if max_episode_steps is not None:
@@ -324,15 +346,28 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
             limit = None  # Gymnasium's own wrapper applies the limit
         else:
             check_keys(task, given, accepted_keys(record.factory))
-        return EnvBlueprint(record.factory, given, limit)
+        return EnvBlueprint(record.factory, given, limit, model)
     if not callable(task):
         made = ". An env that exists already cannot be copied: pass a function that makes one"
         raise ConfigError(
             f"task_id: expected an id, an env class, a factory or a list of these, got {task!r}"
             f"{made if hasattr(task, 'step') else ''}"
         )
-    check_keys(_name(task), config, accepted_keys(task))
-    return EnvBlueprint(task, config, max_episode_steps)
+    given, model = _split_model(task, config)
+    check_keys(_name(task), given, accepted_keys(task))
+    return EnvBlueprint(task, given, max_episode_steps, model)
+
+
+def _split_model(factory: Callable[..., Any], config: dict[str, Any]) -> tuple[dict[str, Any], GivenModel | None]:
+    """A configuration without what changes in the env's model, and that."""
+    if "model" not in config:
+        return config, None
+    creator = factory.creator() if isinstance(factory, GymnasiumFactory) else factory
+    return (config, None) if is_argument_of(creator) else GivenModel.take(config)
+
+
+def _shown(model: GivenModel | None) -> dict[str, Any]:
+    return {} if model is None else model.shown()
 
 
 def _with_ids(blueprint: EnvBlueprint, env_id: int, worker_id: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from stepmill import _native
 from stepmill.errors import (
     ConfigError,
     EnvIdError,
+    InFlightError,
     InputError,
     ResetOptionError,
     UnknownAttributeError,
@@ -20,6 +21,7 @@ from stepmill.errors import (
 )
 from stepmill.pool.generators import generators_of, seeds_of
 from stepmill.pool.host import Host, PythonHost
+from stepmill.pool.models.calls import get_model, set_model
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
@@ -193,6 +195,30 @@ class PoolView(Uncopyable):
         if len(values) != len(ids):
             raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one per env, got {len(values)}")
         self._engine.use(self._python_host("set_attr").set_attr, name, values, ids)
+
+    def set_model(self, env_ids: Sequence[int] | None, fields: Mapping[str, Any], *, set_const: bool = False) -> None:
+        """Changes the physics models of envs, from the next reset of each on: domain randomisation.
+
+        Everything is checked first: if a name or a value is invalid, nothing changes. What is set stays set, also if an
+        env is built again or its worker process is replaced.
+
+        Args:
+            env_ids: The envs, none of which may be in flight; ``None`` for all.
+            fields: Values by the names of fields, such as ``"body_mass"`` or ``"opt.gravity"``: whole arrays, each in
+                the shape of the field, or with one more axis in front, with a row per env.
+            set_const: Whether to call ``mj_setConst``, which computes what MuJoCo derives from these fields.
+        """
+        ids = self._reachable(env_ids)
+        if len(set(ids)) != len(ids):
+            raise EnvIdError(f"set_model: expected each env once, got {ids}")
+        if self._engine.in_flight_count:
+            for one in set(self._engine.in_flight_ids).intersection(ids):
+                raise InFlightError(f"env {one} is in flight, and its model is in use: recv() its result first")
+        self._engine.use(set_model, self._host, ids, fields, set_const)
+
+    def get_model(self, env_ids: Sequence[int] | None, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Fields of the envs' physics models, as they will be from each env's next reset on: a row per env."""
+        return self._engine.use(get_model, self._host, self._reachable(env_ids), names)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Any:
         """A picture of every env, or of the given ones; for text modes a text."""

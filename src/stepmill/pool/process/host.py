@@ -29,6 +29,8 @@ from stepmill.pool.host import (
     native_spaces,
     python_env_arguments,
 )
+from stepmill.pool.models.change import ModelChange
+from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.object_actions import object_parts
 from stepmill.pool.process.caller.child_process import kill
 from stepmill.pool.process.caller.construction import build_error
@@ -37,7 +39,7 @@ from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.caller.worker_handle import WorkerHandle
 from stepmill.pool.process.pickling import dumps_argument
 from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.process.wire import WireClosed, WireTimeout
+from stepmill.pool.process.wire import WireClosed, WireTimeout, close_all
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource, PythonSource
@@ -74,6 +76,7 @@ class ProcessHost(_native.ProcessHost):
         self._source_id = source.id
         self._start_timeout = settings.start_timeout
         self._workers: dict[int, WorkerHandle] = {}
+        self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
         self._build_failures: dict[int, StepmillError] = {}  # of the current life of each worker
         with explained_refusals("the worker processes of the pool could not be started"):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
@@ -133,8 +136,9 @@ class ProcessHost(_native.ProcessHost):
 
     def _attach(self, worker: WorkerHandle) -> None:
         """Tells the engine to watch a worker, and sends the worker what it needs to serve."""
-        outbox = _native.create_outbox()
+        fds = [_native.create_outbox()]
         try:
+            (outbox,) = fds
             self.admit(
                 worker.worker_id,
                 worker.incarnation,
@@ -154,10 +158,13 @@ class ProcessHost(_native.ProcessHost):
                 "incarnation": worker.incarnation,
                 "env_count": worker.envs[1] - worker.envs[0],
             }
+            changes = {i: change for i, change in self._model_changes.items() if i in range(*worker.envs)}
+            if changes:
+                fds.append(_file_of(changes))
             with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice
-                worker.wire.send(("attach", attachment), [self.arena, outbox], _ATTACH_S)
+                worker.wire.send(("attach", attachment), [self.arena, *fds], _ATTACH_S)
         finally:
-            os.close(outbox)
+            close_all(fds)
 
     def restart(self) -> None:
         """Starts a process for each needed worker that has none. Does not wait until it has built its envs."""
@@ -257,6 +264,14 @@ class ProcessHost(_native.ProcessHost):
         """The states of the native envs' generators, see ``pool.generators``."""
         return self._ask("get_attr", "random", env_ids)
 
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """What is set is remembered here, for workers that take the place of dead ones."""
+        questions = [dumps_argument(question, ("model", question, (one,), {})) for one in arguments]
+        if question == "set_model":  # before we ask: a worker that replaces one which dies now is told
+            for env_id, change in zip(env_ids, arguments, strict=True):
+                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
+        return _raise_first(self._answers("call", env_ids, questions))
+
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """Pictures, drawn in the workers: native envs too, by a ``Renderer`` there."""
         if self._renderer is not None:
@@ -341,6 +356,14 @@ class _FailedCall:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
         return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+
+
+def _file_of(value: Any) -> int:
+    """A descriptor of a value, pickled: values of any size fit into a message in this way."""
+    fd = os.memfd_create("stepmill-models", os.MFD_CLOEXEC)
+    with os.fdopen(fd, "wb", closefd=False) as file:
+        pickle.dump(value, file)
+    return fd
 
 
 def _raise_first(answers: list[Any]) -> list[Any]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ConfigError
 from stepmill.optional import MUJOCO, require
+from stepmill.pool.models import fields
+from stepmill.pool.models.change import ModelChange
+from stepmill.pool.models.fields import Field
 from stepmill.pool.simulator import UnsuitableSimulator, Values
 from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
 from stepmill.zoo.mujoco.tasks import TASKS
@@ -37,7 +43,20 @@ _DATA_ARRAYS = (
 _MODEL_ARRAYS = ("body_mass",)
 
 
-_compiling = threading.Lock()  # MuJoCo has one handler of warnings for all threads
+_catching = threading.Lock()  # MuJoCo has one handler of warnings for all threads
+
+
+@contextmanager
+def _caught_warnings(mujoco: Any) -> Iterator[list[str]]:
+    """What MuJoCo warns of, which it would otherwise print and write into a file."""
+    warnings: list[str] = []
+    with _catching:
+        former = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(warnings.append)
+        try:
+            yield warnings
+        finally:
+            mujoco.set_mju_user_warning(former)
 
 
 class MujocoFamily:
@@ -77,16 +96,11 @@ class MujocoFamily:
 
     def _compile(self, path: str) -> Any:
         """The model in a file. What MuJoCo warns of is logged once per pool, and not written into a file."""
-        warnings: list[str] = []
-        with _compiling:
-            former = self._mujoco.get_mju_user_warning()
-            self._mujoco.set_mju_user_warning(warnings.append)
+        with _caught_warnings(self._mujoco) as warnings:
             try:
                 model = self._mujoco.MjModel.from_xml_path(path)
             except ValueError as error:
                 raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
-            finally:
-                self._mujoco.set_mju_user_warning(former)
         if self._logged is not None:
             for text in dict.fromkeys(warnings):
                 if text not in self._logged:
@@ -109,7 +123,7 @@ class MujocoModel:
     """A ``SimulatorKind``: a compiled model, which the envs of one configuration share."""
 
     def __init__(self, mujoco: Any, model: Any, extra: Values) -> None:
-        self._mujoco = mujoco
+        self.mujoco = mujoco
         self.model = model
         low, high = model.actuator_ctrlrange.astype("float32").T
         self.sizes: Values = {
@@ -119,8 +133,14 @@ class MujocoModel:
             **extra,
         }
 
+    def describe_model(self, names: Sequence[str]) -> list[Field]:
+        return fields.describe(self.model, names)
+
     def make(self) -> MujocoSimulator:
-        return MujocoSimulator(self, self._mujoco.MjData(self.model))
+        return MujocoSimulator(self, self.make_data(self.model))
+
+    def make_data(self, model: Any) -> Any:
+        return self.mujoco.MjData(model)
 
 
 class MujocoSimulator:
@@ -128,18 +148,53 @@ class MujocoSimulator:
 
     def __init__(self, kind: MujocoModel, data: Any) -> None:
         self._kind = kind
-        self.model = kind.model
         self.data = data
+        # The env takes up a changed model in its next reset. Until then it steps the former one, which must live on.
+        self._newest = self._former = kind.model
+        self._address_in_use = np.zeros(1, np.int64)  # the env writes it
+
+    @property
+    def model(self) -> Any:
+        """The model that the env uses. It must be idle."""
+        in_use = self._address_in_use[0]
+        return next((one for one in (self._newest, self._former) if one._address == in_use), self._kind.model)
+
+    def describe_model(self, names: Sequence[str]) -> list[Field]:
+        return fields.describe(self._newest, names)
+
+    def get_model(self, names: Sequence[str]) -> list[np.ndarray]:
+        return fields.read(self._newest, names)
+
+    def try_model(self, change: ModelChange) -> None:
+        self._apply(change, copy.copy(self._newest))
+
+    def set_model(self, change: ModelChange) -> None:
+        in_use = self.model
+        if self._newest is in_use or self._newest is self._kind.model:
+            self._newest = copy.copy(self._newest)
+        self._former = in_use
+        self._apply(change, self._newest)
+
+    def _apply(self, change: ModelChange, model: Any) -> None:
+        if not change.set_const:
+            fields.apply(change, model, None)
+            return
+        # mj_setConst needs a state, and may not overwrite that of an episode that goes on.
+        with _caught_warnings(self._kind.mujoco) as warnings:
+            fields.apply(change, model, self._kind.make_data(self.model))
+        for text in dict.fromkeys(warnings):
+            logging.getLogger("stepmill").warning("set_model: MuJoCo warns: %s", text)
 
     def values(self) -> Values:
         return {
             **self._kind.sizes,
             "bindings": bindings_path(),
-            "model": self.model._address,
+            "model": self._newest._address,
             "data": self.data._address,
-            "timestep": float(self.model.opt.timestep),
+            "model_in_use": _address(self._address_in_use, "int64"),
+            "timestep": float(self._newest.opt.timestep),
             **{name: _address(getattr(self.data, name)) for name in _DATA_ARRAYS},
-            **{name: _address(getattr(self.model, name)) for name in _MODEL_ARRAYS},
+            **{name: _address(getattr(self._newest, name)) for name in _MODEL_ARRAYS},
         }
 
     def close(self) -> None: ...
@@ -149,8 +204,8 @@ def _numerics(version: int) -> Values:
     return {"fused_dot": fuses_dot(), "fused_mass_center": fuses_mass_center(version)}
 
 
-def _address(array: Any) -> int:
-    if array.dtype != "float64" or not array.flags.c_contiguous:
+def _address(array: Any, dtype: str = "float64") -> int:
+    if array.dtype != dtype or not array.flags.c_contiguous:
         raise UnsuitableSimulator(f"an array of MuJoCo is {array.dtype} with strides {array.strides}")
     return int(array.__array_interface__["data"][0])
 

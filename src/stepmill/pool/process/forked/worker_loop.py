@@ -20,6 +20,7 @@ from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.env_builder import EnvBuilder
+from stepmill.pool.models.env_model import ask_model
 from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
@@ -43,11 +44,25 @@ def serve(
     set_current_env: Callable[[Callable[[], int | None]], None],
 ) -> list[tuple[int, bytes]]:
     """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised."""
-    arena, outbox = fds
+    arena, outbox, *changes = fds
     renderer = Renderer(source, envs or None, first_env) if isinstance(source, NativeSource) else None
 
     def answer(env_id: int, question: bytes) -> bytes:
-        return _answer(worker, renderer, envs[env_id - first_env] if envs else None, env_id, question)
+        env = envs[env_id - first_env] if envs else None
+        return _answer(worker, renderer, ask_model_of, env, env_id, question)
+
+    def ask_model_of(env_id: int, question: Any, argument: Any) -> Any:
+        env = envs[env_id - first_env] if envs else None  # of native envs: the simulator
+        result = ask_model(env if builder is None else builder.models.of(env_id, env), env_id, question, argument)
+        if question == "set_model":
+            changed(env_id)
+        return result
+
+    def changed(env_id: int) -> None:
+        if builder is None:
+            worker.connect(env_id)
+        else:
+            worker.before_reset(env_id, builder.models.before_reset(env_id))
 
     def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
         """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
@@ -58,6 +73,7 @@ def serve(
                 close_quietly(envs[env_id - first_env])
                 envs[env_id - first_env] = builder.build(env_id, worker_id)
                 worker.replace(env_id, envs[env_id - first_env])
+                changed(env_id)
             if prepare is not None and prepare.tell is not None:
                 prepare.tell(envs[env_id - first_env])
             return options, objects, None
@@ -89,6 +105,11 @@ def serve(
             objects_of=functools.partial(_pack_objects, tree) if attachment["has_objects"] else None,
             write_note=_write_note,
         )
+    for env_id in builder.models if builder is not None else ():
+        changed(env_id)
+    for fd in changes:  # what was set while other workers had these envs
+        for env_id, change in _read(fd).items():
+            ask_model_of(env_id, "set_model", change)
     for fd in fds:
         os.close(fd)
     set_current_env(lambda: None if worker.running < 0 else worker.running)
@@ -104,6 +125,12 @@ def serve(
             failed.append((env_id, describe(error)))
         exit_if_forked()
     return failed
+
+
+def _read(fd: int) -> Any:
+    os.lseek(fd, 0, os.SEEK_SET)
+    with os.fdopen(fd, "rb", closefd=False) as file:
+        return pickle.load(file)
 
 
 # ---- out -----------------------------------------------------------------------------------------
@@ -178,7 +205,14 @@ def _picklable_parts(env_id: int, info: Any) -> Any:
 # ---- calls ---------------------------------------------------------------------------------------
 
 
-def _answer(worker: _native.Worker, renderer: Renderer | None, env: Any, env_id: int, question: bytes) -> bytes:
+def _answer(
+    worker: _native.Worker,
+    renderer: Renderer | None,
+    ask_model_of: Callable[[int, Any, Any], Any],
+    env: Any,
+    env_id: int,
+    question: bytes,
+) -> bytes:
     """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
     try:
         kind, name, args, kwargs = pickle.loads(question)
@@ -187,6 +221,8 @@ def _answer(worker: _native.Worker, renderer: Renderer | None, env: Any, env_id:
             value = worker.random_state(env_id)
         elif kind == "render" and renderer is not None:
             value = renderer.draw(env_id, *worker.picture(env_id))
+        elif kind == "model":
+            value = ask_model_of(env_id, name, *args)
         else:
             value = _do(env, kind, name, args, kwargs)
     except BaseException as error:
