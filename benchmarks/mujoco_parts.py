@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from stepmill.pool.source import NativeSource, find_source
 from benchmarks import bare
 from benchmarks.contestants import (
     ACTION_BATCHES,
@@ -22,6 +23,7 @@ from benchmarks.contestants import (
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved
+from stepmill.pool.source import NativeSource, find_source
 
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "Hopper-v5")
 SYNC, ASYNC = (8, 64), ((128, 64),)
@@ -73,6 +75,44 @@ def _has_batch() -> bool:
     return True
 
 
+def memory(_: Effort, log: Log) -> list[dict[str, Any]]:
+    """The memory that 1,024 Ants take, each contestant in a process of its own."""
+    out = []
+    for name, code in MEMORY.items():
+        if name == "envpool" and not envpool_has(MEMORY_ENV):
+            continue
+        log(f"memory of {MEMORY_COUNT} {MEMORY_ENV}, {name}")
+        made = code.format(env=MEMORY_ENV, n=MEMORY_COUNT)
+        program = MEMORY_PROGRAM.format(make=made, env=MEMORY_ENV, n=MEMORY_COUNT)
+        command = [sys.executable, "-W", "ignore", "-c", program]
+        output = subprocess.run(command, capture_output=True, text=True, check=True)
+        out.append({"name": name, "env": MEMORY_ENV, "num_envs": MEMORY_COUNT, "bytes": int(output.stdout.split()[-1])})
+    return out
+
+
+MEMORY_ENV, MEMORY_COUNT = "Ant-v5", 1024
+MEMORY = {
+    "stepmill": "stepmill.make('{env}', num_envs={n})",
+    "envpool": "__import__('envpool').make_gymnasium('{env}', num_envs={n})",
+    "gymnasium": "gymnasium.make_vec('{env}', num_envs={n}, vectorization_mode='sync')",
+}
+# A smaller pool first, so that what the first one of a process brings is not counted.
+MEMORY_PROGRAM = """
+import gymnasium, stepmill
+stepmill.make("{env}", num_envs=1).close()
+def resident():
+    with open("/proc/self/smaps_rollup") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Rss:"))
+before = resident()
+envs = {make}
+envs.reset()
+import numpy
+for seed in range(20):
+    envs.step(numpy.random.default_rng(seed).uniform(-1, 1, ({n}, 8)).astype(numpy.float32))
+print(resident() - before)
+"""
+
+
 class MujocoBatch:
     """``mujoco.batch``: physics alone, without reward, observation, mj_rnePostConstraint and the ends of episodes."""
 
@@ -107,7 +147,8 @@ class MujocoLoops:
         self.num_threads = min(cores(), num_envs)
         self._env, self._num_envs, self._meet = env, num_envs, meet
         source = find_source(env, num_envs, {}, None, "thread", None, 1)
-        assert isinstance(source, NativeSource) and source.simulators is not None
+        assert isinstance(source, NativeSource)
+        assert source.simulators is not None
         self._simulators = [source.simulators.make(i) for i in range(num_envs)]
         self._texts = [_text(one.values()).encode() for one in self._simulators]
         self._actions = np.ascontiguousarray(np.stack(draw_actions(env, num_envs)), np.float32)

@@ -137,6 +137,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "latency": latency,
     "envs": envs,
     "mujoco": mujoco_parts.mujoco,
+    "mujoco-memory": mujoco_parts.memory,
     "scaling": scaling,
     "imports": imports,
     **python_parts.PARTS,

@@ -172,6 +172,19 @@ def mujoco_limits(results: Results) -> Table:
     return Table("mujoco-limits", "MuJoCo tasks beside what the machine can do, steps per second", columns, rows)
 
 
+def mujoco_memory(results: Results) -> Table:
+    labels = {
+        "stepmill": "stepmill",
+        "envpool": envpool(results, "mujoco-memory"),
+        "gymnasium": "Gymnasium SyncVectorEnv",
+    }
+    rows = [
+        (labels[row["name"]], f"{row['bytes'] / 1e6:,.0f} MB", f"{row['bytes'] / row['num_envs'] / 1e3:,.0f} kB")
+        for row in results["parts"]["mujoco-memory"]
+    ]
+    return Table("mujoco-memory", "Resident memory of 1,024 Ant-v5", ("", "1,024 Ant-v5", "per env"), rows)
+
+
 def _mujoco_name(row: Results) -> str:
     some = f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else ""
     return f"{row['num_envs']} {row['env']}{some}"
@@ -347,6 +360,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "envs": ("envs", envs),
     "mujoco": ("mujoco", mujoco),
     "mujoco-limits": ("mujoco", mujoco_limits),
+    "mujoco-memory": ("mujoco-memory", mujoco_memory),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),
