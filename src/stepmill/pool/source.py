@@ -79,6 +79,9 @@ class EnvBlueprint:
     max_episode_steps: int | None
     model: GivenModel | None = None  # what changes in its model before its first reset
 
+    def shown_config(self) -> dict[str, Any]:
+        return {**self.config, **_shown(self.model)}
+
 
 @dataclass(frozen=True)
 class PythonSource:
@@ -92,12 +95,12 @@ class PythonSource:
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of the first env."""
-        return self.env_configs[0]
+        return self.envs[0].shown_config()
 
     @property
     def env_configs(self) -> list[dict[str, Any]]:
         """The configuration of every env."""
-        return [{**env.config, **_shown(env.model)} for env in self.envs]
+        return [env.shown_config() for env in self.envs]
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``."""

@@ -338,6 +338,7 @@ BAD = {
     "private": ({"_address": 1}, errors.UnknownAttributeError, "no field"),
     "method": ({"body": 1}, errors.UnknownAttributeError, "no field"),
     "struct": ({"opt": 1}, errors.UnknownAttributeError, "no field"),
+    "inside of an array": ({"opt.gravity.size": 3}, errors.UnknownAttributeError, "no field"),
     "text": ({"names": b"a"}, errors.InputError, "numbers"),
     "size": ({"nq": 3}, errors.InputError, "size"),
     "index": ({"geom_bodyid": np.zeros(9)}, errors.InputError, "put together"),

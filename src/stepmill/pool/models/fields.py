@@ -86,7 +86,7 @@ def _find(model: Any, name: str) -> Any:
     value, path = model, name.split(".")
     if len(path) == 1 or path[0] in _STRUCTS:
         for part in path:
-            value = None if part.startswith("_") else getattr(value, part, None)
+            value = None if _is_field(value) or part.startswith("_") else getattr(value, part, None)
         if _is_field(value):
             return value
     near = difflib.get_close_matches(name, _names(model), n=3)
