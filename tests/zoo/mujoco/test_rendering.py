@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import logging
 import threading
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import stepmill
 from stepmill.errors import ConfigError, InFlightError, ResourceError
-from stepmill.pool.drawing import Scene
 from stepmill.pool.source import find_source
 from support.gl import gl_backend
 from support.moviepy import pretend_moviepy
@@ -187,34 +184,38 @@ def test_the_speed_of_videos_follows_frame_skip(make: Any, frame_skip: int) -> N
 
 
 @pytest.mark.usefixtures("gl")
-def test_an_env_is_drawn_with_the_model_that_it_has_now() -> None:
+def test_an_env_is_drawn_with_the_model_that_it_has_now(make: Any) -> None:
     """As Gymnasium's env if somebody assigns to its model, before its first picture or later."""
-    from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+    given = {"render_mode": "rgb_array", **SIZE}
+    pool = make("Reacher-v5", num_envs=3, **given)
+    oracles = [gymnasium.make("Reacher-v5", **given) for _ in range(3)]
+    names = ("geom_rgba", "geom_size")
+    new = {name: pool.get_model([0], [name])[name][0] * (0.5, 1.5)[name == "geom_size"] for name in names}
 
-    source: Any = find_source("Reacher-v5", 3, {"render_mode": "rgb_array", **SIZE}, None, "thread", None, 1)
-    simulators = [source.simulators.make(i) for i in range(3)]
-    for one in simulators:
-        mujoco.mj_forward(one.model, one.data)
-    drawer = MujocoDrawer(source)
-    own = copy.copy(simulators[0].model)
-    oracle = MujocoRenderer(own, simulators[0].data, **drawer._arguments(0))
+    def reset(seed: int) -> None:
+        pool.reset(seed=seed)
+        for i, oracle in enumerate(oracles):
+            oracle.reset(seed=seed + i)
 
-    def draw(i: int) -> Any:
-        return drawer.draw(Scene(i, 1, (), simulators[i]))
+    def check(*env_ids: int) -> Any:
+        frames = pool.render(env_ids)
+        for env_id, frame in zip(env_ids, frames, strict=True):
+            assert_equal(frame, expected_picture(oracles[env_id]))
+        return frames
 
-    with contextlib.closing(drawer):
-        plain = oracle.render("rgb_array")
-        assert_equal(draw(0), plain)
-        assert_equal(draw(1), plain)
-        own.geom_rgba[:] = (0, 1, 0, 1)
-        own.geom_size[:] *= 1.5
-        simulators[0].model = simulators[2].model = own
-        changed = oracle.render("rgb_array")
-        assert not np.array_equal(changed, plain)
-        for i, wanted in ((0, changed), (1, plain), (0, changed)):
-            assert_equal(draw(i), wanted)
-        oracle = MujocoRenderer(own, simulators[2].data, **drawer._arguments(2))
-        assert_equal(draw(2), oracle.render("rgb_array"))
+    reset(seed=0)
+    before = check(0, 1)
+    pool.set_model([0, 2], new)
+    assert np.array_equal(check(0, 1), before)  # they are taken up in the next reset
+    for i in (0, 2):
+        for name in names:
+            getattr(oracles[i].unwrapped.model, name)[:] = new[name]  # type: ignore[attr-defined]
+    reset(seed=0)
+    after = check(0, 1, 2, 0)
+    assert not np.array_equal(after[0], before[0])
+    assert np.array_equal(after[1], before[1])
+    for oracle in oracles:
+        oracle.close()
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -275,6 +276,31 @@ def test_warnings_are_logged_once_and_not_written_to_a_file(
     assert [record.message for record in caplog.records if "geom" in record.message] != []
     assert len({record.message for record in caplog.records}) == len(caplog.records)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_imageio_only_pictures_are_missing(tmp_path: Path) -> None:
+    """Gymnasium's renderer imports it, and ``pip install mujoco gymnasium`` does not bring it."""
+    (tmp_path / "imageio.py").write_text("raise ModuleNotFoundError('there is none', name='imageio')")
+    out = run_well(
+        f"""
+        import sys
+
+        sys.path.insert(0, {str(tmp_path)!r})
+
+        import stepmill
+
+        for id in ("Reacher-v4", "Reacher-v5"):
+            with stepmill.make(id, render_mode="rgb_array") as pool:
+                pool.step([[0, 0]])
+                try:
+                    pool.render()
+                except stepmill.errors.MissingPackageError as error:
+                    print(error)
+        """
+    )
+    lines = out.splitlines()
+    assert len(lines) == 2
+    assert all("needs imageio" in line and "stepmill[mujoco]" in line for line in lines)
 
 
 # ---- videos --------------------------------------------------------------------------------------

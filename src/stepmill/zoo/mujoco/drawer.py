@@ -38,8 +38,8 @@ class MujocoDrawer:
         self._user = f"render_mode={source.render_mode!r} of {source.id}"
         for package in ("glfw", "imageio"):  # of Gymnasium's renderer; neither Gymnasium nor MuJoCo requires both
             require(package, package, MUJOCO.extra, self._user)
-        self._warnings = WarningLog(source.env_class)
-        self._thread = GlThread(f"stepmill draws {source.id}", Studios)
+        self._warnings = warnings = WarningLog(source.env_class)
+        self._thread = GlThread(f"stepmill draws {source.id}", lambda: Studios(warnings))
 
     @classmethod
     def render_modes(cls) -> list[str]:
@@ -47,7 +47,11 @@ class MujocoDrawer:
 
     @classmethod
     def metadata(cls, source: NativeSource) -> dict[str, Any]:
-        return {"render_modes": cls.render_modes(), "render_fps": _render_fps(source)}
+        modes = {"render_modes": cls.render_modes()}
+        try:
+            return {**modes, "render_fps": _render_fps(source)}
+        except ModuleNotFoundError:  # what only pictures need may be missing
+            return modes
 
     def draw(self, scene: Scene) -> Any:
         return self._thread.run(lambda studios: self._draw(studios, scene.env_id, scene.simulator))
@@ -76,6 +80,7 @@ class MujocoDrawer:
 
 
 def _render_fps(source: NativeSource) -> int:
+    """From the time that a step takes, or for v4 a constant."""
     if source.env_class.endswith("v4"):
         return int(_gymnasium_class(source.env_class).metadata["render_fps"])
     assert source.simulators is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepmill.errors import ResourceError
+from stepmill.zoo.mujoco.warned import WarningLog
 
 __all__ = ["Studio", "Studios"]
 
@@ -71,7 +72,8 @@ class Studio:
 class Studios:
     """The studios of a pool, or of a worker process."""
 
-    def __init__(self) -> None:
+    def __init__(self, warnings: WarningLog) -> None:
+        self._warnings = warnings
         self._all: list[Studio] = []
         self._by_env: dict[int, Studio] = {}
 
@@ -93,5 +95,6 @@ class Studios:
 
     def close(self) -> None:
         self._by_env.clear()
-        while self._all:
-            self._all.pop().close()
+        with self._warnings.listening():
+            while self._all:
+                self._all.pop().close()

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 
 __all__ = ["WarningLog"]
 
 _listening = threading.Lock()  # MuJoCo has one handler of warnings for all threads
+
+
+def _make_new_lock() -> None:
+    """In a forked child, nobody would release the parent's."""
+    global _listening
+    _listening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_make_new_lock)
 
 
 class WarningLog:
@@ -22,7 +32,7 @@ class WarningLog:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Listens to MuJoCo while something inside runs."""
+        """Listens to MuJoCo while something inside runs. One thread at a time does, which GLFW needs too."""
         import mujoco
 
         warnings: list[str] = []
