@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -27,6 +26,7 @@ from stepmill.errors import (
     UnsupportedError,
     WorkerDiedError,
 )
+from support.moviepy import pretend_moviepy
 from support.subprocesses import run
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -103,20 +103,8 @@ def test_gymnasiums_vector_wrappers_find_what_they_need(make: Any) -> None:
     shown.close()
 
 
-class Clip:
-    """Stands for moviepy's class of that purpose, which only has to write what it is given."""
-
-    def __init__(self, frames: list[np.ndarray], fps: int) -> None:
-        self.frames, self.fps = frames, fps
-
-    def write_videofile(self, path: str, logger: Any) -> None:
-        np.savez(path, frames=self.frames, fps=self.fps)
-
-
 def test_gymnasium_records_videos_of_a_pool(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("moviepy", "moviepy.video", "moviepy.video.io", "moviepy.video.io.ImageSequenceClip"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["moviepy.video.io.ImageSequenceClip"].ImageSequenceClip = Clip  # type: ignore[attr-defined]
+    pretend_moviepy(monkeypatch)
     pool = make("CartPole-v1", num_envs=2, render_mode="rgb_array")
     recorded = gymnasium.wrappers.vector.RecordVideo(pool, str(tmp_path / "videos"), video_length=3)
     recorded.reset()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-DRAW = "from dm_control import mujoco; mujoco.Physics.from_xml_string('<mujoco/>').render(8, 8)"
+DRAW = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
 
 
 @functools.cache

@@ -1,12 +1,13 @@
 """MuJoCo: native versions of Gymnasium's tasks, which step the MuJoCo that the user has installed.
 
-``simulator.py`` is their Python half, imported when the first such pool is made.
+``simulator.py`` is their Python half, imported when the first such pool is made, ``drawer.py`` draws them.
 """
 
 from stepmill.optional import MUJOCO
-from stepmill.registry import EnvRecord, add
+from stepmill.registry import EnvRecord, add, register_drawer
 
 _FAMILY = "stepmill.zoo.mujoco.simulator:MujocoFamily"
+_DRAWER = "stepmill.zoo.mujoco.drawer:MujocoDrawer"
 
 # Task: time limit and reward threshold, as Gymnasium registers them.
 _TASKS: dict[str, tuple[int, float | None]] = {
@@ -30,3 +31,4 @@ for _task, (_limit, _threshold) in _TASKS.items():
         _id = f"{_task}-v{_version}"
         if _id not in _NOT_NATIVE:
             add(EnvRecord(_id, _id, _FAMILY, None, {}, _limit, _threshold, MUJOCO))
+            register_drawer(_id, _DRAWER)

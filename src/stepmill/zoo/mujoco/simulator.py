@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-import logging
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -16,25 +15,19 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ConfigError
+from stepmill.headless import drawing
 from stepmill.optional import MUJOCO, require
 from stepmill.pool.models import fields
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.fields import Field
 from stepmill.pool.simulator import UnsuitableSimulator, Values
 from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
+from stepmill.zoo.mujoco.render_arguments import RENDER_KEYS, check_render_arguments, fit_offscreen_buffer
 from stepmill.zoo.mujoco.tasks import TASKS
+from stepmill.zoo.mujoco.warned import WarningLog
 
 __all__ = ["MujocoFamily"]
 
-# Arguments that Gymnasium passes on to its renderer, with its defaults.
-_RENDER_KEYS: Mapping[str, Any] = {
-    "width": 480,
-    "height": 480,
-    "camera_id": None,
-    "camera_name": None,
-    "max_geom": 1000,
-    "visual_options": None,
-}
 # The arrays that C++ reads (cpp/envs/mujoco/simulation.h).
 _DATA_ARRAYS = (
     "qpos", "qvel", "ctrl", "xpos", "xipos", "site_xpos", "cinert", "cvel", "cfrc_ext", "qfrc_actuator",
@@ -43,32 +36,16 @@ _DATA_ARRAYS = (
 _MODEL_ARRAYS = ("body_mass",)
 
 
-_catching = threading.Lock()  # MuJoCo has one handler of warnings for all threads
-
-
-@contextmanager
-def _caught_warnings(mujoco: Any) -> Iterator[list[str]]:
-    """What MuJoCo warns of, which it would otherwise print and write into a file."""
-    warnings: list[str] = []
-    with _catching:
-        former = mujoco.get_mju_user_warning()
-        mujoco.set_mju_user_warning(warnings.append)
-        try:
-            yield warnings
-        finally:
-            mujoco.set_mju_user_warning(former)
-
-
 class MujocoFamily:
     """A ``SimulatorFamily``."""
 
     def __init__(self, env_class: str, is_first: bool = True) -> None:
-        self._mujoco = require(*MUJOCO, env_class)
+        self._mujoco = _import_mujoco(env_class)
         self._env_class = env_class
-        self._logged: set[str] | None = set() if is_first else None  # warnings; None: the caller has logged them
+        self._warnings = WarningLog(env_class, is_silent=not is_first)
         self._task = TASKS[env_class]
         check_mujoco(self._mujoco)
-        keys: dict[str, Any] = dict(_RENDER_KEYS)
+        keys: dict[str, Any] = dict(RENDER_KEYS)
         if self._task.own_model:
             keys["xml_file"] = self._task.xml_file
         if self._task.body_key is not None:
@@ -88,6 +65,8 @@ class MujocoFamily:
         config = {**self.keys, **config}
         path = _model_path(config.get("xml_file", self._task.xml_file))
         model = self._compile(path)
+        check_render_arguments(config, self._mujoco, model)
+        fit_offscreen_buffer(config, model)
         bodies = {
             name: self._body(model, config.get(name, default) if name == self._task.body_key else default, path)
             for name, default in self._task.bodies.items()
@@ -96,17 +75,11 @@ class MujocoFamily:
 
     def _compile(self, path: str) -> Any:
         """The model in a file. What MuJoCo warns of is logged once per pool, and not written into a file."""
-        with _caught_warnings(self._mujoco) as warnings:
+        with self._warnings.listening():
             try:
-                model = self._mujoco.MjModel.from_xml_path(path)
+                return self._mujoco.MjModel.from_xml_path(path)
             except ValueError as error:
                 raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
-        if self._logged is not None:
-            for text in dict.fromkeys(warnings):
-                if text not in self._logged:
-                    self._logged.add(text)
-                    logging.getLogger("stepmill").warning("%s: MuJoCo warns: %s", self._env_class, text)
-        return model
 
     def _body(self, model: Any, body: Any, path: str) -> int:
         """The index of a body that the env reads."""
@@ -180,10 +153,8 @@ class MujocoSimulator:
             fields.apply(change, model, None)
             return
         # mj_setConst needs a state, and may not overwrite that of an episode that goes on.
-        with _caught_warnings(self._kind.mujoco) as warnings:
+        with WarningLog("set_model").listening():
             fields.apply(change, model, self._kind.make_data(self.model))
-        for text in dict.fromkeys(warnings):
-            logging.getLogger("stepmill").warning("set_model: MuJoCo warns: %s", text)
 
     def values(self) -> Values:
         return {
@@ -211,6 +182,12 @@ def _address(array: Any, dtype: str = "float64") -> int:
 
 
 # ---- the installed package -----------------------------------------------------------------------
+
+
+def _import_mujoco(user: str) -> Any:
+    """MUJOCO_GL makes it import OpenGL, which may be missing."""
+    with contextlib.nullcontext() if MUJOCO.module in sys.modules else drawing(user):
+        return require(*MUJOCO, user)
 
 
 @functools.cache

@@ -1,0 +1,52 @@
+"""What MuJoCo warns of, in our log instead of a file in the working directory."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+__all__ = ["WarningLog"]
+
+_listening = threading.Lock()  # MuJoCo has one handler of warnings for all threads
+
+
+def _make_new_lock() -> None:
+    """In a forked child, nobody would release the parent's."""
+    global _listening
+    _listening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_make_new_lock)
+
+
+class WarningLog:
+    """Logs each warning once. ``is_silent``: another process logs them."""
+
+    def __init__(self, env_class: str, is_silent: bool = False) -> None:
+        self._env_class = env_class
+        self._is_silent = is_silent
+        self._logged: set[str] = set()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listens to MuJoCo while something inside runs. One thread at a time does, which GLFW needs too."""
+        import mujoco
+
+        warnings: list[str] = []
+        with _listening:
+            former = mujoco.get_mju_user_warning()
+            mujoco.set_mju_user_warning(warnings.append)
+            try:
+                yield
+            finally:
+                mujoco.set_mju_user_warning(former)
+                self._log(warnings)
+
+    def _log(self, warnings: list[str]) -> None:
+        for text in dict.fromkeys(warnings):
+            if not self._is_silent and text not in self._logged:
+                self._logged.add(text)
+                logging.getLogger("stepmill").warning("%s: MuJoCo warns: %s", self._env_class, text)
