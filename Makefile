@@ -52,11 +52,13 @@ $(MUJOCO3)/.ready:
 	rm -rf $(MUJOCO3)
 	$(PYTHON) -m venv $(MUJOCO3)
 	$(MUJOCO3)/bin/pip install --quiet --upgrade pip
-	$(MUJOCO3)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja
 	@touch $@
 
-$(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(SOURCES)
-	PATH="$(abspath $(MUJOCO3)/bin):$$PATH" $(MUJOCO3)/bin/pip install --quiet --no-build-isolation ".[test,dm-control,robotics]"
+$(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(BIN)/python $(SOURCES)
+	rm -rf build/mujoco3
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/mujoco3 .
+	$(MUJOCO3)/bin/pip install --quiet "$$(ls build/mujoco3/*.whl)[test,dm-control,robotics]"
+	$(MUJOCO3)/bin/pip install --quiet --no-deps --force-reinstall build/mujoco3/*.whl
 	@touch $@
 
 test-mujoco3: $(MUJOCO3)/.installed
@@ -101,7 +103,7 @@ $(BENCH)/.ready:
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
-	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli]"
+	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco]"
 	@touch $@
 
 bench: $(BENCH)/.installed
