@@ -146,9 +146,11 @@ def test_async_envs_are_asked_while_others_are_under_way() -> None:
 def test_native_envs_have_no_object_to_ask() -> None:
     with TWO.make("CartPole-v1", num_envs=3) as pool, THREAD.make("CartPole-v1", num_envs=3) as oracle:
         assert pool.get_attr("max_episode_steps", [2, 0]) == oracle.get_attr("max_episode_steps", [2, 0]) == (500, 500)
-        for call in (lambda: pool.call("step"), pool.render, lambda: pool.set_attr("x", 1)):
+        for call in (lambda: pool.call("step"), lambda: pool.set_attr("x", 1)):
             with pytest.raises(errors.UnsupportedError, match="native"):
                 call()
+        with pytest.raises(errors.UnsupportedError, match="without a render_mode"):
+            pool.render()
 
 
 # ---- statistics ----------------------------------------------------------------------------------
