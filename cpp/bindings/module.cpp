@@ -259,6 +259,9 @@ NB_MODULE(_native, m) {
         "The sum of the products of two float64 arrays, as numpy may compute it.");
   m.def("check_mujoco", [](const std::string& bindings) { return MujocoLibrary::of(bindings).file(); }, "bindings"_a,
         "Raises if the MuJoCo of these bindings cannot be called; otherwise the file of its functions.");
+  m.def("listen_to_mujoco", [](const std::string& bindings) { MujocoLibrary::of(bindings).listen(); }, "bindings"_a,
+        "From now on keeps what MuJoCo warns of on this thread, until heard_from_mujoco returns it.");
+  m.def("heard_from_mujoco", &MujocoLibrary::heard);
   m.def("match_numpy", [](int trig, bool keep_float32) {
           select_float32_trig(static_cast<Float32Trig>(trig));
           select_scalar_promotion(keep_float32 ? ScalarPromotion::kKeepFloat32 : ScalarPromotion::kToFloat64);
@@ -309,6 +312,7 @@ NB_MODULE(_native, m) {
       .def("random_states", &NativeHost::random_states, "env_ids"_a)
       .def("simulator", &NativeHost::simulator, "env"_a)
       .def("connect", &NativeHost::connect, "env"_a)
+      .def("check_idle", &NativeHost::check_all_idle, "env_ids"_a, "what"_a)
       .def("pictures", &NativeHost::pictures, "env_ids"_a);
   nb::class_<InlineHost, Host>(m, "InlineHost", nb::type_slots(collected<InlineHost>))
       .def("__init__", &make_inline_host)

@@ -50,8 +50,25 @@ class NativeHost final : public Host {
     local_pool().envs().connect(env, read_simulator(simulators_[env].attr("values")()));
   }
 
+  void work(std::chrono::nanoseconds most) override {
+    Host::work(most);
+    drop_error_of_callback();
+  }
+  // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
+  bool is_brief() const override { return simulators_.is_none() && Host::is_brief(); }
+
+  // Raises if one of the envs is in flight: then `what` is in use.
+  void check_all_idle(const std::vector<std::int32_t>& env_ids, const std::string& what) const {
+    for (const std::int32_t env : env_ids) check_idle(env, what);
+  }
+
  private:
-  void check_idle(std::int32_t env, const char* what) const {
+  // A callback of the user that raised in this thread, inside of a simulator, has failed its env. The exception itself is
+  // shown, because the row has no place for it, and must not stay set.
+  static void drop_error_of_callback() {
+    if (PyErr_Occurred()) PyErr_WriteUnraisable(nullptr);
+  }
+  void check_idle(std::int32_t env, const std::string& what) const {
     if (pool().in_flight(env))
       raise("InFlightError",
             "env " + std::to_string(env) + " is in flight, and " + what + " is in use: recv() its result first");

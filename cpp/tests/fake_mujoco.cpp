@@ -59,7 +59,14 @@ void mju_error(const char* format, ...) {
   va_end(arguments);
   report(true, text);
 }
-void fake_warning(const char* text) { report(false, text); }
+void mju_warning(const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  report(false, text);
+}
 
 void mj_step(const void* model, void* data) {
   auto* counts = static_cast<double*>(data);

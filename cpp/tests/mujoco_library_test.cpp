@@ -91,8 +91,26 @@ TEST(warnings_outside_of_our_calls_are_written_as_before) {
   double data[4] = {};
   CHECK(message_of_step(three().library(), -1, data, 1) == "");
   CHECK(written == before);
-  three().get<void (*)(const char*)>("fake_warning")("from elsewhere");
+  three().get<void (*)(const char*, ...)>("mju_warning")("from elsewhere");
   CHECK(written == before + 1);
+}
+
+TEST(a_thread_that_listens_is_given_its_own_warnings) {
+  int& written = *three().get<int*>("fake_default_warnings");
+  const int before = written;
+  const auto warn = three().get<void (*)(const char*, ...)>("mju_warning");
+  three().library().listen();
+  warn("one");
+  std::thread([&] { warn("of another thread"); }).join();
+  double data[4] = {};
+  CHECK(message_of_step(three().library(), -1, data, 1) == "");  // of an env: not for those who listen
+  warn("two");
+  const std::vector<std::string> heard = MujocoLibrary::heard();
+  CHECK(heard.size() == 2u);
+  CHECK(heard.at(0) == "one");
+  CHECK(heard.at(1) == "two");
+  CHECK(written == before + 1);
+  CHECK(MujocoLibrary::heard().empty() == true);
 }
 
 void other_handler(const char*) {}

@@ -22,6 +22,7 @@ from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.make import make
+from stepmill.optional import MUJOCO
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.python_env import PythonModel
 from stepmill.pool.settings import SETTINGS, Settings, check_settings
@@ -154,7 +155,7 @@ def _verify_one(
 
 
 def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _quiet_simulator():
         warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
         rest, model = GivenModel.take(dict(config))
         env: gymnasium.Env[Any, Any] = GymnasiumFactory(id)(**rest)
@@ -163,6 +164,15 @@ def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any
         model.put_into(changed, 0)
         changed.apply()
     return env
+
+
+def _quiet_simulator() -> contextlib.AbstractContextManager[None]:
+    """MuJoCo writes what it warns of into a file in the working directory. Our own envs have logged it already."""
+    if MUJOCO.module not in sys.modules:
+        return contextlib.nullcontext()
+    from stepmill.zoo.mujoco.warned import WarningLog
+
+    return WarningLog("verify", is_silent=True).listening()
 
 
 def _is_refused_by_gymnasium(id: str) -> bool:

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
 
 namespace stepmill {
 namespace {
@@ -22,8 +23,8 @@ struct Landing {
 };
 thread_local Landing landing;
 
-// MuJoCo expects that its error handler does not return. Its frames hold no C++ objects while they may fail, and ours
-// (`call`) has none that is made after the jump was prepared.
+// MuJoCo expects that its error handler does not return, so its own frames are made for being left like this (its Python
+// bindings do the same with an exception). Ours, `call`, makes no object with a destructor after the jump was prepared.
 [[noreturn]] void land(const char* text) {
   std::snprintf(landing.message, sizeof landing.message, "%s", text);
   std::longjmp(*landing.here, 1);
@@ -31,12 +32,17 @@ thread_local Landing landing;
 
 void on_error(const char* text) { land(text); }
 
-// MuJoCo 3 writes warnings to stderr and to a file in the working directory, unless it has a handler for all threads.
-// Ours is silent inside of our calls, and does what MuJoCo does outside of them.
+// MuJoCo writes warnings to stderr and to a file in the working directory, unless it has a handler, which is one for all
+// threads. Ours is silent inside of our calls, keeps what a thread listens to, and does what MuJoCo does otherwise.
+thread_local std::vector<std::string>* heard_here = nullptr;
 void (*write_log)(const char* type, const char* text) = nullptr;
 
 void on_warning(const char* text) {
   if (landing.here) return;
+  if (heard_here) {
+    heard_here->emplace_back(text);
+    return;
+  }
   if (write_log) write_log("WARNING", text);
   std::fprintf(stderr, "WARNING: %s\n\n", text);
 }
@@ -47,6 +53,7 @@ bool find(void* library, const char* name, F*& out) {
   return out != nullptr;
 }
 
+constexpr const char* kTrialWarning = "a trial warning of stepmill";
 constexpr const char* kTrialError = "a trial of stepmill's error handler";
 
 }  // namespace
@@ -74,9 +81,7 @@ class MujocoLibrary::HandlerScope {
     } else {
       former_error_ = library_.get_error_handler_();
       library_.set_error_handler_(on_error);
-      // Set anew each time, because whoever sets a handler for a while puts none back. All of our threads write the same.
-      std::atomic_ref handler(*library_.warning_handler_);
-      if (!handler.load(std::memory_order_relaxed)) handler.store(on_warning, std::memory_order_relaxed);
+      library_.take_warnings();
     }
   }
   ~HandlerScope() {
@@ -127,12 +132,34 @@ MujocoLibrary::MujocoLibrary(const std::string& bindings) {
   if (!find(library, "_mjPRIVATE_setTlsLogHandler", set_log_handler_)) {
     need("_mjPRIVATE__get_tls_error_fn", get_error_handler_);
     need("_mjPRIVATE__set_tls_error_fn", set_error_handler_);
-    (void)find(library, "mju_writeLog", write_log);
-    need("mju_user_warning", warning_handler_);
   }
+  (void)find(library, "mju_writeLog", write_log);
+  (void)find(library, "mju_user_warning", warning_handler_);
   void (*raise_error)(const char*, ...) = nullptr;
+  void (*warn)(const char*, ...) = nullptr;
   need("mju_error", raise_error);
-  check_errors_reach_us(raise_error);
+  need("mju_warning", warn);
+  check_errors_reach_us(raise_error, warn);
+}
+
+// Puts our handler where there is none. Not only once, because whoever sets one for a while puts none back. All of our
+// threads write the same.
+void MujocoLibrary::take_warnings() const {
+  if (!warning_handler_) return;
+  std::atomic_ref handler(*warning_handler_);
+  if (!handler.load(std::memory_order_relaxed)) handler.store(on_warning, std::memory_order_relaxed);
+}
+
+void MujocoLibrary::listen() const {
+  static thread_local std::vector<std::string> kept;
+  kept.clear();
+  heard_here = &kept;
+  take_warnings();
+}
+
+std::vector<std::string> MujocoLibrary::heard() {
+  if (!heard_here) return {};
+  return std::move(*std::exchange(heard_here, nullptr));
 }
 
 std::string MujocoLibrary::file() const {
@@ -140,13 +167,17 @@ std::string MujocoLibrary::file() const {
   return dladdr(reinterpret_cast<void*>(step_), &found) != 0 && found.dli_fname ? found.dli_fname : "";
 }
 
-// Raises an error and sees whether it arrives. Otherwise the first real one would end the process, or worse.
-void MujocoLibrary::check_errors_reach_us(void (*raise_error)(const char*, ...)) const {
+// Gives a warning, which must pass, and raises an error, which must arrive. Otherwise the first real error would end the
+// process, or every warning would fail an env.
+void MujocoLibrary::check_errors_reach_us(void (*raise_error)(const char*, ...), void (*warn)(const char*, ...)) const {
   std::jmp_buf here;
   const HandlerScope scope(*this);
   landing.here = &here;
   landing.message[0] = '\0';
-  if (setjmp(here) == 0) raise_error("%s", kTrialError);
+  if (setjmp(here) == 0) {
+    warn("%s", kTrialWarning);
+    raise_error("%s", kTrialError);
+  }
   if (!std::strstr(landing.message, kTrialError))
     throw std::runtime_error("this MuJoCo does not report errors in a way that stepmill understands");
 }

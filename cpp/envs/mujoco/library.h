@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace stepmill {
 
@@ -18,6 +19,11 @@ class MujocoLibrary {
 
   // The file that the functions come from.
   std::string file() const;
+
+  // From `listen` to `heard`, what MuJoCo warns of in calls that others make on this thread, such as compiling a model, is
+  // kept for us. Otherwise MuJoCo would print it and write it into a file in the working directory.
+  void listen() const;
+  static std::vector<std::string> heard();
 
   // Each of these throws std::runtime_error with MuJoCo's message if MuJoCo reports an error, which without us would end
   // the process. After that, only `reset_data` may be called for that data.
@@ -43,7 +49,8 @@ class MujocoLibrary {
   class HandlerScope;
 
   explicit MujocoLibrary(const std::string& bindings);
-  void check_errors_reach_us(void (*raise_error)(const char*, ...)) const;
+  void check_errors_reach_us(void (*raise_error)(const char*, ...), void (*warn)(const char*, ...)) const;
+  void take_warnings() const;
   void call(const Job& job, const void* model, void* data) const;
   static void on_log(const LogMessage* message);
 
@@ -51,7 +58,7 @@ class MujocoLibrary {
   LogHandler (*set_log_handler_)(LogHandler) = nullptr;  // MuJoCo 4; null: the two below
   ErrorHandler (*get_error_handler_)() = nullptr;
   void (*set_error_handler_)(ErrorHandler) = nullptr;
-  void (**warning_handler_)(const char*) = nullptr;  // MuJoCo 3's, for all threads
+  void (**warning_handler_)(const char*) = nullptr;  // for all threads; null if there is no such thing
 };
 
 }  // namespace stepmill

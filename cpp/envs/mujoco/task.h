@@ -42,9 +42,13 @@ inline Leaf numbers(std::int64_t count, std::string name) {
 // Refuses values that every task refuses, where it has such keys.
 inline void check_arguments(const Config& config) {
   for (const ConfigItem& item : config.items()) {
-    if (item.key == "frame_skip" && config.integer("frame_skip") < 1)
-      throw std::invalid_argument("frame_skip: expected at least 1, got " +
-                                  std::to_string(config.integer("frame_skip")));
+    if (item.key == "frame_skip") {
+      const std::int64_t frames = config.integer("frame_skip");
+      constexpr int kMost = std::numeric_limits<int>::max();  // MuJoCo's own bindings count with an int
+      if (frames < 1 || frames > kMost)
+        throw std::invalid_argument("frame_skip: expected at least 1 and at most " + std::to_string(kMost) + ", got " +
+                                    std::to_string(frames));
+    }
     if (item.key != "reset_noise_scale") continue;
     const double scale = config.real("reset_noise_scale");
     if (!(scale >= 0.0) || !std::isfinite(2.0 * scale)) {

@@ -46,6 +46,8 @@ class NativeHost(_native.NativeHost):
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""
+        if question in ("try_model", "set_model"):  # all of them, before anything changes
+            self.check_idle(env_ids, "its model")
         answers = []
         for env_id, argument in zip(env_ids, arguments, strict=True):
             answers.append(ask_model(self.simulator(env_id), env_id, question, argument))

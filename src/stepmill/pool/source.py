@@ -294,7 +294,10 @@ def _once(objects: Sequence[T], key: Callable[[T], Any] = id) -> list[T]:
     """Each object once, in order: a million envs usually share one task and one configuration."""
     if all(map(operator.is_, objects, itertools.repeat(objects[0]))):
         return [objects[0]]
-    return list({key(one): one for one in objects}.values())
+    first: dict[Any, T] = {}
+    for one in objects:
+        first.setdefault(key(one), one)
+    return list(first.values())
 
 
 def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:

@@ -54,7 +54,8 @@ def mismatch(path: str, ours: Any, theirs: Any) -> Mismatch | None:
 
 
 def _number_mismatch(path: str, ours: np.ndarray, theirs: Any) -> Mismatch | None:
-    if type(theirs) is int:  # has no dtype; and Gymnasium's infos mix 1 and 1.0
+    # An int has no dtype, and Gymnasium's infos mix 1 and 1.0. A whole number that the user gave for a float stays one.
+    if type(theirs) is int or (isinstance(theirs, np.integer) and ours.dtype == np.float64):
         may_hold = ours.ndim == 0 and (ours.dtype.kind in "iu" or ours.dtype == np.float64)
         return None if may_hold and ours.item() == theirs else Mismatch(path, ours[()], theirs)
     if not isinstance(theirs, bool | float | np.generic | np.ndarray):

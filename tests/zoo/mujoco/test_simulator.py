@@ -16,7 +16,7 @@ import pytest
 
 import stepmill
 from stepmill import _native
-from stepmill.errors import EnvError, UnsupportedError
+from stepmill.errors import EnvError, InFlightError, UnsupportedError
 from stepmill.pool.simulator import UnsuitableSimulator
 from support.subprocesses import run
 
@@ -159,6 +159,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return references
 
 
+def test_envs_that_differ_only_in_what_is_not_in_the_model_share_it(make: Any, made: list[Any]) -> None:
+    configs = [{"default_camera_config": {"distance": 4.0}}, {"camera_id": 0}, {"frame_skip": 2}, {"width": 700}]
+    make("Ant-v5", num_envs=4, env_config=configs)
+    models = [one().model for one in made]
+    assert models[0] is models[1] is models[2]
+    assert models[3] is not models[0]
+
+
 def test_envs_of_one_configuration_share_their_model(make: Any, made: list[Any]) -> None:
     pool = make("Ant-v5", num_envs=3, env_config=[{}, {"frame_skip": 2}, {"xml_file": "ant.xml"}])
     assert pool.is_native
@@ -283,6 +291,48 @@ def test_errors_of_user_code_stay_python_exceptions(make: Any, small_memory: str
         play()
 
 
+@pytest.mark.parametrize("backend", ["thread", "inline"])
+def test_a_callback_of_the_user_that_raises_fails_the_row(backend: str) -> None:
+    """MuJoCo calls it for the envs of pools too."""
+    run_python(
+        f"""
+        import sys
+        import mujoco, numpy as np, stepmill
+        from stepmill.errors import EnvError
+        shown = []
+        sys.unraisablehook = lambda event: shown.append(event.exc_value)
+        pool = stepmill.make("HalfCheetah-v5", num_envs=4, backend={backend!r}, num_threads=2)
+        pool.reset()
+        def control(model, data):
+            raise ValueError("boom")
+        mujoco.set_mjcb_control(control)
+        for _ in range(3):
+            try:
+                pool.step(np.zeros((4, 6), np.float32))
+            except EnvError as error:
+                assert "Python exception" in str(error), error
+            else:
+                assert False
+        mujoco.set_mjcb_control(None)
+        pool.reset()
+        pool.step(np.zeros((4, 6), np.float32))
+        assert all(isinstance(one, ValueError) for one in shown), shown
+        """
+    )
+
+
+def test_a_refused_change_of_a_model_in_use_changes_nothing(make: Any) -> None:
+    """The host itself refuses, whatever another thread sent after the view looked."""
+    pool = make("HalfCheetah-v5", num_envs=2)
+    pool.reset()
+    before = pool.get_model(None, ["body_mass"])["body_mass"]
+    pool.send(actions_for(pool, 0))
+    with pytest.raises(InFlightError, match="its model is in use"):
+        pool._host.ask_models("set_model", [None, None], [0, 1])
+    pool.recv()
+    np.testing.assert_array_equal(pool.get_model(None, ["body_mass"])["body_mass"], before)
+
+
 # ---- errors and warnings -----------------------------------------------------------------------------
 
 
@@ -352,6 +402,7 @@ def test_no_log_file_is_written() -> None:
         pool.reset()
         for _ in range(20):
             pool.step(np.full((2, 6), 1e30, np.float32))
+        assert stepmill.verify("HalfCheetah-v5", steps=20)
         assert not os.listdir(), os.listdir()
         """
     )

@@ -30,5 +30,14 @@ for _task, (_limit, _threshold) in _TASKS.items():
     for _version in (4, 5):
         _id = f"{_task}-v{_version}"
         if _id not in _NOT_NATIVE:
-            add(EnvRecord(_id, _id, _FAMILY, None, {}, _limit, _threshold, MUJOCO))
+            add(
+                EnvRecord(
+                    _id,
+                    native=_id,
+                    simulator=_FAMILY,
+                    max_episode_steps=_limit,
+                    reward_threshold=_threshold,
+                    needs=MUJOCO,
+                )
+            )
             register_drawer(_id, _DRAWER)

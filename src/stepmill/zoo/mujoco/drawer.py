@@ -57,11 +57,13 @@ class MujocoDrawer:
         return self._thread.run(lambda studios: self._draw(studios, scene.env_id, scene.simulator))
 
     def _draw(self, studios: Studios, env_id: int, simulator: Any) -> Any:
-        studio = studios.of(env_id, simulator.model)
+        assert self._source.simulators is not None
+        config = self._source.simulators.configs[env_id]
+        studio = studios.of(env_id, simulator.model, config)
         with self._warnings.listening():
             if studio is not None:
                 return studio.draw(env_id, simulator)
-            studio = Studio(simulator, str(self._source.render_mode), self._arguments(env_id))
+            studio = Studio(simulator, str(self._source.render_mode), self._arguments(env_id), config)
             with drawing_in_gymnasium(self._user):
                 frame = studio.draw(env_id, simulator)
         studios.add(env_id, studio)

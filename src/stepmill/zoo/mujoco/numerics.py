@@ -6,6 +6,7 @@ BLAS and ``np.einsum`` fuse a product with its sum on some CPUs. Native envs do 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,9 @@ _PROBES = 200
 def fuses_dot() -> bool:
     """Whether ``np.linalg.norm`` of two and three numbers fuses. They differ in one of six results."""
     vectors = [np.random.default_rng(i).normal(size=2 + i % 2) for i in range(_PROBES)]
-    return _agrees(lambda fused, x: np.sqrt(_native.sum_of_products(fused, x, x)) == np.linalg.norm(x), vectors)
+    return _agrees(
+        "np.linalg.norm", lambda fused, x: np.sqrt(_native.sum_of_products(fused, x, x)) == np.linalg.norm(x), vectors
+    )
 
 
 @functools.cache
@@ -38,7 +41,7 @@ def fuses_mass_center(version: int) -> bool:
         ours = _native.sum_of_products(fused, mass, np.ascontiguousarray(positions[:, 0])) / mass.sum()
         return bool(ours == center(mass, positions)[0])
 
-    return _agrees(equal, probes)
+    return _agrees("the centre of mass of a humanoid", equal, probes)
 
 
 def _mass_center(version: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -52,7 +55,13 @@ def _mass_center(version: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]
     return lambda mass, positions: theirs(SimpleNamespace(body_mass=mass), SimpleNamespace(xipos=positions))
 
 
-def _agrees(equal: Callable[..., bool], probes: list[Any]) -> bool:
-    """Whether the fused form agrees on more probes than the other one: usually on all of them."""
+def _agrees(what: str, equal: Callable[..., bool], probes: list[Any]) -> bool:
+    """Whether the fused form agrees on more probes than the other one: one of them should agree on all."""
     fused, separate = (sum(bool(equal(form, probe)) for probe in probes) for form in (True, False))
+    if max(fused, separate) < len(probes):
+        logging.getLogger("stepmill").warning(
+            "%s here is computed in a way that stepmill does not know: some native MuJoCo envs may differ from "
+            "Gymnasium's in the last bit of a number. stepmill.verify() says which",
+            what,
+        )
     return fused > separate

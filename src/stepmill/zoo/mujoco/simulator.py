@@ -21,6 +21,7 @@ from stepmill.pool.models import fields
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.fields import Field
 from stepmill.pool.simulator import UnsuitableSimulator, Values
+from stepmill.zoo.mujoco.installed import bindings_path
 from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
 from stepmill.zoo.mujoco.render_arguments import RENDER_KEYS, check_render_arguments, fit_offscreen_buffer
 from stepmill.zoo.mujoco.tasks import TASKS
@@ -44,6 +45,7 @@ class MujocoFamily:
         self._env_class = env_class
         self._warnings = WarningLog(env_class, is_silent=not is_first)
         self._task = TASKS[env_class]
+        self._compiled: dict[tuple[Any, ...], Any] = {}
         check_mujoco(self._mujoco)
         keys: dict[str, Any] = dict(RENDER_KEYS)
         if self._task.own_model:
@@ -64,26 +66,40 @@ class MujocoFamily:
     def prepare(self, config: Mapping[str, Any]) -> MujocoModel:
         config = {**self.keys, **config}
         path = _model_path(config.get("xml_file", self._task.xml_file))
-        model = self._compile(path)
+        model = self._compile(path, config)
         check_render_arguments(config, self._mujoco, model)
-        fit_offscreen_buffer(config, model)
         bodies = {
             name: self._body(model, config.get(name, default) if name == self._task.body_key else default, path)
             for name, default in self._task.bodies.items()
         }
-        return MujocoModel(self._mujoco, model, {**bodies, **_numerics(self._version)})
+        return MujocoModel(self._mujoco, model, {**bodies, **self._numerics()})
 
-    def _compile(self, path: str) -> Any:
-        """The model in a file. What MuJoCo warns of is logged once per pool, and not written into a file."""
+    def _compile(self, path: str, config: Mapping[str, Any]) -> Any:
+        """The model in a file, compiled once per pool for each size of pictures, the only argument that is in the model.
+
+        What MuJoCo warns of is logged once per pool, and not written into a file.
+        """
+        key = path, config["width"], config["height"]
+        if key in self._compiled:
+            return self._compiled[key]
         with self._warnings.listening():
             try:
-                return self._mujoco.MjModel.from_xml_path(path)
+                model = self._mujoco.MjModel.from_xml_path(path)
             except ValueError as error:
                 raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
+        fit_offscreen_buffer(config, model)
+        self._compiled[key] = model
+        return model
+
+    def _numerics(self) -> Values:
+        center = {"fused_mass_center": fuses_mass_center(self._version)} if self._task.reads_mass_center else {}
+        return {"fused_dot": fuses_dot(), **center}
 
     def _body(self, model: Any, body: Any, path: str) -> int:
         """The index of a body that the env reads."""
         try:
+            if isinstance(body, bool):
+                raise TypeError("a flag names no body")
             return int(model.body(body).id)
         except (KeyError, IndexError, TypeError) as error:
             names = [model.body(i).name for i in range(model.nbody)]
@@ -171,10 +187,6 @@ class MujocoSimulator:
     def close(self) -> None: ...
 
 
-def _numerics(version: int) -> Values:
-    return {"fused_dot": fuses_dot(), "fused_mass_center": fuses_mass_center(version)}
-
-
 def _address(array: Any, dtype: str = "float64") -> int:
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise UnsuitableSimulator(f"an array of MuJoCo is {array.dtype} with strides {array.strides}")
@@ -191,17 +203,6 @@ def _import_mujoco(user: str) -> Any:
 
 
 @functools.cache
-def bindings_path() -> str:
-    """The file of the bindings, which are linked to the library that MuJoCo's Python objects belong to."""
-    import mujoco
-
-    path = getattr(getattr(mujoco, "_functions", None), "__file__", None)
-    if path is None:
-        raise UnsuitableSimulator(f"there is no module mujoco._functions in {mujoco.__file__}")
-    return str(path)
-
-
-@functools.cache
 def check_mujoco(mujoco: Any) -> None:
     """Raises ``UnsuitableSimulator`` if this MuJoCo lacks what native envs need."""
     try:
@@ -214,8 +215,10 @@ def check_mujoco(mujoco: Any) -> None:
 
 def _model_path(xml_file: Any) -> str:
     """The path that Gymnasium reads: names without a folder are its own models."""
+    if isinstance(xml_file, os.PathLike):
+        xml_file = os.path.abspath(xml_file)
     if not isinstance(xml_file, str):
-        raise ConfigError(f"xml_file: expected the path of a model, got {xml_file!r}")
+        raise ConfigError(f"xml_file: expected the path of a model, as a str or a Path, got {xml_file!r}")
     if xml_file.startswith((".", "/")):
         path = xml_file
     elif xml_file.startswith("~"):

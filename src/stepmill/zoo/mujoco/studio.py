@@ -12,16 +12,17 @@ __all__ = ["Studio", "Studios"]
 
 
 class Studio:
-    """A renderer of Gymnasium, made for one model, and the camera of each env that it draws.
+    """A renderer of Gymnasium, made for one model and one configuration, and the camera of each env that it draws.
 
-    Envs with the same model share it, because opening one takes about a second and 100 MB without a GPU. What envs do
+    Envs with the same of both share it, because opening one takes about a second and 100 MB without a GPU. What envs do
     not share is the camera: Gymnasium points it at an env when it first draws that env, and leaves it there.
     """
 
-    def __init__(self, simulator: Any, render_mode: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, simulator: Any, render_mode: str, arguments: Mapping[str, Any], config: object) -> None:
         from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
         self.model = simulator.model
+        self.config = config
         self._render_mode = render_mode
         self._size = arguments["width"], arguments["height"]
         self._renderer: Any = MujocoRenderer(simulator.model, simulator.data, **arguments)
@@ -77,13 +78,13 @@ class Studios:
         self._all: list[Studio] = []
         self._by_env: dict[int, Studio] = {}
 
-    def of(self, env_id: int, model: Any) -> Studio | None:
-        """The studio of an env: at its first picture the one made for its model, later always that one.
+    def of(self, env_id: int, model: Any, config: object) -> Studio | None:
+        """The studio of an env: at its first picture one made for its model and configuration, later always that one.
 
         As in Gymnasium, where a model that is changed after the first picture leaves the renderer as it is.
         """
         if env_id not in self._by_env:
-            found = next((one for one in self._all if one.model is model), None)
+            found = next((one for one in self._all if one.model is model and one.config is config), None)
             if found is None:
                 return None
             self._by_env[env_id] = found

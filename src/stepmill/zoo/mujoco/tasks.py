@@ -16,6 +16,7 @@ class Task:
     own_model: bool = True  # whether the user may give another file
     bodies: Mapping[str, str | int] = field(default_factory=dict)  # the name in C++: the body's name or index
     body_key: str | None = None  # a configuration key that names the body of that name in C++
+    reads_mass_center: bool = False
 
 
 _REACHER_BODIES = {"fingertip": "fingertip", "target": "target"}
@@ -28,8 +29,8 @@ TASKS: Mapping[str, Task] = {
     "HalfCheetah-v5": Task("half_cheetah.xml"),
     "Hopper-v4": Task("hopper.xml", own_model=False),
     "Hopper-v5": Task("hopper.xml"),
-    "Humanoid-v4": Task("humanoid.xml", own_model=False),
-    "Humanoid-v5": Task("humanoid.xml"),
+    "Humanoid-v4": Task("humanoid.xml", own_model=False, reads_mass_center=True),
+    "Humanoid-v5": Task("humanoid.xml", reads_mass_center=True),
     "HumanoidStandup-v4": Task("humanoidstandup.xml", own_model=False),
     "HumanoidStandup-v5": Task("humanoidstandup.xml"),
     "InvertedDoublePendulum-v4": Task("inverted_double_pendulum.xml", own_model=False),

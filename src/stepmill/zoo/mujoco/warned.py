@@ -8,9 +8,12 @@ import os
 import threading
 from collections.abc import Iterator
 
+from stepmill import _native
+from stepmill.zoo.mujoco.installed import bindings_path
+
 __all__ = ["WarningLog"]
 
-_listening = threading.Lock()  # MuJoCo has one handler of warnings for all threads
+_listening = threading.Lock()
 
 
 def _make_new_lock() -> None:
@@ -32,18 +35,16 @@ class WarningLog:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Listens to MuJoCo while something inside runs. One thread at a time does, which GLFW needs too."""
-        import mujoco
+        """Keeps what MuJoCo warns of in this thread while something inside runs. One thread at a time, as GLFW needs it.
 
-        warnings: list[str] = []
+        A handler of warnings that the user has set is left in its place, and gets them.
+        """
         with _listening:
-            former = mujoco.get_mju_user_warning()
-            mujoco.set_mju_user_warning(warnings.append)
+            _native.listen_to_mujoco(bindings_path())
             try:
                 yield
             finally:
-                mujoco.set_mju_user_warning(former)
-                self._log(warnings)
+                self._log(_native.heard_from_mujoco())
 
     def _log(self, warnings: list[str]) -> None:
         for text in dict.fromkeys(warnings):
