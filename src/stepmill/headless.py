@@ -61,8 +61,7 @@ def drawing_in_gymnasium(user: str) -> Iterator[None]:
     Without MUJOCO_GL that means to try GLFW, EGL and OSMesa in turn, but takes GLFW to work where there is no display.
     """
     global _first_pid
-    _first_pid = _first_pid or os.getpid()
-    if _first_pid != os.getpid():  # it would wait forever for threads of OpenGL that only its parent has
+    if _first_pid not in (None, os.getpid()):  # it would wait forever for threads of OpenGL that only its parent has
         raise UnsupportedError(
             f"{user} cannot draw here: this process was forked from one that had drawn already, which OpenGL does not "
             "survive. Draw in the parent, in a pool with backend='process', or in a process that was not forked "
@@ -78,6 +77,7 @@ def drawing_in_gymnasium(user: str) -> Iterator[None]:
         os.environ["MUJOCO_GL"] = backend
         try:
             yield
+            _first_pid = os.getpid()
         finally:
             if former is None:
                 del os.environ["MUJOCO_GL"]
