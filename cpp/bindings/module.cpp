@@ -130,6 +130,7 @@ void make_native_host(NativeHost* self, nb::kwargs arguments) {
   options.affinity_offset = given.get<int>("affinity_offset");
   const sm_env_table& table = *find_table(given["env_class"]);
   nb::object simulators = given["simulators"];
+  if (!simulators.is_none()) options.after_fault = &show_error_of_callback;
   auto envs = build_native(table, given["configs"], simulators, 0);
   new (self) NativeHost(table, std::move(envs), read_any_spec(given), options, std::move(simulators));
 }

@@ -9,6 +9,14 @@
 
 namespace stepmill {
 
+// A simulator may call Python code of the user. If that raises, the env fails; the exception itself is shown, because the
+// row has no place for it, and must not stay set in this thread. Threads of ours have none, as Python does not know them.
+inline void show_error_of_callback() {
+  if (!PyGILState_GetThisThreadState()) return;
+  const nanobind::gil_scoped_acquire acquire;
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(nullptr);
+}
+
 class NativeHost final : public Host {
  public:
   // `simulators` is None, or a list of one simulator per env, which the host keeps until its threads have stopped.
@@ -50,10 +58,6 @@ class NativeHost final : public Host {
     local_pool().envs().connect(env, read_simulator(simulators_[env].attr("values")()));
   }
 
-  void work(std::chrono::nanoseconds most) override {
-    Host::work(most);
-    drop_error_of_callback();
-  }
   // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
   bool is_brief() const override { return simulators_.is_none() && Host::is_brief(); }
 
@@ -63,11 +67,6 @@ class NativeHost final : public Host {
   }
 
  private:
-  // A callback of the user that raised in this thread, inside of a simulator, has failed its env. The exception itself is
-  // shown, because the row has no place for it, and must not stay set.
-  static void drop_error_of_callback() {
-    if (PyErr_Occurred()) PyErr_WriteUnraisable(nullptr);
-  }
   void check_idle(std::int32_t env, const std::string& what) const {
     if (pool().in_flight(env))
       raise("InFlightError",

@@ -28,6 +28,8 @@ struct PoolOptions {
   std::int32_t num_threads = 1;  // 0: only the caller steps
   std::int32_t affinity_offset = -1;
   Arena::Kind arena = Arena::Kind::kPrivate;
+  // Called after a failure of an env, in the thread that steps it, before that thread steps another; may be null.
+  void (*after_fault)() = nullptr;
 };
 
 // A finished batch. The caller owns the rows until it releases the buffer to the store.

@@ -75,7 +75,7 @@ class MujocoFamily:
         return MujocoModel(self._mujoco, model, {**bodies, **self._numerics()})
 
     def _compile(self, path: str, config: Mapping[str, Any]) -> Any:
-        """The model in a file, compiled once per pool for each size of pictures, the only argument that is in the model.
+        """The model in a file, compiled once per pool for each size of pictures, which is written into it.
 
         What MuJoCo warns of is logged once per pool, and not written into a file.
         """

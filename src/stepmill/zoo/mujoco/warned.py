@@ -35,7 +35,7 @@ class WarningLog:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Keeps what MuJoCo warns of in this thread while something inside runs. One thread at a time, as GLFW needs it.
+        """Keeps what MuJoCo warns of in this thread while something runs. One thread at a time, as GLFW needs it.
 
         A handler of warnings that the user has set is left in its place, and gets them.
         """
