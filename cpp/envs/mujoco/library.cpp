@@ -133,7 +133,7 @@ MujocoLibrary::MujocoLibrary(const std::string& bindings) {
     need("_mjPRIVATE__get_tls_error_fn", get_error_handler_);
     need("_mjPRIVATE__set_tls_error_fn", set_error_handler_);
   }
-  (void)find(library, "mju_writeLog", write_log);
+  if (decltype(write_log) found = nullptr; find(library, "mju_writeLog", found)) write_log = found;
   (void)find(library, "mju_user_warning", warning_handler_);
   void (*raise_error)(const char*, ...) = nullptr;
   void (*warn)(const char*, ...) = nullptr;
