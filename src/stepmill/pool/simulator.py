@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from stepmill.errors import ConfigError
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.env_model import EnvModel
 from stepmill.pool.models.fields import Field
@@ -73,14 +74,18 @@ class SimulatorSource:
     family: SimulatorFamily
     configs: list[dict[str, Any]]
     models: list[GivenModel | None]  # what changes in the model of each env before its first reset
-    _kinds: dict[int, SimulatorKind] = field(default_factory=dict, compare=False)  # by the id of the configuration
+    # By the id of the configuration. `_promised`, in a worker: the sizes that the caller laid its batches out for.
+    _kinds: dict[int, SimulatorKind] = field(default_factory=dict, compare=False)
+    _promised: dict[int, Values] = field(default_factory=dict, compare=False)
 
     def kind(self, env_id: int) -> SimulatorKind:
         """What the env shares with others of its configuration, prepared once."""
         config = self.configs[env_id]
         kind = self._kinds.get(id(config))
         if kind is None:
-            kind = self._kinds[id(config)] = self.family.prepare(config)
+            kind = self.family.prepare(config)
+            _check_sizes(kind.sizes, self._promised.get(id(config), kind.sizes))
+            self._kinds[id(config)] = kind
         return kind
 
     def check_model(self, env_id: int) -> None:
@@ -97,12 +102,25 @@ class SimulatorSource:
         return simulator
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is prepared: a worker prepares its own."""
-        return {"family": self.family, "configs": self.configs, "models": self.models}
+        """Without what is prepared: a worker prepares its own, of the same sizes."""
+        distinct = {id(config): config for config in self.configs}
+        sizes = [(config, self._kinds[one].sizes) for one, config in distinct.items() if one in self._kinds]
+        return {"family": self.family, "configs": self.configs, "models": self.models, "sizes": sizes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_kinds": {}}.items():
+        promised = {id(config): sizes for config, sizes in state.pop("sizes")}
+        for name, value in {**state, "_kinds": {}, "_promised": promised}.items():
             object.__setattr__(self, name, value)
+
+
+def _check_sizes(sizes: Values, promised: Values) -> None:
+    """Raises ``ConfigError`` if the rows of an env would not be those that the batches have room for."""
+    for name, value in sizes.items():
+        if value != promised[name]:
+            raise ConfigError(
+                f"the simulator's model has changed since the pool was made: {name} is {value!r:.100} now, and was "
+                f"{promised[name]!r:.100}. Make a new pool, and leave the file alone while a pool uses it"
+            )
 
 
 def load_family(path: str, env_class: str) -> SimulatorFamily:

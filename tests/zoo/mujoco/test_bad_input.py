@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stepmill
-from stepmill.errors import ConfigError, UnknownConfigError
+from stepmill.errors import ConfigError, UnknownConfigError, WorkerDiedError
 from support.mujoco_models import crawler, pendulum
 
 pytest.importorskip("mujoco", reason="needs mujoco")
@@ -122,3 +124,21 @@ def test_arguments_that_only_v5_takes(id: str, key: str) -> None:
 def test_a_worker_process_says_it_too() -> None:
     with pytest.raises(ConfigError, match="frame_skip: expected at least 1"):
         stepmill.make("Hopper-v5", backend="process", frame_skip=0)
+
+
+def test_a_model_that_changes_before_a_worker_is_replaced(tmp_path: Path) -> None:
+    """Its rows would not fit into those of the pool, so the env must not run."""
+    path = Path(crawler(tmp_path))
+    with stepmill.make("HalfCheetah-v5", num_envs=2, num_workers=2, backend="process", xml_file=str(path)) as pool:
+        pool.reset()
+        action = pool.action_space.sample()
+        text = path.read_text()
+        path.write_text(text.replace("</worldbody>", "<body><freejoint/><geom size='1'/></body></worldbody>"))
+        os.kill(pool.stats()["workers"][1]["pid"], signal.SIGKILL)
+        with pytest.raises(WorkerDiedError):
+            pool.step(action)
+        with pytest.raises(WorkerDiedError, match="model has changed since the pool was made: nq is 17 now, and was"):
+            pool.step(action)
+        path.write_text(text)
+        pool.step(action)
+        assert "abnormal" not in pool.step(action)[4]
