@@ -330,6 +330,16 @@ def test_envs_share_a_model_until_it_is_changed() -> None:
         assert models[0].opt.density == 0.0
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_every_number_of_a_model_can_be_read(make: Any, place: str) -> None:
+    prefix, backend = PLACES[place]
+    pool = make(f"{prefix}HalfCheetah-v5", num_envs=2, backend=backend)
+    model = mujoco_model("HalfCheetah-v5")
+    values = {name: getattr(model, name) for name in dir(model) if not name.startswith("_")}
+    numbers = {name: value for name, value in values.items() if isinstance(value, bool | int | float)}
+    assert {name: rows[1] for name, rows in pool.get_model(None, list(numbers)).items()} == numbers
+
+
 # ---- bad input -------------------------------------------------------------------------------------
 
 BAD = {

@@ -107,8 +107,9 @@ def _describe(name: str, value: Any) -> Field:
     else:
         dtype = np.dtype("bool" if isinstance(value, bool) else "float64" if isinstance(value, float) else "int32")
         if not is_in_struct:
-            reason = "it is a size, which is decided when the model is compiled"
-            return Field((), "int64" if dtype == "int32" else dtype.name, fixed=reason)
+            if dtype == "int32":
+                dtype = np.dtype("uint64" if name == "signature" else "int64")
+            return Field((), dtype.name, fixed="it is a size, which is decided when the model is compiled")
     is_free = is_in_struct or dtype.kind == "f" or name.endswith((*_FREE_NUMBERS, *_FLAGS))
     if not is_free or name in _INDICES:
         return Field(np.shape(value), dtype.name, fixed="it says how the model is put together")
