@@ -13,6 +13,7 @@ from stepmill.pool.host import host_arguments, make_simulators, native_env_argum
 from stepmill.pool.models.env_model import ModelQuestion, ask_model
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
+from stepmill.pool.uninterrupted import uninterrupted
 
 __all__ = ["NativeHost"]
 
@@ -48,6 +49,11 @@ class NativeHost(_native.NativeHost):
         """Native envs have a model if they have a simulator."""
         if question in ("try_model", "set_model"):  # all of them, before anything changes
             self.check_idle(env_ids, "its model")
+        if question == "set_model":  # else some envs would not use the model that get_model shows
+            return uninterrupted(lambda _: self._ask_models(question, arguments, env_ids))
+        return self._ask_models(question, arguments, env_ids)
+
+    def _ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         answers = []
         for env_id, argument in zip(env_ids, arguments, strict=True):
             answers.append(ask_model(self.simulator(env_id), env_id, question, argument))

@@ -16,6 +16,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.pool.native import NativeHost
 
 mujoco = pytest.importorskip("mujoco")
 pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
@@ -328,6 +329,28 @@ def test_envs_share_a_model_until_it_is_changed() -> None:
         pool.reset()
         assert [pool._host.simulator(i).model is models[0] for i in range(3)] == [True, False, True]
         assert models[0].opt.density == 0.0
+
+
+def test_a_signal_does_not_interrupt_a_change(make: Any, monkeypatch: Any) -> None:
+    """All envs use the model that ``get_model`` shows, also if a signal handler raises in the middle of the call."""
+    pool = make("HalfCheetah-v5", num_envs=3)
+    pool.reset()
+    connect, connected = NativeHost.connect, []
+
+    def interrupted(self: Any, env_id: int) -> None:
+        if not connected:
+            os.kill(os.getpid(), signal.SIGINT)
+        connect(self, env_id)
+        connected.append(env_id)
+
+    monkeypatch.setattr(NativeHost, "connect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.set_model(None, {"opt.timestep": 0.02})
+    assert connected == [0, 1, 2]
+    before = pool.reset()[1]["x_position"]
+    info = pool.step(np.ones((3, 6), np.float32))[4]
+    assert (pool.get_model(None, ["opt.timestep"])["opt.timestep"] == 0.02).all()
+    np.testing.assert_allclose((info["x_position"] - before) / info["x_velocity"], 5 * 0.02)
 
 
 @pytest.mark.parametrize("place", PLACES)
