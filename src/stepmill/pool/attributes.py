@@ -43,7 +43,7 @@ def contained(env_id: int, phase: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt, GeneratorExit):  # the last: a signal handler raised before the block began
         raise
     except BaseException as error:
         raise Fault(env_id, phase, 0, 0, 1, "").caused_by(error).error() from error

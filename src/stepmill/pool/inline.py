@@ -20,6 +20,7 @@ from stepmill.pool.object_actions import object_parts
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource
+from stepmill.pool.uninterrupted import uninterrupted
 from stepmill.spaces import flatten
 
 __all__ = ["InlineHost"]
@@ -131,6 +132,11 @@ class InlineHost(_native.InlineHost):
         return self._each("call", env_ids, function)
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        if question == "set_model":  # else some envs would not use the model that get_model shows
+            return uninterrupted(lambda _: self._ask_models(question, arguments, env_ids))
+        return self._ask_models(question, arguments, env_ids)
+
+    def _ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         models, answers = self._builder.models, []
         for env_id, argument in zip(env_ids, arguments, strict=True):
             with contained(env_id, "call"):

@@ -16,6 +16,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.pool.inline import InlineHost
 from stepmill.pool.native import NativeHost
 
 mujoco = pytest.importorskip("mujoco")
@@ -331,22 +332,31 @@ def test_envs_share_a_model_until_it_is_changed() -> None:
         assert models[0].opt.density == 0.0
 
 
-def test_a_signal_does_not_interrupt_a_change(make: Any, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("id", "backend", "host", "method"),
+    [
+        ("HalfCheetah-v5", "thread", NativeHost, "connect"),
+        ("gymnasium:HalfCheetah-v5", "inline", InlineHost, "before_reset"),
+    ],
+)
+def test_a_signal_does_not_interrupt_a_change(
+    make: Any, monkeypatch: Any, id: str, backend: str, host: type, method: str
+) -> None:
     """All envs use the model that ``get_model`` shows, also if a signal handler raises in the middle of the call."""
-    pool = make("HalfCheetah-v5", num_envs=3)
+    pool = make(id, num_envs=3, backend=backend)
     pool.reset()
-    connect, connected = NativeHost.connect, []
+    function, told = getattr(host, method), []
 
-    def interrupted(self: Any, env_id: int) -> None:
-        if not connected:
+    def interrupted(self: Any, env_id: int, *arguments: Any) -> None:
+        if not told:
             os.kill(os.getpid(), signal.SIGINT)
-        connect(self, env_id)
-        connected.append(env_id)
+        function(self, env_id, *arguments)
+        told.append(env_id)
 
-    monkeypatch.setattr(NativeHost, "connect", interrupted)
+    monkeypatch.setattr(host, method, interrupted)
     with pytest.raises(KeyboardInterrupt):
         pool.set_model(None, {"opt.timestep": 0.02})
-    assert connected == [0, 1, 2]
+    assert told == [0, 1, 2]
     before = pool.reset()[1]["x_position"]
     info = pool.step(np.ones((3, 6), np.float32))[4]
     assert (pool.get_model(None, ["opt.timestep"])["opt.timestep"] == 0.02).all()
