@@ -156,6 +156,10 @@ class MujocoLoops:
         self._run.restype = ctypes.c_double
 
     def steps_per_second(self, seconds: float) -> float:
+        import mujoco
+
+        for one in self._simulators:  # a task takes the pose in which it finds its state for the initial one
+            mujoco.mj_resetData(one.model, one.data)
         rate: float = self._run(
             self._env.encode(),
             (ctypes.c_char_p * self._num_envs)(*self._texts),
