@@ -41,11 +41,11 @@ inline double numpy_remainder(double x, double y) {
   return rest;
 }
 
-// np.clip, which lets NaN through, and gives `high` where the bounds exclude each other.
+// np.clip, which lets NaN through, that of a bound too, and gives `high` where the bounds exclude each other.
 template <class T>
 T numpy_clip(T x, T low, T high) {
-  const T raised = x < low ? low : x;
-  return raised > high ? high : raised;
+  const T raised = x < low || low != low ? low : x;
+  return raised > high || high != high ? high : raised;
 }
 
 }  // namespace stepmill

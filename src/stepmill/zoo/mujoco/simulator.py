@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from stepmill import _native
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, OutOfMemoryError
 from stepmill.headless import drawing
 from stepmill.optional import MUJOCO, require
 from stepmill.pool.models import fields
@@ -129,7 +129,12 @@ class MujocoModel:
         return MujocoSimulator(self, self.make_data(self.model))
 
     def make_data(self, model: Any) -> Any:
-        return self.mujoco.MjData(model)
+        try:
+            return self.mujoco.MjData(model)
+        except self.mujoco.FatalError as error:
+            if "memory" not in str(error):
+                raise
+            raise OutOfMemoryError(f"MuJoCo cannot allocate the state of another env: {error}") from error
 
 
 class MujocoSimulator:
