@@ -14,8 +14,8 @@ __all__ = ["Studio", "Studios"]
 class Studio:
     """A renderer of Gymnasium, made for one model and one configuration, and the camera of each env that it draws.
 
-    Envs with the same of both share it, because opening one is slow and takes much memory without a GPU. What envs do not
-    share is the camera: Gymnasium points it at an env when it first draws that env, and leaves it there.
+    Envs with the same of both share it, because opening one is slow and takes much memory without a GPU. What envs do
+    not share is the camera: Gymnasium points it at an env when it first draws that env, and leaves it there.
     """
 
     def __init__(self, simulator: Any, render_mode: str, arguments: Mapping[str, Any], config: object) -> None:
