@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 import stepmill
@@ -51,7 +52,7 @@ def test_a_model_without_the_bodies_that_the_env_reads(tmp_path: Path, id: str, 
         stepmill.make(id, xml_file=crawler(tmp_path), **config)
 
 
-@pytest.mark.parametrize("body", ["nowhere", 99, -1, 1.5, None, [1], 10**30])
+@pytest.mark.parametrize("body", ["nowhere", 99, -1, 1.5, True, None, [1], 10**30])
 def test_a_main_body_that_does_not_exist(body: Any) -> None:
     with pytest.raises(ConfigError, match="reads the position of body"):
         stepmill.make("Ant-v5", main_body=body)
@@ -93,12 +94,13 @@ def test_a_file_that_does_not_exist(file: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("xml_file", 5, "the path of a model, got 5"),
-        ("xml_file", None, "the path of a model, got None"),
-        ("frame_skip", 0, "at least 1, got 0"),
-        ("frame_skip", -2, "at least 1, got -2"),
+        ("xml_file", 5, "the path of a model, as a str or a Path, got 5"),
+        ("xml_file", None, "the path of a model, as a str or a Path, got None"),
+        ("frame_skip", 0, "at least 1 and at most 2147483647, got 0"),
+        ("frame_skip", -2, "at least 1 and at most 2147483647, got -2"),
         ("frame_skip", 1.5, "a whole number, got 1.5"),
         ("frame_skip", "5", "a whole number, got '5'"),
+        ("frame_skip", 2**40, "at most 2147483647, got 1099511627776"),
         ("frame_skip", 2**70, "at most 64 bits"),
         ("reset_noise_scale", -0.1, "a number from 0 .*got -0.1"),
         ("reset_noise_scale", math.nan, "a number from 0 .*got nan"),
@@ -142,3 +144,8 @@ def test_a_model_that_changes_before_a_worker_is_replaced(tmp_path: Path) -> Non
         path.write_text(text)
         pool.step(action)
         assert "abnormal" not in pool.step(action)[4]
+
+
+def test_a_model_may_be_given_as_a_path(make: Any) -> None:
+    path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml"
+    assert make("Ant-v5", xml_file=path).is_native
