@@ -68,6 +68,7 @@ class MujocoFamily:
         path = _model_path(config.get("xml_file", self._task.xml_file))
         model = self._compile(path, config)
         check_render_arguments(config, self._mujoco, model)
+        fit_offscreen_buffer(config, model)
         bodies = {
             name: self._body(model, config.get(name, default) if name == self._task.body_key else default, path)
             for name, default in self._task.bodies.items()
@@ -79,7 +80,7 @@ class MujocoFamily:
 
         What MuJoCo warns of is logged once per pool, and not written into a file.
         """
-        key = path, config["width"], config["height"]
+        key = path, repr(config["width"]), repr(config["height"])
         if key in self._compiled:
             return self._compiled[key]
         with self._warnings.listening():
@@ -87,7 +88,6 @@ class MujocoFamily:
                 model = self._mujoco.MjModel.from_xml_path(path)
             except ValueError as error:
                 raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
-        fit_offscreen_buffer(config, model)
         self._compiled[key] = model
         return model
 
