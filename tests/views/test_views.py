@@ -94,16 +94,15 @@ def test_gymnasium_view_of_async_pools_resets_all_envs_in_order(make: Any) -> No
     [{"num_threads": 1}, {"num_threads": 2}, {"num_threads": 3}, {"backend": "inline"}],
     ids=lambda arguments: str(*arguments.values()),
 )
-def test_async_pools_starve_no_env(make: Any, arguments: dict[str, Any]) -> None:
-    """An action waits its turn: none is passed over for good."""
+def test_async_pools_starve_no_env(make: Any, deadline: None, arguments: dict[str, Any]) -> None:
+    """An action waits its turn: none is passed over for good. For a while it may be: a busy machine stops threads."""
     pool = make("Probe-v0", num_envs=8, batch_size=3, length=10**6, **arguments)
     pool.async_reset()
     turns = np.zeros(8, np.int64)
-    for _ in range(300):
+    while turns.min() <= 20:
         ids = pool.recv()[4]["env_id"]
         turns[ids] += 1
         pool.send(np.zeros(3, np.float32))
-    assert turns.min() > 20, turns
 
 
 # ---- the gym view --------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from stepmill.pool.faults import Fault
@@ -35,15 +33,21 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
-@contextlib.contextmanager
-def contained(env_id: int, phase: str) -> Iterator[None]:
+class contained:  # used like a function
     """Turns exceptions that would end the caller's program, above all ``sys.exit`` in an env, into an ``EnvError``.
 
-    KeyboardInterrupt passes through: it may be the user's Ctrl-C.
+    KeyboardInterrupt passes through: it may be the user's Ctrl-C. A class and not a generator, because a signal handler
+    that raises before the block begins would close the generator with an exception of the same kind.
     """
-    try:
-        yield
-    except (Exception, KeyboardInterrupt, GeneratorExit):  # the last: a signal handler raised before the block began
-        raise
-    except BaseException as error:
-        raise Fault(env_id, phase, 0, 0, 1, "").caused_by(error).error() from error
+
+    def __init__(self, env_id: int, phase: str) -> None:
+        self._env_id = env_id
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Exception | KeyboardInterrupt):
+            return
+        raise Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(error).error() from error
