@@ -149,7 +149,7 @@ class MujocoLoops:
         source = find_source(env, num_envs, {}, None, "thread", None, 1)
         assert isinstance(source, NativeSource)
         assert source.simulators is not None
-        self._simulators = [source.simulators.make(i) for i in range(num_envs)]
+        self._simulators = [source.simulators.build(i) for i in range(num_envs)]
         self._texts = [_text(one.values()).encode() for one in self._simulators]
         self._actions = np.ascontiguousarray(np.stack(draw_actions(env, num_envs)), np.float32)
         self._run = ctypes.CDLL(bare.mujoco_library()).mujoco_loops

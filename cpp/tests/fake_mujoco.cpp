@@ -51,21 +51,22 @@ static void report(bool error, const char* text) {
 }
 #endif
 
-void mju_error(const char* format, ...) {
+static void report_formatted(bool error, const char* format, va_list arguments) {
   char text[1024];
+  std::vsnprintf(text, sizeof text, format, arguments);
+  report(error, text);
+}
+void mju_error(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
+  report_formatted(true, format, arguments);
   va_end(arguments);
-  report(true, text);
 }
 void mju_warning(const char* format, ...) {
-  char text[1024];
   va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
+  report_formatted(false, format, arguments);
   va_end(arguments);
-  report(false, text);
 }
 
 void mj_step(const void* model, void* data) {

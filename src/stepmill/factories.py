@@ -1,12 +1,13 @@
-"""What a function that makes envs accepts, and how to close an env that is not needed."""
+"""What a function that makes envs accepts, where one is, and how to close an env that is not needed."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["accepted_keys", "close_quietly", "parameters_of"]
+__all__ = ["accepted_keys", "close_quietly", "imported", "parameters_of"]
 
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
@@ -23,6 +24,12 @@ def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return {"kwargs": inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)}
+
+
+def imported(place: str) -> Any:
+    """What ``"module:name"`` names. The module is imported now."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def close_quietly(env: Any) -> None:

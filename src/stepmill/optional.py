@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import importlib.util
 from collections.abc import Iterator
-from importlib import metadata
 from types import ModuleType
 from typing import NamedTuple
 
@@ -82,6 +81,8 @@ def explained_misfit(package: Package, simulator: str, user: str) -> Iterator[No
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # slow to import, and seldom needed
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
+from stepmill.factories import imported
 from stepmill.optional import ALE, ROBOTICS, Package, check_installed, explained_misfit, is_installed, require
 
 __all__ = ["EnvRecord", "add", "drawer_of", "find", "list_all_envs", "register", "register_drawer"]
@@ -73,7 +74,16 @@ def register(
         raise ConfigError(f"register({id!r}): expected a callable factory, got {factory!r}")
     if max_episode_steps is not None:
         max_episode_steps = whole_number(f"register({id!r}): max_episode_steps", max_episode_steps, 1)
-    add(EnvRecord(id, native, None, factory, dict(config or {}), max_episode_steps, reward_threshold))
+    add(
+        EnvRecord(
+            id,
+            native=native,
+            factory=factory,
+            config=dict(config or {}),
+            max_episode_steps=max_episode_steps,
+            reward_threshold=reward_threshold,
+        )
+    )
 
 
 def add(record: EnvRecord) -> None:
@@ -96,10 +106,7 @@ def register_drawer(native: str, place: str) -> None:
 
 def drawer_of(native: str) -> Any:
     """The class that draws the envs of a native class; None if there is none."""
-    if native not in _drawers:
-        return None
-    module, _, name = _drawers[native].partition(":")
-    return getattr(importlib.import_module(module), name)
+    return imported(_drawers[native]) if native in _drawers else None
 
 
 def _tell_gymnasium(record: EnvRecord) -> None:

@@ -34,12 +34,7 @@ class Ant : public MujocoTask {
     std::int64_t size = sizes.nq + sizes.nv + (forces ? forces_count(sizes.nbody) : 0);
     size -= skipped_positions(config, 2);
     if constexpr (version < 5) require_observation_size(size, 29 - skipped_positions(config, 2) + (forces ? 84 : 0));
-    std::vector<Leaf> info(kInfoCount);
-    info[kX] = number("x_position");
-    info[kY] = number("y_position");
-    info[kDistance] = number("distance_from_origin");
-    info[kXVelocity] = number("x_velocity");
-    info[kYVelocity] = number("y_velocity");
+    std::vector<Leaf> info = PlaneMotion::infos(kInfoCount);
     info[kForward] = number("reward_forward");
     // Gymnasium's v4 shows the cost of contacts under this name, if there is one.
     info[kControl] = contact_hides_control(config) ? number("reward_ctrl") : action_cost("reward_ctrl");
@@ -65,13 +60,10 @@ class Ant : public MujocoTask {
   void reset(Rng& rng, const Options&) { reset_with_normal_velocities(rng, noise_); }
 
   Outcome step(const ActionRow& row, Rng&) {
-    const double x_before = position_of(body_)[0], y_before = position_of(body_)[1];
+    const std::array<double, 2> before = place();
     const float* action = simulate(row);
-    x_velocity_ = (position_of(body_)[0] - x_before) / dt();
-    y_velocity_ = (position_of(body_)[1] - y_before) / dt();
-
     const bool healthy = is_healthy();
-    forward_ = x_velocity_ * forward_weight_;
+    forward_ = motion_.move(before, place(), dt()) * forward_weight_;
     survive_ = survival_.paid(healthy);
     control_cost_ = action_cost_of(control_weight_, action, nu());
     double costs = control_cost_;
@@ -95,12 +87,9 @@ class Ant : public MujocoTask {
     }
     if (version < 5 && !stepped_) return;
     const double* position = version >= 5 ? sim_->qpos : position_of(body_);
-    *row.info<double>(kX) = position[0];
-    *row.info<double>(kY) = position[1];
-    *row.info<double>(kDistance) = norm(position, 2);
+    motion_.write_place(row, position, norm(position, 2));
     if (!stepped_) return;
-    *row.info<double>(kXVelocity) = x_velocity_;
-    *row.info<double>(kYVelocity) = y_velocity_;
+    motion_.write_velocity(row);
     *row.info<double>(kForward) = forward_;
     if (contact_hides_control_)
       *row.info<double>(kControl) = -contact_cost_;
@@ -111,7 +100,7 @@ class Ant : public MujocoTask {
   }
 
  private:
-  enum { kX, kY, kDistance, kXVelocity, kYVelocity, kForward, kControl, kSurvive, kContact, kInfoCount };
+  enum { kForward = PlaneMotion::kInfoCount, kControl, kSurvive, kContact, kInfoCount };
 
   static bool shows_forces(const Config& config) {
     return config.flag(version >= 5 ? "include_cfrc_ext_in_observation" : "use_contact_forces");
@@ -119,6 +108,8 @@ class Ant : public MujocoTask {
   static bool contact_hides_control(const Config& config) { return version < 5 && shows_forces(config); }
   // v5 leaves out the world, on which no force acts.
   static std::int64_t forces_count(std::int64_t bodies) { return 6 * (version >= 5 ? bodies - 1 : bodies); }
+
+  std::array<double, 2> place() const { return {position_of(body_)[0], position_of(body_)[1]}; }
 
   bool is_healthy() const {
     const double z = sim_->qpos[2];
@@ -133,7 +124,7 @@ class Ant : public MujocoTask {
   double noise_;
   std::int64_t skipped_;
   bool shows_forces_, contact_hides_control_;
-  double x_velocity_ = 0.0, y_velocity_ = 0.0;
+  PlaneMotion motion_;
   double forward_ = 0.0, survive_ = 0.0, control_cost_ = 0.0, contact_cost_ = 0.0;
 };
 

@@ -23,12 +23,7 @@ class Humanoid : public HumanoidTask {
 
   static EnvSpec spec(const Config& config, const Config& simulator) {
     const MujocoSizes sizes(simulator);
-    std::vector<Leaf> info(kInfoCount);
-    info[kX] = number("x_position");
-    info[kY] = number("y_position");
-    info[kDistance] = number("distance_from_origin");
-    info[kXVelocity] = number("x_velocity");
-    info[kYVelocity] = number("y_velocity");
+    std::vector<Leaf> info = PlaneMotion::infos(kInfoCount);
     info[kForward] = number(version >= 5 ? "reward_forward" : "reward_linvel");
     info[kControl] = number(version >= 5 ? "reward_ctrl" : "reward_quadctrl");
     info[kSurvive] = number(version >= 5 ? "reward_survive" : "reward_alive");
@@ -62,10 +57,8 @@ class Humanoid : public HumanoidTask {
     const std::array<double, 2> before = mass_center();
     simulate(row);
     center_ = mass_center();
-    x_velocity_ = (center_[0] - before[0]) / dt();
-    y_velocity_ = (center_[1] - before[1]) / dt();
     const bool healthy = healthy_z_.contains(sim_->qpos[2]);
-    forward_ = forward_weight_ * x_velocity_;
+    forward_ = forward_weight_ * motion_.move(before, center_, dt());
     survive_ = survival_.paid(healthy);
     control_cost_ = control_cost_of(control_weight_);
     double costs = control_cost_;
@@ -80,13 +73,10 @@ class Humanoid : public HumanoidTask {
     observation_.write(row.observation<double>(), sim_);
     if (version < 5 && !stepped_) return;
     const double* position = version >= 5 ? sim_->qpos : center_.data();
-    *row.info<double>(kX) = position[0];
-    *row.info<double>(kY) = position[1];
-    *row.info<double>(kDistance) = norm(position, 2);
+    motion_.write_place(row, position, norm(position, 2));
     if constexpr (version >= 5) write_tendons(row, kTendonLength, kTendonVelocity);
     if (!stepped_) return;
-    *row.info<double>(kXVelocity) = x_velocity_;
-    *row.info<double>(kYVelocity) = y_velocity_;
+    motion_.write_velocity(row);
     *row.info<double>(kForward) = forward_;
     *row.info<double>(kControl) = -control_cost_;
     *row.info<double>(kSurvive) = survive_;
@@ -95,7 +85,7 @@ class Humanoid : public HumanoidTask {
 
  private:
   enum {
-    kX, kY, kDistance, kXVelocity, kYVelocity, kForward, kControl, kSurvive, kContact, kInfoCount,
+    kForward = PlaneMotion::kInfoCount, kControl, kSurvive, kContact, kInfoCount,
     kTendonLength = kInfoCount, kTendonVelocity
   };
 
@@ -115,7 +105,7 @@ class Humanoid : public HumanoidTask {
   double noise_;
   HumanoidObservation<version> observation_;
   std::array<double, 2> center_{};
-  double x_velocity_ = 0.0, y_velocity_ = 0.0;
+  PlaneMotion motion_;
   double forward_ = 0.0, survive_ = 0.0, control_cost_ = 0.0, contact_cost_ = 0.0;
 };
 

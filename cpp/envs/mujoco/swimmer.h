@@ -20,12 +20,7 @@ class Swimmer : public MujocoTask {
   static EnvSpec spec(const Config& config, const Config& simulator) {
     const MujocoSizes sizes(simulator);
     require_size("nq", sizes.nq, 2);
-    std::vector<Leaf> info(kInfoCount);
-    info[kX] = number("x_position");
-    info[kY] = number("y_position");
-    info[kDistance] = number("distance_from_origin");
-    info[kXVelocity] = number("x_velocity");
-    info[kYVelocity] = number("y_velocity");
+    std::vector<Leaf> info = PlaneMotion::infos(kInfoCount);
     info[kForward] = number(version >= 5 ? "reward_forward" : "reward_fwd");
     info[kControl] = action_cost("reward_ctrl");
     if constexpr (version < 5) info.push_back(number("forward_reward"));
@@ -42,11 +37,9 @@ class Swimmer : public MujocoTask {
   void reset(Rng& rng, const Options&) { reset_uniformly(rng, noise_); }
 
   Outcome step(const ActionRow& row, Rng&) {
-    const double x_before = sim_->qpos[0], y_before = sim_->qpos[1];
+    const std::array<double, 2> before = place();
     const float* action = simulate(row);
-    x_velocity_ = (sim_->qpos[0] - x_before) / dt();
-    y_velocity_ = (sim_->qpos[1] - y_before) / dt();
-    forward_ = forward_weight_ * x_velocity_;
+    forward_ = forward_weight_ * motion_.move(before, place(), dt());
     control_cost_ = action_cost_of(control_weight_, action, nu());
     return {forward_ - control_cost_, false, false};
   }
@@ -56,23 +49,23 @@ class Swimmer : public MujocoTask {
     out = put(out, sim_->qpos + skipped_, nq() - skipped_);
     put(out, sim_->qvel, nv());
     if (version < 5 && !stepped_) return;
-    *row.info<double>(kX) = sim_->qpos[0];
-    *row.info<double>(kY) = sim_->qpos[1];
-    *row.info<double>(kDistance) = norm(sim_->qpos, 2);
+    motion_.write_place(row, sim_->qpos, norm(sim_->qpos, 2));
     if (!stepped_) return;
-    *row.info<double>(kXVelocity) = x_velocity_;
-    *row.info<double>(kYVelocity) = y_velocity_;
+    motion_.write_velocity(row);
     *row.info<double>(kForward) = forward_;
     write_cost(row, kControl, -control_cost_);
     if constexpr (version < 5) *row.info<double>(kForwardAgain) = forward_;
   }
 
  private:
-  enum { kX, kY, kDistance, kXVelocity, kYVelocity, kForward, kControl, kInfoCount, kForwardAgain = kInfoCount };
+  enum { kForward = PlaneMotion::kInfoCount, kControl, kInfoCount, kForwardAgain = kInfoCount };
+
+  std::array<double, 2> place() const { return {sim_->qpos[0], sim_->qpos[1]}; }
 
   double forward_weight_, control_weight_, noise_;
   std::int64_t skipped_;
-  double x_velocity_ = 0.0, y_velocity_ = 0.0, forward_ = 0.0, control_cost_ = 0.0;
+  PlaneMotion motion_;
+  double forward_ = 0.0, control_cost_ = 0.0;
 };
 
 }  // namespace stepmill

@@ -143,6 +143,40 @@ struct Survival {
   bool ends(bool healthy) const { return !healthy && required; }
 };
 
+// The first infos of Ant, Humanoid and Swimmer: where they are in the plane, how far from the origin, and how fast.
+class PlaneMotion {
+ public:
+  enum { kX, kY, kDistance, kXVelocity, kYVelocity, kInfoCount };
+
+  // These leaves, and room for the task's own, `count` in all.
+  static std::vector<Leaf> infos(std::size_t count) {
+    std::vector<Leaf> info = {number("x_position"), number("y_position"), number("distance_from_origin"),
+                              number("x_velocity"), number("y_velocity")};
+    info.resize(count);
+    return info;
+  }
+
+  // A step of `dt` seconds from one place to another. Returns the velocity forward.
+  double move(const std::array<double, 2>& before, const std::array<double, 2>& after, double dt) {
+    x_velocity_ = (after[0] - before[0]) / dt;
+    y_velocity_ = (after[1] - before[1]) / dt;
+    return x_velocity_;
+  }
+
+  void write_place(const Row& row, const double* place, double distance) const {
+    *row.info<double>(kX) = place[0];
+    *row.info<double>(kY) = place[1];
+    *row.info<double>(kDistance) = distance;
+  }
+  void write_velocity(const Row& row) const {
+    *row.info<double>(kXVelocity) = x_velocity_;
+    *row.info<double>(kYVelocity) = y_velocity_;
+  }
+
+ private:
+  double x_velocity_ = 0.0, y_velocity_ = 0.0;
+};
+
 inline bool all_finite(const double* x, std::int64_t count) {
   return std::all_of(x, x + count, [](double value) { return std::isfinite(value); });
 }

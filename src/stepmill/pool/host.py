@@ -186,7 +186,7 @@ def make_simulators(source: SimulatorSource | None, env_ids: Iterable[int]) -> l
     simulators = []
     for env_id in env_ids:
         with contained(env_id, "constructor"):
-            simulators.append(source.make(env_id))
+            simulators.append(source.build(env_id))
     return simulators
 
 

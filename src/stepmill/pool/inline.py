@@ -15,12 +15,11 @@ from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
 from stepmill.pool.infos import plain_info
-from stepmill.pool.models.env_model import ModelQuestion, ask_model
+from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.object_actions import object_parts
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource
-from stepmill.pool.uninterrupted import uninterrupted
 from stepmill.spaces import flatten
 
 __all__ = ["InlineHost"]
@@ -132,18 +131,16 @@ class InlineHost(_native.InlineHost):
         return self._each("call", env_ids, function)
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
-        if question == "set_model":  # else some envs would not use the model that get_model shows
-            return uninterrupted(lambda _: self._ask_models(question, arguments, env_ids))
-        return self._ask_models(question, arguments, env_ids)
+        models = self._builder.models
 
-    def _ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
-        models, answers = self._builder.models, []
-        for env_id, argument in zip(env_ids, arguments, strict=True):
+        def ask(env_id: int, argument: Any) -> Any:
             with contained(env_id, "call"):
-                answers.append(ask_model(models.of(env_id, self._envs[env_id]), env_id, question, argument))
+                answer = ask_model(models.of(env_id, self._envs[env_id]), env_id, question, argument)
             if question == "set_model":
                 self.before_reset(env_id, models.before_reset(env_id))
-        return answers
+            return answer
+
+        return ask_each(question, arguments, env_ids, ask)
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         frames = []

@@ -10,10 +10,9 @@ from stepmill.errors import EnvError, StepmillError
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
-from stepmill.pool.models.env_model import ModelQuestion, ask_model
+from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
-from stepmill.pool.uninterrupted import uninterrupted
 
 __all__ = ["NativeHost"]
 
@@ -49,17 +48,14 @@ class NativeHost(_native.NativeHost):
         """Native envs have a model if they have a simulator."""
         if question in ("try_model", "set_model"):  # all of them, before anything changes
             self.check_idle(env_ids, "its model")
-        if question == "set_model":  # else some envs would not use the model that get_model shows
-            return uninterrupted(lambda _: self._ask_models(question, arguments, env_ids))
-        return self._ask_models(question, arguments, env_ids)
 
-    def _ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
-        answers = []
-        for env_id, argument in zip(env_ids, arguments, strict=True):
-            answers.append(ask_model(self.simulator(env_id), env_id, question, argument))
+        def ask(env_id: int, argument: Any) -> Any:
+            answer = ask_model(self.simulator(env_id), env_id, question, argument)
             if question == "set_model":
                 self.connect(env_id)
-        return answers
+            return answer
+
+        return ask_each(question, arguments, env_ids, ask)
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """Draws the envs, none of which may be in flight."""
@@ -79,13 +75,15 @@ class NativeHost(_native.NativeHost):
     def close(self) -> None:
         """Ends the threads."""
         super().close()
-        if self._renderer is not None and not self.forked:
-            self._renderer.close()
+        self._stop_drawing()
 
     def __del__(self) -> None:
         """Frees what was needed to draw when the engine is gone."""
-        try:  # when the interpreter ends, modules may be gone
-            if self._renderer is not None and not self.forked:
-                self._renderer.close()
+        try:  # noqa: SIM105  # when the interpreter ends, modules may be gone, contextlib too
+            self._stop_drawing()
         except Exception:  # there is no caller to raise it to
             pass
+
+    def _stop_drawing(self) -> None:
+        if self._renderer is not None and not self.forked:
+            self._renderer.close()

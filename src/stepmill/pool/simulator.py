@@ -12,7 +12,6 @@ processes. C++ gets addresses and steps the very library that the user has insta
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,7 +21,7 @@ from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.env_model import EnvModel
 from stepmill.pool.models.fields import Field
 
-__all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator", "load_family"]
+__all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator"]
 
 # What C++ reads by name (``Config`` in cpp/core/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
@@ -94,7 +93,8 @@ class SimulatorSource:
         if given is not None:
             given.change_for(self.kind(env_id), env_id)
 
-    def make(self, env_id: int) -> Simulator:
+    def build(self, env_id: int, worker_id: int = 0) -> Simulator:
+        """The simulator of one env; called as ``EnvBuilder.build`` is."""
         simulator = self.kind(env_id).make()
         given = self.models[env_id]
         if given is not None:
@@ -121,10 +121,3 @@ def _check_sizes(sizes: Values, promised: Values) -> None:
                 f"the simulator's model has changed since the pool was made: {name} is {value!r:.100} now, and was "
                 f"{promised[name]!r:.100}. Make a new pool, and leave the file alone while a pool uses it"
             )
-
-
-def load_family(path: str, env_class: str) -> SimulatorFamily:
-    """The family named ``"module:class"``. Raises ``UnsuitableSimulator``, or an error about a missing package."""
-    module, _, name = path.partition(":")
-    family: SimulatorFamily = getattr(importlib.import_module(module), name)(env_class)
-    return family

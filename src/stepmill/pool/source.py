@@ -15,10 +15,10 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
-from stepmill.factories import accepted_keys, close_quietly, parameters_of
+from stepmill.factories import accepted_keys, close_quietly, imported, parameters_of
 from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
 from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
-from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator, load_family
+from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
 from stepmill.spaces import native_tree, space_of
 from stepmill.trees import Tree
@@ -199,7 +199,8 @@ def _load_family(record: EnvRecord, backend: str) -> SimulatorFamily | None:
     if record.simulator is None or record.native is None:
         return None
     try:
-        return load_family(record.simulator, record.native)
+        family: SimulatorFamily = imported(record.simulator)(record.native)
+        return family
     except UnsuitableSimulator as error:
         if backend == "thread":
             raise UnsupportedError(

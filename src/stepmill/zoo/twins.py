@@ -7,13 +7,13 @@ draws a float32 angle elsewhere than a float64 one.
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from stepmill.errors import ResourceError
+from stepmill.factories import imported
 from stepmill.optional import require
 from stepmill.pool.drawing import Scene
 from stepmill.pool.source import NativeSource
@@ -58,8 +58,7 @@ class TwinDrawer:
 
     @classmethod
     def _gymnasium_class(cls) -> Any:
-        module, _, name = cls.entry_point.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return imported(cls.entry_point)
 
     # ---- what a class of envs says about itself ----------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from stepmill.errors import InputError, UnsupportedError
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.fields import Field
+from stepmill.pool.uninterrupted import uninterrupted
 
-__all__ = ["EnvModel", "ModelQuestion", "ask_model", "naming"]
+__all__ = ["EnvModel", "ModelQuestion", "ask_each", "ask_model", "naming"]
 
 ModelQuestion = Literal["describe_model", "get_model", "try_model", "set_model"]  # the methods below
 
@@ -43,6 +44,20 @@ def ask_model(model: EnvModel | None, env_id: int, question: ModelQuestion, argu
         if model is None:
             raise UnsupportedError("it is native and has no MuJoCo model")
         return getattr(model, question)(argument)
+
+
+def ask_each(
+    question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int], ask: Callable[[int, Any], Any]
+) -> list[Any]:
+    """``ask(env_id, argument)`` for each env. A signal does not interrupt a change.
+
+    Otherwise some envs would not use the model that ``get_model`` shows.
+    """
+
+    def ask_all(_: int | None) -> list[Any]:
+        return [ask(env_id, argument) for env_id, argument in zip(env_ids, arguments, strict=True)]
+
+    return uninterrupted(ask_all) if question == "set_model" else ask_all(None)
 
 
 @contextlib.contextmanager

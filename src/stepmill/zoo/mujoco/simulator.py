@@ -40,10 +40,10 @@ _MODEL_ARRAYS = ("body_mass",)
 class MujocoFamily:
     """A ``SimulatorFamily``."""
 
-    def __init__(self, env_class: str, is_first: bool = True) -> None:
+    def __init__(self, env_class: str, is_silent: bool = False) -> None:
         self._mujoco = _import_mujoco(env_class)
         self._env_class = env_class
-        self._warnings = WarningLog(env_class, is_silent=not is_first)
+        self._warnings = WarningLog(env_class, is_silent)
         self._task = TASKS[env_class]
         self._compiled: dict[tuple[Any, ...], Any] = {}
         check_mujoco(self._mujoco)
@@ -61,7 +61,7 @@ class MujocoFamily:
         return int(self._env_class[-1])
 
     def __reduce__(self) -> Any:
-        return type(self), (self._env_class, False)
+        return type(self), (self._env_class, True)  # in a worker: the caller has logged what there is to say
 
     def prepare(self, config: Mapping[str, Any]) -> MujocoModel:
         config = {**self.keys, **config}

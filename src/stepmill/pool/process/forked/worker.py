@@ -188,25 +188,22 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
 
     Returns what the caller needs to know about envs: of native ones it knows everything already.
     """
-    env_id = context.first_env
+    env_id, is_described = context.first_env, isinstance(builder, EnvBuilder)
     try:
         for env_id in range(context.first_env, context.last_env):
             if context.tells_progress:
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
             try:
-                if isinstance(builder, SimulatorSource):
-                    envs.append(builder.make(env_id))
-                else:
-                    envs.append(builder.build(env_id, context.worker_id))
+                envs.append(builder.build(env_id, context.worker_id))
             finally:
                 exit_if_forked()
-            if not isinstance(builder, SimulatorSource):
+            if is_described:
                 EnvDescription.of(envs[-1]).check_like(env_id, EnvDescription.of(envs[0]), context.first_env)
             if context.tells_progress:
                 context.wire.send(("built", env_id))
         set_current_env(_no_env)
-        return None if isinstance(builder, SimulatorSource) else _describe(envs[0], context.first_env)
+        return _describe(envs[0], context.first_env) if is_described else None
     except WireClosed:
         raise
     except ConfigError as error:  # from our checks: one that a constructor raised is the cause of an EnvError
