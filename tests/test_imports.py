@@ -39,6 +39,7 @@ LAYERS = [
     "fitting",
     "spaces",
     "numpy_parity",
+    "description",
     "factories",
     "registry",
     "wrappers",

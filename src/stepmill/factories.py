@@ -7,7 +7,24 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["accepted_keys", "close_quietly", "imported", "parameters_of"]
+from stepmill.description import EnvDescription
+
+__all__ = ["EnvFactory", "accepted_keys", "close_quietly", "imported", "parameters_of"]
+
+
+class EnvFactory:
+    """A factory of envs that can also tell what it accepts, and what it would make, without making it."""
+
+    def __call__(self, **config: Any) -> Any:
+        raise NotImplementedError
+
+    def known_keys(self) -> list[str] | None:
+        """The keys of a configuration; None if any is accepted."""
+        return accepted_keys(self)
+
+    def describe(self, config: Mapping[str, Any]) -> EnvDescription | None:
+        """Spaces and the like; None if only an env can tell."""
+        return None
 
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:

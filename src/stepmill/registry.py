@@ -6,25 +6,27 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
-from stepmill.factories import imported
-from stepmill.optional import ALE, ROBOTICS, Package, check_installed, explained_misfit, is_installed, require
+from stepmill.factories import EnvFactory, imported
+from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
 
-__all__ = ["EnvRecord", "add", "drawer_of", "find", "list_all_envs", "register", "register_drawer"]
-
-# Packages that register their envs with Gymnasium when they are imported, and how the ids of these envs begin.
-_REGISTER_THEMSELVES = {
-    ALE: ("ALE/",),
-    ROBOTICS: (
-        *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
-        *("AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
-    ),
-}
+__all__ = [
+    "EnvRecord",
+    "Family",
+    "add",
+    "add_family",
+    "drawer_of",
+    "find",
+    "list_all_envs",
+    "register",
+    "register_drawer",
+]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,21 @@ class EnvRecord:
     short: str | None = None
 
 
+@dataclass(frozen=True)
+class Family:
+    """The ids that a package registers with Gymnasium when it is imported: we import it when one is asked for."""
+
+    package: Package
+    patterns: tuple[str, ...]  # regular expressions, one of which matches the whole id
+    factory: str | None = None  # "module:class", made with an id; Gymnasium's own env by default
+    simulator: str | None = None  # the package whose newer versions break this one, without a word
+
+    def has(self, id: str) -> bool:
+        return any(re.fullmatch(one, id) for one in self.patterns)
+
+
 _records: dict[str, EnvRecord] = {}  # by id, and by short name
+_families: list[Family] = []
 _drawers: dict[str, str] = {}  # by native class
 
 
@@ -92,6 +108,11 @@ def add(record: EnvRecord) -> None:
     if record.short is not None:
         _records[record.short] = record
     _tell_gymnasium(record)
+
+
+def add_family(family: Family) -> None:
+    """Makes the ids of a package known. Nothing is imported."""
+    _families.append(family)
 
 
 def register_drawer(native: str, place: str) -> None:
@@ -157,9 +178,11 @@ def find(id: str) -> EnvRecord:
             f"unknown env id {id!r}{hint} list_all_envs() lists stepmill's own; ids of Gymnasium work too, those of "
             f"another package as 'package:id'"
         ) from error
+    family = _family_of(id)
+    make_factory = GymnasiumFactory if family is None or family.factory is None else imported(family.factory)
     return EnvRecord(
         id,
-        factory=GymnasiumFactory(id),
+        factory=make_factory(id),
         max_episode_steps=spec.max_episode_steps,
         reward_threshold=spec.reward_threshold,
     )
@@ -173,25 +196,26 @@ def _is_named_in(id: str, module: str | None) -> bool:
 def gymnasium_spec(id: str) -> Any:
     """Gymnasium's record of an id; ``module:id`` imports the module first, as ``gymnasium.make`` does.
 
-    The packages in ``_REGISTER_THEMSELVES`` are imported when one of their ids is asked for.
+    The package of a family is imported when one of its ids is asked for.
     """
     import gymnasium
 
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)
-    package = _package_of(name)
-    if package is not None and name not in gymnasium.registry:
-        require(*package, name)
+    family = _family_of(name)
+    if family is not None and name not in gymnasium.registry:
+        require(*family.package, name)
     return gymnasium.spec(name)
 
 
-def _package_of(name: str) -> Package | None:
-    return next((one for one, beginnings in _REGISTER_THEMSELVES.items() if name.startswith(beginnings)), None)
+def _family_of(id: str) -> Family | None:
+    name = id.rpartition(":")[2]
+    return next((one for one in _families if one.has(name)), None)
 
 
 @dataclass(frozen=True)
-class GymnasiumFactory:
+class GymnasiumFactory(EnvFactory):
     """Makes envs of an id in Gymnasium's registry. The engine checks what they return."""
 
     id: str
@@ -200,10 +224,11 @@ class GymnasiumFactory:
         import gymnasium
 
         config.setdefault("disable_env_checker", True)
-        if _package_of(self.id.rpartition(":")[2]) == ROBOTICS:
-            with explained_misfit(ROBOTICS, "mujoco", self.id):
-                return gymnasium.make(self.id, **config)
-        return gymnasium.make(self.id, **config)
+        family = _family_of(self.id)
+        if family is None or family.simulator is None:
+            return gymnasium.make(self.id, **config)
+        with explained_misfit(family.package, family.simulator, self.id):
+            return gymnasium.make(self.id, **config)
 
     def creator(self) -> Callable[..., Any]:
         """The env class, or the function that makes the env."""

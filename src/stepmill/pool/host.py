@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stepmill import _native
+from stepmill.description import EnvDescription
 from stepmill.errors import EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.attributes import contained
-from stepmill.pool.description import EnvDescription
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.simulator import Simulator, SimulatorSource
@@ -199,7 +199,10 @@ def native_spaces(source: NativeSource) -> tuple[FlatSpace, FlatSpace]:
 
 
 def describe_source(source: PythonSource) -> EnvDescription:
-    """Builds an env, asks it what only an env knows, and closes it again."""
+    """What the first env is like, told by its factory, or else by an env that is built and closed again."""
+    described = source.envs[0].described()
+    if described is not None:
+        return described
     env = source.build(0)
     try:
         with contained(0, "constructor"):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill import _native
+from stepmill.description import EnvDescription
 from stepmill.errors import EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, contained, get_attribute, set_attribute
-from stepmill.pool.description import EnvDescription
 from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import Preparation, host_arguments, python_env_arguments

@@ -14,8 +14,9 @@ import gymnasium
 from gymnasium import spaces
 
 from stepmill import _native
+from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
-from stepmill.factories import accepted_keys, close_quietly, imported, parameters_of
+from stepmill.factories import EnvFactory, accepted_keys, close_quietly, imported, parameters_of
 from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
 from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
@@ -81,6 +82,10 @@ class EnvBlueprint:
 
     def shown_config(self) -> dict[str, Any]:
         return {**self.config, **_shown(self.model)}
+
+    def described(self) -> EnvDescription | None:
+        """What the env will be like, if its factory can tell."""
+        return self.factory.describe(self.config) if isinstance(self.factory, EnvFactory) else None
 
 
 @dataclass(frozen=True)
@@ -346,13 +351,12 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
         assert record.factory is not None
         given, model = _split_model(record.factory, {**record.config, **config})
         limit = max_episode_steps or record.max_episode_steps
+        factory = record.factory
+        check_keys(task, given, factory.known_keys() if isinstance(factory, EnvFactory) else accepted_keys(factory))
         if isinstance(record.factory, GymnasiumFactory):
-            check_keys(task, given, record.factory.known_keys())
             if max_episode_steps is not None:
                 given["max_episode_steps"] = max_episode_steps
             limit = None  # Gymnasium's own wrapper applies the limit
-        else:
-            check_keys(task, given, accepted_keys(record.factory))
         return EnvBlueprint(record.factory, given, limit, model)
     if not callable(task):
         made = ". An env that exists already cannot be copied: pass a function that makes one"

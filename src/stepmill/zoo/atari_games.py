@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from stepmill.optional import ALE
+from stepmill.registry import Family, add_family
+
 __all__ = ["GAMES", "Game"]
 
 
@@ -48,3 +51,5 @@ GAMES = {
     for num_actions, names in games.items()
     for name in names.split()
 }
+
+add_family(Family(ALE, ("ALE/.*",)))

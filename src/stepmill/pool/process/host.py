@@ -17,9 +17,9 @@ from typing import Any
 import cloudpickle
 
 from stepmill import _native
+from stepmill.description import EnvDescription
 from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, summary
 from stepmill.pool.attributes import contained
-from stepmill.pool.description import EnvDescription
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import (

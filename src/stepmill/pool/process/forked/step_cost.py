@@ -13,8 +13,8 @@ from typing import Any
 
 from gymnasium.vector.utils import batch_space
 
+from stepmill.description import EnvDescription
 from stepmill.errors import UnsupportedError
-from stepmill.pool.description import EnvDescription
 from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.source import PythonSource

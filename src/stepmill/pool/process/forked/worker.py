@@ -19,9 +19,9 @@ from typing import Any, TextIO
 import cloudpickle
 import numpy as np
 
+from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError, EnvError
 from stepmill.factories import close_quietly
-from stepmill.pool.description import EnvDescription
 from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.process.forked.guardian import (
     become_subreaper,

@@ -1,0 +1,13 @@
+"""gymnasium-robotics: its own envs, under its own ids."""
+
+from stepmill.optional import ROBOTICS
+from stepmill.registry import Family, add_family
+
+__all__: list[str] = []
+
+_BEGINNINGS = (
+    *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
+    *("AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
+)
+
+add_family(Family(ROBOTICS, tuple(f"{one}.*" for one in _BEGINNINGS), simulator="mujoco"))
