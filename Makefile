@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
+.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -39,7 +39,11 @@ test-torch: install
 	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
 	$(BIN)/python -m pytest tests -m torch
 
-# MuJoCo tasks beside Gymnasium's for 20,000 steps per id in every autoreset mode, where `make test` plays 1,000.
+# Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
+# `make test` plays 8,000 (1,000).
+test-parity: install
+	STEPMILL_LONG_PARITY=1 $(BIN)/python -m pytest tests/zoo/test_parity.py --numprocesses $(JOBS) --dist worksteal
+
 test-mujoco: install
 	STEPMILL_MUJOCO_STEPS=20000 $(BIN)/python -m pytest tests/zoo/mujoco/test_parity.py --numprocesses $(JOBS) --dist worksteal
 
