@@ -107,7 +107,7 @@ $(BENCH)/.ready:
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
-	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco]"
+	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco,atari]"
 	@touch $@
 
 bench: $(BENCH)/.installed

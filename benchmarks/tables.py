@@ -134,7 +134,7 @@ def envs(results: Results) -> Table:
 def mujoco(results: Results) -> Table:
     rows = [
         (
-            _mujoco_name(row),
+            _name_of(row),
             rate(row["stepmill"]),
             rate(row.get("envpool")),
             times(row, "envpool"),
@@ -153,7 +153,7 @@ def mujoco(results: Results) -> Table:
 def mujoco_limits(results: Results) -> Table:
     rows = [
         (
-            _mujoco_name(row),
+            _name_of(row),
             rate(row["stepmill"]),
             rate(row.get("meeting")),
             percent(row, "stepmill", "meeting"),
@@ -185,7 +185,51 @@ def mujoco_memory(results: Results) -> Table:
     return Table("mujoco-memory", "Resident memory of 1,024 Ant-v5", ("", "1,024 Ant-v5", "per env"), rows)
 
 
-def _mujoco_name(row: Results) -> str:
+def atari(results: Results) -> Table:
+    rows = [
+        (
+            _name_of(row),
+            rate(row["stepmill"]),
+            rate(row.get("envpool")),
+            times(row, "envpool"),
+            rate(row.get("ale")),
+            times(row, "ale"),
+            rate(row.get("gymnasium_async")),
+            rate(row.get("meeting")),
+            percent(row, "stepmill", "meeting"),
+        )
+        for row in results["parts"]["atari"]
+    ]
+    columns = (
+        *("", "stepmill", envpool(results, "atari"), "stepmill is faster", "ALE's vector env", "stepmill is faster"),
+        *("Gymnasium AsyncVectorEnv", "Python loops that meet after each step", "stepmill reaches"),
+    )
+    return Table("atari", "Atari games, steps per second", columns, rows)
+
+
+def atari_cost(results: Results) -> Table:
+    names = {
+        "meeting": "plain loops",
+        "stepmill": "stepmill",
+        "envpool": envpool(results, "atari"),
+        "ale": "ALE's vector env",
+        "gymnasium_async": "Gymnasium AsyncVectorEnv",
+    }
+    rows = [
+        (_name_of(row), *(f"{row[name]['cpu_us']:,.0f} µs" if name in row else "" for name in names))
+        for row in results["parts"]["atari"]
+    ]
+    return Table("atari-cost", "CPU time of one step of one game", ("", *names.values()), rows)
+
+
+def atari_start(results: Results) -> Table:
+    names = {"stepmill": "stepmill", "envpool": envpool(results, "atari-start"), "ale": "ALE's vector env"}
+    part = results["parts"]["atari-start"]
+    rows = [(label, f"{part[name]['seconds']:.1f} s") for name, label in names.items() if name in part]
+    return Table("atari-start", "From the first import to the first batch of 64 Pong-v5", ("", "seconds"), rows)
+
+
+def _name_of(row: Results) -> str:
     some = f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else ""
     return f"{row['num_envs']} {row['env']}{some}"
 
@@ -361,6 +405,9 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "mujoco": ("mujoco", mujoco),
     "mujoco-limits": ("mujoco", mujoco_limits),
     "mujoco-memory": ("mujoco-memory", mujoco_memory),
+    "atari": ("atari", atari),
+    "atari-cost": ("atari", atari_cost),
+    "atari-start": ("atari-start", atari_start),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),

@@ -226,6 +226,7 @@ EnvSpec read_spec(nb::handle spec) {
   EnvSpec out;
   for (nb::handle leaf : spec["observation"]) out.observation.push_back(leaf_from_python(leaf));
   for (nb::handle leaf : spec["action"]) out.action.push_back(leaf_from_python(leaf));
+  for (nb::handle leaf : spec["info"]) out.info.push_back(leaf_from_python(leaf));
   out.max_num_players = nb::cast<std::int32_t>(spec["num_players"]);
   out.fixed_players = true;
   check_dimensions(out);

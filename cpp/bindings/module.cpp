@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 
+#include "bindings/atari_frames.h"
 #include "bindings/config_input.h"
 #include "bindings/direct_calls.h"
 #include "bindings/errors.h"
@@ -339,6 +340,7 @@ NB_MODULE(_native, m) {
       .def("connect", &WorkerObject::connect, "env"_a)
       .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
       .def("picture", &WorkerObject::picture, "env"_a);
+  register_atari_frames(m);
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 

@@ -4,10 +4,12 @@
 
 #include <cxxabi.h>
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
 
+#include "bindings/array_input.h"
 #include "bindings/errors.h"
 #include "bindings/exit.h"
 
@@ -101,7 +103,12 @@ PythonKind::PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeN
     : spec(env_spec),
       observation(for_all_players(spec.observation, spec.max_num_players), std::move(observation_tree)),
       action(for_all_players(spec.action, spec.max_num_players)),
-      action_tree(std::move(actions)) {}
+      action_tree(std::move(actions)) {
+  for (const Leaf& leaf : spec.info) {
+    infos.push_back({owned(PyUnicode_InternFromString(leaf.name.c_str())), "info['" + leaf.name + "']", leaf});
+    infos.back().leaf.name.clear();  // `what` has it
+  }
+}
 
 template <class F>
 auto PythonEnv::attempt(const char* phase, F body) {
@@ -239,11 +246,63 @@ void PythonEnv::observe(const Row& row) {
       return;
     }
     kind_->observation.write(observation_, id_, to);
+    if (!kind_->infos.empty() && note_.info.is_valid()) write_infos(row);
     if (has_objects) {
       note_.objects = kind_->objects_of(observation_);
       if (kind_->keep_last) last_objects_ = kind_->objects_of(observation_);
     }
   });
+}
+
+// Writes the infos that travel as arrays. The note keeps the others.
+void PythonEnv::write_infos(const Row& row) {
+  if (!PyDict_Check(note_.info.ptr())) return;  // another mapping: all of it stays in the note
+  std::vector<std::size_t> taken;
+  for (std::size_t i = 0; i < kind_->infos.size(); ++i) {
+    nb::object value = nb::borrow(PyDict_GetItemWithError(note_.info.ptr(), kind_->infos[i].key.ptr()));
+    if (!value.is_valid()) {
+      if (PyErr_Occurred()) throw nb::python_error();
+      continue;
+    }
+    write_info(kind_->infos[i], value, row.info<std::byte>(static_cast<int>(i)));
+    taken.push_back(i);
+  }
+  if (static_cast<Py_ssize_t>(taken.size()) == PyDict_Size(note_.info.ptr())) {
+    note_.info = nb::object();
+    return;
+  }
+  nb::object others = owned(PyDict_Copy(note_.info.ptr()));  // the dict is the env's own
+  for (const std::size_t i : taken)
+    if (PyDict_DelItem(others.ptr(), kind_->infos[i].key.ptr()) != 0) throw nb::python_error();
+  note_.info = std::move(others);
+}
+
+void PythonEnv::write_info(const InfoInput& info, nb::handle value, std::byte* to) const {
+  const Leaf& leaf = info.leaf;
+  const auto put = [to](auto number) { std::memcpy(to, &number, sizeof(number)); };
+  if (leaf.shape.empty()) {  // numbers of Python, quickly; what does not fit is refused below
+    if (PyLong_CheckExact(value.ptr())) {
+      int overflow = 0;
+      const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+      if (!overflow && leaf.dtype == DType::kInt64) return put(static_cast<std::int64_t>(number));
+      if (!overflow && leaf.dtype == DType::kInt32 && std::in_range<std::int32_t>(number))
+        return put(static_cast<std::int32_t>(number));
+    } else if (PyFloat_CheckExact(value.ptr())) {
+      const double number = PyFloat_AS_DOUBLE(value.ptr());
+      if (leaf.dtype == DType::kFloat64) return put(number);
+      if (leaf.dtype == DType::kFloat32 && std::abs(number) < 0x1p100) return put(static_cast<float>(number));
+    }
+  }
+  static thread_local int owner_env;
+  owner_env = id_;
+  const std::int32_t rows[1] = {0};
+  LeafInput input{leaf, to, rows, 1};
+  input.check_values = false;
+  input.batched = false;
+  input.error = "EnvError";
+  input.what = info.what.c_str();
+  input.owner = [](std::int64_t) { return "env " + std::to_string(owner_env); };
+  write_leaf(value, input);
 }
 
 void PythonEnv::replace(nb::object env) {

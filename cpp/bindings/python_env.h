@@ -18,6 +18,13 @@
 
 namespace stepmill {
 
+// An info that travels as an array: its key in the env's dict, and how messages name it.
+struct InfoInput {
+  nanobind::object key;
+  std::string what;
+  Leaf leaf;
+};
+
 // What the Python envs of a pool, or of a worker, have in common.
 //
 // An env of many players returns and takes the rows of all players at once: its arrays have one more axis, in front.
@@ -28,6 +35,7 @@ struct PythonKind {
   ObservationInput observation;
   const std::vector<Leaf> action;
   TreeNode action_tree;
+  std::vector<InfoInput> infos;  // those that travel as arrays, one per leaf of `spec.info`
   // Copies a value with its arrays: with `same_step`, an episode's end is returned after the env was reset.
   nanobind::object snapshot = nanobind::none();
   // observation -> the list of its object leaves, copied; None if the space has none.
@@ -89,6 +97,8 @@ class PythonEnv {
   [[noreturn]] void keep_failure();
   nanobind::object build_action(const ActionRow& action) const;
   double read_rewards(nanobind::handle given);
+  void write_infos(const Row& row);
+  void write_info(const InfoInput& info, nanobind::handle value, std::byte* to) const;
   static void check_info(nanobind::handle info);
 
   std::shared_ptr<PythonKind> kind_;

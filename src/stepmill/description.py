@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gymnasium import spaces
@@ -21,16 +23,29 @@ class EnvDescription:
     num_players: int
     metadata: dict[str, Any]
     render_mode: str | None
+    info_space: spaces.Dict | None = None  # the keys of its infos that travel as arrays, like observations
 
     @classmethod
     def of(cls, env: Any) -> EnvDescription:
+        info_space = getattr(env, "info_space", None)
         return cls(
             env.observation_space,
             env.action_space,
             getattr(env, "num_players", 1),
             dict(getattr(env, "metadata", None) or {}),
             getattr(env, "render_mode", None),
+            info_space if isinstance(info_space, spaces.Dict) else None,
         )
+
+    @classmethod
+    def of_all(cls, envs: Sequence[Any]) -> EnvDescription:
+        """Describes the first; what it says about infos holds for all."""
+        first = cls.of(envs[0])
+        return first if first.info_space is None else functools.reduce(cls.common, map(cls.of, envs))
+
+    def common(self, other: EnvDescription) -> EnvDescription:
+        """The description for both: infos travel as arrays only if they are declared alike."""
+        return self if self.info_space == other.info_space else replace(self, info_space=None)
 
     def check_like(self, env_id: int, first: EnvDescription, first_id: int) -> None:
         """Raises if this env, ``env_id``, cannot share a pool with ``first``."""

@@ -15,6 +15,9 @@ __all__ = ["EnvFactory", "accepted_keys", "close_quietly", "imported", "paramete
 class EnvFactory:
     """A factory of envs that can also tell what it accepts, and what it would make, without making it."""
 
+    # A step takes far longer than it takes to wake a process: `auto` means worker processes, without a trial.
+    is_heavy = False
+
     def __call__(self, **config: Any) -> Any:
         raise NotImplementedError
 
@@ -25,6 +28,18 @@ class EnvFactory:
     def describe(self, config: Mapping[str, Any]) -> EnvDescription | None:
         """Spaces and the like; None if only an env can tell."""
         return None
+
+    def limited(
+        self, config: dict[str, Any], given: int | None, registered: int | None
+    ) -> tuple[dict[str, Any], int | None]:
+        """The configuration of an env with a time limit, ``given`` by the user or ``registered`` with its id.
+
+        Also returns the limit that the engine applies; None if the env applies it itself.
+        """
+        return config, given or registered
+
+    def preload(self) -> None:
+        """Imports what its envs need. Called once, in the process that worker processes are forked from."""
 
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:

@@ -237,6 +237,12 @@ class GymnasiumFactory(EnvFactory):
         entry_point: Any = gymnasium_spec(self.id).entry_point
         return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
+    def limited(
+        self, config: dict[str, Any], given: int | None, registered: int | None
+    ) -> tuple[dict[str, Any], int | None]:
+        """Gymnasium's own wrapper applies the limit."""
+        return (config if given is None else {**config, "max_episode_steps": given}), None
+
     def known_keys(self) -> list[str] | None:
         """The keyword arguments of the env class, and those that ``gymnasium.make`` adds."""
         try:

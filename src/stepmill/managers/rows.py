@@ -38,6 +38,8 @@ class _RawRows(NamedTuple):
 class RowsAsTheyCome(RowFinisher):
     """Keeps infos as one dict per env, and raises nothing: the manager handles failures."""
 
+    takes_info_arrays = False
+
     def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> tuple[Any, None]:
         if self.observation.object_spaces:
             result = (self._with_objects(result[0], dict(result[-1]), notes, len(result[2])), *result[1:])

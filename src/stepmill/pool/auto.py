@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from stepmill import _native
 from stepmill.errors import ConfigError
+from stepmill.factories import EnvFactory
 from stepmill.pool.process.caller.launcher import Launcher
 from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.settings import Settings
@@ -57,7 +58,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
     except (ConfigError, OSError) as error:  # they cannot be pickled, or the system refuses a descriptor
         _log.warning("the envs run in the calling thread: %s", error)
         return "inline", None
-    if not _first_stands_for_all(source, settings):
+    if _are_heavy(source) or not _first_stands_for_all(source, settings):
         return "process", launcher
     try:
         cost = launcher.try_out(Trial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
@@ -86,6 +87,11 @@ def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
+
+
+def _are_heavy(source: PythonSource) -> bool:
+    """Whether all factories say that a trial is not needed."""
+    return all(isinstance(env.factory, EnvFactory) and env.factory.is_heavy for env in source.envs)
 
 
 def _first_stands_for_all(source: PythonSource, settings: Settings) -> bool:

@@ -22,7 +22,7 @@ from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.simulator import Simulator, SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.spaces import FlatSpace
+from stepmill.spaces import FlatSpace, Leaf
 
 __all__ = [
     "Host",
@@ -151,7 +151,9 @@ def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[st
     }
 
 
-def python_env_arguments(observation: FlatSpace, action: FlatSpace, num_players: int) -> dict[str, Any]:
+def python_env_arguments(
+    observation: FlatSpace, action: FlatSpace, num_players: int, infos: Sequence[Leaf]
+) -> dict[str, Any]:
     """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/python_env.h``."""
     return {
         "env_class": None,
@@ -160,6 +162,7 @@ def python_env_arguments(observation: FlatSpace, action: FlatSpace, num_players:
         "spec": {
             "observation": [leaf.as_dict() for leaf in observation.leaves],
             "action": [leaf.as_dict() for leaf in action.leaves],
+            "info": [leaf.as_dict() for leaf in infos],
             "num_players": num_players,
         },
         "observation_tree": observation.tree,

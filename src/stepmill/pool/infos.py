@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
-from stepmill.errors import summary
+from stepmill.errors import ConfigError, summary
 from stepmill.pool.user_code import reproduced_failure, try_or
 from stepmill.pool.warn_once import warn_once
+from stepmill.spaces import Leaf, flatten
 
-__all__ = ["EnvInfo", "engine_keys", "merge_infos", "plain_info"]
+__all__ = ["EnvInfo", "engine_keys", "info_leaves", "merge_infos", "plain_info"]
 
 # The keys that the engine adds to a batch; the second set has masks. An env's own key of the same name is left out.
 _ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
@@ -33,6 +35,22 @@ def engine_keys(autoreset: str) -> frozenset[str]:
     """The keys that belong to the engine in this autoreset mode."""
     masked = _MASKED_KEYS | (_FINAL_KEYS if autoreset == "same_step" else set())
     return frozenset(_ENGINE_KEYS | masked | {f"_{key}" for key in masked})
+
+
+def info_leaves(space: spaces.Dict | None, autoreset: str) -> list[Leaf]:
+    """The arrays of an env's ``info_space``: the keys of its infos that need no pickling and no merging."""
+    if space is None:
+        return []
+    flat = flatten(space)
+    taken = engine_keys(autoreset) & space.keys()
+    if taken:
+        raise ConfigError(f"info_space: expected keys that are not the pool's own, got {', '.join(sorted(taken))}")
+    if flat.object_spaces or any(isinstance(one, spaces.Dict | spaces.Tuple) for one in space.values()):
+        raise ConfigError(f"info_space: expected a Dict of Box, Discrete, MultiDiscrete and MultiBinary, got {space}")
+    masks = [key for key in space.spaces if f"_{key}" in space.spaces]
+    if masks:
+        raise ConfigError(f"info_space: expected no key '_{masks[0]}', which says which rows have {masks[0]!r}")
+    return flat.leaves
 
 
 def plain_info(info: Any, env_id: int) -> dict[Any, Any] | None:

@@ -14,7 +14,7 @@ from stepmill.pool.attributes import call_env, contained, get_attribute, set_att
 from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
-from stepmill.pool.infos import plain_info
+from stepmill.pool.infos import info_leaves, plain_info
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.object_actions import object_parts
 from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
@@ -47,7 +47,7 @@ class InlineHost(_native.InlineHost):
             has_objects = bool(self.observation.object_spaces)
             super().__init__(
                 **host_arguments(settings, None),
-                **python_env_arguments(self.observation, self.action, self.num_players),
+                **python_env_arguments(self.observation, self.action, self.num_players, self._infos),
                 envs=list(self._envs),
                 limits=[env.max_episode_steps for env in source.envs],
                 snapshot=snapshot,
@@ -69,11 +69,12 @@ class InlineHost(_native.InlineHost):
 
     def _describe(self, settings: Settings, finisher: type[RowFinisher]) -> None:
         """What views show, and what the engine is told."""
-        described = EnvDescription.of(self._envs[0])
+        described = EnvDescription.of_all(self._envs)
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players = described.num_players
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, policy, settings.autoreset)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class RowFinisher:
     observation: FlatSpace
     policy: FaultPolicy
     autoreset: str
+
+    # Whether the infos that an env declares (``info_space``) come as arrays; else all come in notes.
+    takes_info_arrays: ClassVar[bool] = True
 
     def __call__(self, result: Any, notes: Sequence[Note], faults: Sequence[Fault]) -> tuple[Any, EnvError | None]:
         """The complete result, and the error to raise with it, if any.

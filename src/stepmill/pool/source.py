@@ -107,6 +107,12 @@ class PythonSource:
         """The configuration of every env."""
         return [env.shown_config() for env in self.envs]
 
+    def preload(self) -> None:
+        """Imports what the envs need, as far as their factories tell."""
+        for blueprint in _once(self.envs, lambda one: id(one.factory)):
+            if isinstance(blueprint.factory, EnvFactory):
+                blueprint.factory.preload()
+
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``."""
         blueprint = self.envs[env_id]
@@ -179,7 +185,7 @@ def find_source(
     return PythonSource(
         _name(tasks[0]),
         envs,
-        max_episode_steps or (known.max_episode_steps if known else None),
+        max_episode_steps or envs[0].max_episode_steps or (known.max_episode_steps if known else None),
         known.reward_threshold if known else None,
     )
 
@@ -352,12 +358,12 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
         given, model = _split_model(record.factory, {**record.config, **config})
         limit = max_episode_steps or record.max_episode_steps
         factory = record.factory
-        check_keys(task, given, factory.known_keys() if isinstance(factory, EnvFactory) else accepted_keys(factory))
-        if isinstance(record.factory, GymnasiumFactory):
-            if max_episode_steps is not None:
-                given["max_episode_steps"] = max_episode_steps
-            limit = None  # Gymnasium's own wrapper applies the limit
-        return EnvBlueprint(record.factory, given, limit, model)
+        if isinstance(factory, EnvFactory):
+            check_keys(task, given, factory.known_keys())
+            given, limit = factory.limited(given, max_episode_steps, record.max_episode_steps)
+        else:
+            check_keys(task, given, accepted_keys(factory))
+        return EnvBlueprint(factory, given, limit, model)
     if not callable(task):
         made = ". An env that exists already cannot be copied: pass a function that makes one"
         raise ConfigError(

@@ -29,6 +29,7 @@ from stepmill.pool.host import (
     native_spaces,
     python_env_arguments,
 )
+from stepmill.pool.infos import info_leaves
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.object_actions import object_parts
@@ -106,10 +107,13 @@ class ProcessHost(_native.ProcessHost):
         for worker in started[1:]:
             if worker.ready_payload == first:
                 continue
-            cloudpickle.loads(worker.ready_payload or b"").check_like(worker.envs[0], described, 0)
+            other: EnvDescription = cloudpickle.loads(worker.ready_payload or b"")
+            other.check_like(worker.envs[0], described, 0)
+            described = described.common(other)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players = described.num_players
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        self._info_space = described.info_space
 
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         """Builds the native half, and what every worker is told about it."""
@@ -117,7 +121,8 @@ class ProcessHost(_native.ProcessHost):
         if isinstance(source, NativeSource):
             envs, limit = native_env_arguments(source), source.max_episode_steps
         else:
-            envs = python_env_arguments(self.observation, self.action, self.num_players)
+            infos = info_leaves(self._info_space if self._finisher.takes_info_arrays else None, settings.autoreset)
+            envs = python_env_arguments(self.observation, self.action, self.num_players, infos)
         super().__init__(
             **host_arguments(settings, limit),
             **envs,
@@ -381,7 +386,7 @@ def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
     """What a worker needs to know about the leaves. It needs bounds only for messages, and large leaves have many."""
     if spec is None:
         return None
-    short = {role: [_with_short_bounds(leaf) for leaf in spec[role]] for role in ("observation", "action")}
+    short = {role: [_with_short_bounds(leaf) for leaf in spec[role]] for role in ("observation", "action", "info")}
     return {**spec, **short}
 
 

@@ -25,6 +25,7 @@ from stepmill.pool.process.payload import unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack, stop_answering
 from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.pool.source import PythonSource
 
 __all__ = ["main"]
 
@@ -67,6 +68,8 @@ def _load(packed: bytes, dump: int) -> Any:
     payload = unpack(packed)
     payload.apply()
     source = payload.source()
+    if isinstance(source, PythonSource):
+        source.preload()
     exit_if_forked()
     stop_answering()
     flush_streams()  # otherwise every worker would print it again

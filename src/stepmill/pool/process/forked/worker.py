@@ -203,7 +203,7 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
             if context.tells_progress:
                 context.wire.send(("built", env_id))
         set_current_env(_no_env)
-        return _describe(envs[0], context.first_env) if is_described else None
+        return _describe(envs, context.first_env) if is_described else None
     except WireClosed:
         raise
     except ConfigError as error:  # from our checks: one that a constructor raised is the cause of an EnvError
@@ -214,9 +214,9 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
         raise _BuildFailed(env_id, "constructor", error) from None
 
 
-def _describe(env: Any, env_id: int) -> bytes:
+def _describe(envs: list[Any], env_id: int) -> bytes:
     try:
-        described: bytes = cloudpickle.dumps(EnvDescription.of(env))
+        described: bytes = cloudpickle.dumps(EnvDescription.of_all(envs))
     except Exception as error:
         raise ConfigError(
             f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"

@@ -1,9 +1,7 @@
-"""``AtariEnv``: the usual wrappers, the true score, and spaces without the emulator."""
+"""``AtariEnv``: the keys of its cfg, the true score, and spaces without the emulator."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,16 @@ from ale_py import roms
 from easydict import EasyDict
 from gymnasium import spaces
 
-import stepmill.zoo.atari
+import stepmill.zoo.atari.env
 from stepmill.errors import (
     ActionError,
     ConfigError,
     MissingConfigError,
-    MissingPackageError,
     UnknownEnvError,
     UsageError,
 )
-from stepmill.zoo.atari import AtariEnv
-from stepmill.zoo.atari_games import GAMES
+from stepmill.zoo.atari import AtariEnv, AtariGame
+from stepmill.zoo.atari.games import GAMES
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 CFG: dict[str, Any] = {"env_id": BREAKOUT, "noop_max": 10}
@@ -75,19 +72,26 @@ def test_spaces_and_info_are_told_without_the_emulator_and_are_right(
 ) -> None:
     env = AtariEnv({**CFG, **CFGS[kind]})
     with monkeypatch.context() as patch:
-        patch.setattr(stepmill.zoo.atari, "wrap_atari", no_emulator)
+        patch.setattr(stepmill.zoo.atari.env, "wrap_atari", no_emulator)
+        patch.setattr(stepmill.zoo.atari.env, "AtariGame", no_emulator)
         observation_space, action_space, info = env.observation_space, env.action_space, env.info()
     first = env.reset()
-    built = env._env
-    assert (observation_space, action_space) == (built.observation_space, built.action_space)
+    assert type(env._env) is AtariGame
+    assert action_space == env._env.action_space
     assert observation_space.contains(first)
+    assert observation_space.contains(env.step(0).obs)
     assert info.obs_space.shape == first.shape
-    names = []
-    while not isinstance(built, gymnasium.wrappers.OrderEnforcing):
-        names.insert(0, type(built).__name__)
-        built = built.env
-    assert info.use_wrappers == "\n".join(names)
     env.close()
+
+
+def test_what_the_game_cannot_show_itself_wrappers_show() -> None:
+    shown = [AtariEnv({**CFG, "noop_max": 1, "frame_skip": skip}) for skip in (4, None)]
+    for env in shown:
+        env.seed(3)
+        assert env.observation_space.contains(env.reset())
+    assert [type(env._env) is AtariGame for env in shown] == [True, False]
+    for env in shown:
+        env.close()
 
 
 @pytest.mark.parametrize("env_kwargs", [{"full_action_space": True}, {"obs_type": "grayscale"}])
@@ -129,7 +133,7 @@ def test_the_table_of_games_agrees_with_the_emulator(name: str) -> None:
     emulator = ale_py.ALEInterface()
     emulator.loadROM(roms.get_rom_path(name))
     actions = [action.name for action in emulator.getMinimalActionSet()]
-    assert GAMES[name] == (len(actions), actions[1] == "FIRE")
+    assert GAMES[name] == (name, len(actions), actions[1] == "FIRE", emulator.getScreenDims()[0])
 
 
 def test_the_table_has_every_game_that_can_be_played() -> None:
@@ -229,25 +233,6 @@ def test_same_seed_same_episodes(train: AtariEnv) -> None:
         runs.append(np.array([train.reset(), *(train.step(n % 4).obs for n in range(6))]))
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
-
-
-# ---- by id ---------------------------------------------------------------------------------------
-
-
-def test_an_id_of_an_atari_game_needs_no_import_before_it() -> None:
-    code = (
-        "import sys; from stepmill.registry import find; before = 'ale_py' in sys.modules;"
-        "print(before, find('ALE/Pong-v5').id, find('gymnasium:ALE/Freeway-v5').id)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False ALE/Pong-v5 gymnasium:ALE/Freeway-v5"
-
-
-def test_an_id_of_an_atari_game_without_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ale_py", None)
-    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5")
-    with pytest.raises(MissingPackageError, match=r"^ALE/Pong-v5 needs ale-py, .*stepmill\[atari\]"):
-        stepmill.make("ALE/Pong-v5", num_envs=1)
 
 
 # ---- wrong use -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Atari games as a ``BaseEnv``, with the usual wrappers."""
+"""Atari games as a ``BaseEnv``, with the usual preprocessing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UsageError
 from stepmill.fitting import Fitter
-from stepmill.optional import require
 from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
 from stepmill.wrappers.catalogue import update_shape, wrapper_names
-from stepmill.zoo.atari_games import GAMES, Game
+from stepmill.zoo.atari.game import AtariGame, quiet_emulator
+from stepmill.zoo.atari.games import GAMES, Game
+from stepmill.zoo.atari.options import DEFAULTS
 
 __all__ = ["AtariEnv"]
 
@@ -30,7 +31,10 @@ _DEFAULTS: dict[str, Any] = {**_WRAPPING, "is_train": True, "env_kwargs": {}, "r
 
 
 class AtariEnv(BaseEnv):
-    """A game of the Arcade Learning Environment with the usual preprocessing: see ``wrap_atari``.
+    """A game of the Arcade Learning Environment with the usual preprocessing: ``AtariGame`` as a ``BaseEnv``.
+
+    What ``AtariGame`` cannot do (no ``size``, no ``frame_skip``, observations of RAM or sound, continuous actions), the
+    wrappers of ``wrap_atari`` do.
 
     Keys of ``cfg``:
 
@@ -86,7 +90,7 @@ class AtariEnv(BaseEnv):
         seed = self._next_seed() if self._begins_a_game() else None
         observation, _ = self._open().reset(seed=seed, options=kwargs or None)
         self._is_seeded_anew = False
-        return np.asarray(observation)
+        return self._shown(observation)
 
     def _begins_a_game(self) -> bool:
         if self._env is None or self._is_seeded_anew or not self._wrapping["episode_life"]:
@@ -107,7 +111,7 @@ class AtariEnv(BaseEnv):
                 "final_eval_reward": score,
                 "TimeLimit.truncated": not terminated,
             }
-        return BaseEnvTimestep(np.asarray(observation), np.array([reward], np.float32), done, info)
+        return BaseEnvTimestep(self._shown(observation), np.array([reward], np.float32), done, info)
 
     def close(self) -> None:
         if self._env is not None:
@@ -120,11 +124,40 @@ class AtariEnv(BaseEnv):
     def _open(self) -> Any:
         """The game, built if it is not yet."""
         if self._env is None:
-            self._env = wrap_atari(self._id, config=self._env_kwargs, **self._wrapping)
+            self._env = self._fast_game() or wrap_atari(self._id, config=self._env_kwargs, **self._wrapping)
             self._read_action = action_reader(self._env.action_space, repr(self))
         return self._env
 
     _read_action: Fitter
+
+    def _fast_game(self) -> AtariGame | None:
+        """The game without wrappers; None if it cannot be made so."""
+        kwargs, w = self._kwargs(), self._wrapping
+        rom = kwargs.pop("game", None)
+        own_skip = self._env_kwargs.get("frameskip", 1) != 1
+        kwargs.pop("frameskip", None)
+        if rom not in GAMES or not w["size"] or not w["frame_skip"] or own_skip or not kwargs.keys() <= DEFAULTS.keys():
+            return None
+        height, width = w["size"] if isinstance(w["size"], tuple | list) else (w["size"], w["size"])
+        return AtariGame(
+            rom,
+            **kwargs,
+            img_height=height,
+            img_width=width,
+            stack_num=w["frame_stack"] or 1,
+            frame_skip=w["frame_skip"],
+            noop_max=w["noop_max"] or 0,
+            use_fire_reset=w["fire_reset"],
+            episodic_life=w["episode_life"],
+            reward_clip=w["clip_rewards"],
+        )
+
+    def _shown(self, observation: Any) -> np.ndarray[Any, Any]:
+        """The observation as its space says; that of a wrapped game is so already."""
+        if not isinstance(self._env, AtariGame):
+            return np.asarray(observation)
+        shown: np.ndarray = observation if self._wrapping["frame_stack"] else observation[0]
+        return np.divide(shown, np.float32(255)) if self._wrapping["scale"] else shown
 
     # ---- what it is: without the emulator if possible ----------------------------------------
 
@@ -158,13 +191,17 @@ class AtariEnv(BaseEnv):
 
     def _known_game(self) -> Game | None:
         """The game in our table; None if it is not there, or has other spaces than usual."""
-        require("ale_py", "ale-py", "atari", "AtariEnv")  # the import registers the games
-        try:
-            kwargs = {**gymnasium.spec(self._id).kwargs, **self._env_kwargs}
-        except gymnasium.error.Error as error:
-            raise UnknownEnvError(f"AtariEnv: env_id: expected the id of a game, got {self._id!r}: {error}") from error
+        kwargs = self._kwargs()
         if kwargs.get("obs_type", "rgb") != "rgb":
             return None
         if any(kwargs.get(key) for key in ("sound_obs", "full_action_space", "continuous")):
             return None
         return GAMES.get(kwargs.get("game", ""))
+
+    def _kwargs(self) -> dict[str, Any]:
+        """What the game is made with: as its id is registered, and what the user gives."""
+        quiet_emulator()  # the import registers the games
+        try:
+            return {**gymnasium.spec(self._id).kwargs, **self._env_kwargs}
+        except gymnasium.error.Error as error:
+            raise UnknownEnvError(f"AtariEnv: env_id: expected the id of a game, got {self._id!r}: {error}") from error

@@ -1,20 +1,32 @@
-"""The actions of Atari games: asking the emulator for them takes tenths of a second."""
+"""The Atari games that ale-py carries, and what can be known of them without the emulator, which takes 0.2 s to ask."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from stepmill.optional import ALE
-from stepmill.registry import Family, add_family
+__all__ = ["FULL_ACTIONS", "GAMES", "WIDTH", "Game", "id_patterns"]
 
-__all__ = ["GAMES", "Game"]
+WIDTH = 160  # of every screen
+FULL_ACTIONS = 18  # what a joystick can do, with full_action_space
 
 
 class Game(NamedTuple):
-    """How many actions a game has, and whether action 1 is FIRE."""
+    """A game by the name of its ROM. ``has_fire``: its action 1 is FIRE. ``height``: of its screen."""
 
+    rom: str
     num_actions: int
     has_fire: bool
+    height: int
+
+    @property
+    def name(self) -> str:
+        """As in ``MsPacman-v5``."""
+        return "".join(part.capitalize() for part in self.rom.split("_"))
+
+    @property
+    def ale_name(self) -> str:
+        """As in ``ALE/MsPacman-v5``."""
+        return self.rom.title().replace("_", "")
 
 
 _WITH_FIRE = {
@@ -43,13 +55,24 @@ _WITHOUT_FIRE = {
     14: "kung_fu_master",
     16: "journey_escape",
 }
+_HEIGHTS = {  # 210 for all others
+    214: "carnival",
+    220: "pooyan",
+    230: "journey_escape",
+    250: "adventure air_raid keystone_kapers king_kong klax laser_gates mr_do pacman sir_lancelot space_war",
+}
+_HEIGHT_OF = {rom: height for height, roms in _HEIGHTS.items() for rom in roms.split()}
 
 # By the names of their ROMs, as in ale-py 0.12.
 GAMES = {
-    name: Game(num_actions, has_fire)
+    rom: Game(rom, num_actions, has_fire, _HEIGHT_OF.get(rom, 210))
     for has_fire, games in ((True, _WITH_FIRE), (False, _WITHOUT_FIRE))
-    for num_actions, names in games.items()
-    for name in names.split()
+    for num_actions, roms in games.items()
+    for rom in roms.split()
 }
 
-add_family(Family(ALE, ("ALE/.*",)))
+
+def id_patterns() -> tuple[str, ...]:
+    """The ids that some version of ale-py registers with Gymnasium."""
+    names = "|".join(sorted(game.ale_name for game in GAMES.values()))
+    return "ALE/.*", f"(?:{names})(?:-ram)?(?:Deterministic|NoFrameskip)?-v[04]"

@@ -1,0 +1,286 @@
+"""``AtariGame``: an Atari game as agents are trained on it, equal to Gymnasium's wrappers and ours on top of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import EzPickle, seeding
+
+from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UsageError
+from stepmill.optional import ALE, require
+from stepmill.zoo.atari.frames import Frames
+from stepmill.zoo.atari.games import FULL_ACTIONS, GAMES, WIDTH
+from stepmill.zoo.atari.options import DEFAULTS, RENDER_MODES, AtariOptions
+
+__all__ = ["AtariGame", "info_space", "metadata", "quiet_emulator"]
+
+RAM_BYTES = 128
+
+
+def quiet_emulator() -> Any:
+    """Imports ale_py and keeps it from printing its name in every process; errors are still printed."""
+    ale_py = require(*ALE, "an Atari game")
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    return ale_py
+
+
+def metadata(options: AtariOptions) -> dict[str, Any]:
+    """Rendered as fast as on the console, which shows 60 frames per second."""
+    return {"render_modes": list(RENDER_MODES), "render_fps": 60 / options.frame_skip}
+
+
+def info_space(options: AtariOptions) -> spaces.Dict:
+    """The keys that every info has."""
+
+    def number(dtype: Any) -> spaces.Box:
+        low, high = (-np.inf, np.inf) if dtype is np.float32 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return spaces.Box(low, high, (), dtype)
+
+    keys: dict[str, spaces.Space[Any]] = {
+        "lives": number(np.int32),
+        "episode_frame_number": number(np.int64),
+        "frame_number": number(np.int64),
+        "reward": number(np.float32),
+        "terminated": number(np.int32),
+        "ram": spaces.Box(0, 255, (RAM_BYTES,), np.uint8),
+    }
+    if options.zero_discount_on_life_loss:
+        keys["discount"] = spaces.Box(0.0, 1.0, (), np.float32)
+    return spaces.Dict(keys)
+
+
+class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
+    """A game with the usual preprocessing; ``AtariOptions`` lists the keyword arguments, docs/zoo.md explains them.
+
+    With ``use_fire_reset=False`` and ``episodic_life=False`` its episodes are those of Gymnasium's
+    ``FrameStackObservation(AtariPreprocessing(...))``: pixels, rewards, ends, infos, for the same seeds. With them they
+    are those of our ``ClipRewardEnv(FireResetEnv(EpisodicLifeEnv(...)))`` around these. The methods below have the
+    names of the wrappers whose work they do.
+
+    The ROM is loaded by the first reset, and again by every reset with a seed: that takes 0.2 s.
+
+    Args:
+        game: The name of its ROM, as ``"ms_pacman"``.
+        reuse_memory: Every observation is the same array, which the next step overwrites: for callers that copy it at
+            once, as pools do.
+        **options: See above.
+    """
+
+    def __init__(self, game: str, *, reuse_memory: bool = False, **options: Any) -> None:
+        EzPickle.__init__(self, game, reuse_memory=reuse_memory, **options)
+        for key in options:
+            if key not in DEFAULTS and key != "max_episode_steps":
+                raise UnknownConfigError(f"{game} has no option {key!r}. Known: {', '.join(DEFAULTS)}")
+        self.options = o = AtariOptions.read(game, options)
+        ale_py = quiet_emulator()
+        self.game = game
+        self._rom = _checked_rom(ale_py.roms, game)
+        self.metadata, self.render_mode, self.info_space = metadata(o), o.render_mode, info_space(o)
+        self.ale = ale = ale_py.ALEInterface()
+        ale.setFloat("repeat_action_probability", o.repeat_action_probability)
+        ale.setInt("max_num_frames_per_episode", o.most_frames)
+        if o.render_mode == "human":
+            ale.setBool("display_screen", True)
+            ale.setBool("sound", True)
+        self._noop, self._fire = ale_py.Action.NOOP, ale_py.Action.FIRE
+        self._is_loaded = False
+        known = GAMES.get(game)
+        if known is None or o.mode is not None or o.difficulty is not None:  # to see now whether the game has them
+            self._seed_emulator(None)
+            self._load()
+        height = ale.getScreenDims()[0] if known is None else known.height
+        count = FULL_ACTIONS if o.full_action_space else len(self._actions) if known is None else known.num_actions
+        self.observation_space = spaces.Box(0, 255, o.shape, np.uint8)
+        self.action_space = spaces.Discrete(count)
+        self._frames = Frames(ale, height, o)
+        self._reuses_memory = reuse_memory
+        # Bound once: these are called in every step.
+        self._act, self._is_over = ale.act, ale.game_over
+        self._take, self._push, self._stack = self._frames.take, self._frames.push, self._frames.stack
+        self._countdown, self._pools = tuple(reversed(range(o.frame_skip))), o.frame_skip > 1
+        self._clips, self._by_life = o.reward_clip, o.episodic_life
+        self._zeroes_discount = o.zero_discount_on_life_loss
+        self.lives = 0
+        self.episode_return = 0.0  # of the game so far: all rewards, unclipped
+        self.was_real_done = True  # the game is over, or has not begun
+        self._steps = 0  # of the episode
+        self._seeds: Any = None
+
+    _actions: list[Any]
+
+    # ---- what a user calls -------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode: a new game, or with ``episodic_life`` the next life, unless there is a seed or options."""
+        super().reset(seed=seed)
+        self._seeds = None
+        self._episodic_life_reset(seed, bool(options))
+        if self._fires and any(self._episodic_life_step(self._fire)[1:]):  # the FIRE ended the episode
+            self._seeds = None
+            self._episodic_life_reset(None, bool(options))
+        self._steps = 0
+        info = self._info(0.0, False)
+        if self._zeroes_discount:
+            info["discount"] = 1.0
+        if self._seeds is not None:
+            info["seeds"] = self._seeds
+        return self._observation(), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes an action ``frame_skip`` times, or until the game is over."""
+        if not self._is_loaded:
+            raise UsageError(f"{self.game}: step before reset")
+        before = self.lives
+        reward, terminated, truncated = self._episodic_life_step(self._actions[action])
+        self._steps += 1
+        info = self._info(reward, self._is_game_over)
+        if self._zeroes_discount:
+            info["discount"] = 0.0 if terminated or self.lives < before else 1.0
+        if self._clips:
+            reward = (reward > 0.0) - (reward < 0.0) + 0.0
+        return self._observation(), reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """The screen in colour; with ``render_mode="human"`` the emulator shows it by itself."""
+        if self.render_mode == "human":
+            return None
+        if self.render_mode is None:
+            raise UsageError(f"{self.game}: render: expected an env with a render_mode, {', '.join(RENDER_MODES)}")
+        self._load_once()
+        return self.ale.getScreenRGB()
+
+    def get_action_meanings(self) -> list[str]:
+        """The name of each action, such as ``"NOOP"`` and ``"FIRE"``."""
+        self._load_once()
+        return [action.name for action in self._actions]
+
+    def _observation(self) -> np.ndarray:
+        return self._stack if self._reuses_memory else self._stack.copy()
+
+    def _info(self, reward: float, is_over: bool) -> dict[str, Any]:
+        ale = self.ale
+        return {
+            "lives": self.lives,
+            "episode_frame_number": ale.getEpisodeFrameNumber(),
+            "frame_number": ale.getFrameNumber(),
+            "reward": reward,
+            "terminated": int(is_over),
+            "ram": ale.getRAM(),
+        }
+
+    # ---- EpisodicLifeEnv ---------------------------------------------------------------------
+
+    def _episodic_life_reset(self, seed: int | None, has_options: bool) -> None:
+        # The pool has cut the episode off: the life that it did not lose is not continued.
+        is_cut = self.options.max_episode_steps is not None and self._steps >= self.options.max_episode_steps
+        if not self._by_life or self.was_real_done or seed is not None or has_options or is_cut:
+            self._preprocessing_reset(seed)
+        elif any(self._preprocessing_step(self._noop)[1:]):  # the game ended on the no-op
+            self._preprocessing_reset(None)
+        self.was_real_done = False
+        self.lives = self.ale.lives()
+
+    def _episodic_life_step(self, action: Any) -> tuple[float, bool, bool]:
+        reward, terminated, truncated = self._preprocessing_step(action)
+        self.was_real_done = terminated or truncated
+        before, self.lives = self.lives, self.ale.lives()
+        if self._by_life and self.lives < before:
+            terminated = True
+        return reward, terminated, truncated
+
+    # ---- AtariPreprocessing and FrameStackObservation ------------------------------------------
+
+    def _preprocessing_reset(self, seed: int | None) -> None:
+        self._begin_game(seed)
+        most = self.options.noop_max
+        for _ in range(int(self.np_random.integers(1, most + 1)) if most else 0):
+            self.episode_return += self._act(self._noop)
+            if self._is_over():
+                self._begin_game(seed)
+        self._frames.fill()
+
+    def _preprocessing_step(self, action: Any) -> tuple[float, bool, bool]:
+        act, is_over = self._act, self._is_over
+        reward, terminated, truncated = 0.0, False, False
+        for left in self._countdown:
+            reward += act(action)
+            if is_over():
+                # As in Gymnasium, the frame at which a game ends is not shown.
+                terminated, truncated = is_over(with_truncation=False), self.ale.game_truncated()
+                break
+            if left < 2:
+                self._take(left)
+        self._push(self._pools)
+        self.episode_return += reward
+        self._is_game_over = terminated
+        return reward, terminated, truncated
+
+    # ---- the emulator --------------------------------------------------------------------------
+
+    def _begin_game(self, seed: int | None) -> None:
+        if seed is not None:
+            self._seeds = self._seed_emulator(seed)
+            self._load()
+        else:
+            self._load_once()
+        self.ale.reset_game()
+        self.episode_return = 0.0
+
+    def _seed_emulator(self, seed: int | None) -> tuple[Any, Any]:
+        """Seeds the generator of the no-ops and that of the emulator, as Gymnasium's env does."""
+        for_numpy, for_ale = np.random.SeedSequence(seed).generate_state(2)
+        self._np_random, _ = seeding.np_random(int(for_numpy))
+        self.ale.setInt("random_seed", int(for_ale.astype(np.int32)))
+        return for_numpy, for_ale
+
+    def _load_once(self) -> None:
+        if not self._is_loaded:
+            self._seed_emulator(None)
+            self._load()
+
+    def _load(self) -> None:
+        ale, o = self.ale, self.options
+        ale.loadROM(self._rom)
+        _set("mode", self.game, o.mode, ale.setMode, ale.getAvailableModes)
+        _set("difficulty", self.game, o.difficulty, ale.setDifficulty, ale.getAvailableDifficulties)
+        self._actions = list(ale.getLegalActionSet() if o.full_action_space else ale.getMinimalActionSet())
+        self._fires = o.use_fire_reset and self._fire in self._actions
+        known = GAMES.get(self.game)
+        found = (len(ale.getMinimalActionSet()), *ale.getScreenDims())
+        if known is not None and found != (known.num_actions, known.height, WIDTH):
+            raise EnvError(
+                f"{self.game}: expected {known.num_actions} actions and a screen of {known.height} x {WIDTH}, got "
+                f"{found[0]} and {found[1]} x {found[2]}: this ale-py is newer than this stepmill knows"
+            )
+        self._is_loaded = True
+
+    _fires = False
+    _is_game_over = False
+
+
+def _set(what: str, game: str, value: int | None, put: Any, available: Any) -> None:
+    if value is None:
+        return
+    try:
+        put(value)
+    except RuntimeError as error:
+        known = ", ".join(map(str, available()))
+        raise ConfigError(f"{game}: {what}: expected one of {known}, got {value}") from error
+
+
+def _checked_rom(roms: Any, game: str) -> str:
+    """The file of a game. The emulator would end the process if it could not read it."""
+    if game not in roms.get_all_rom_ids():
+        raise ConfigError(f"an Atari game: expected the name of a ROM, such as 'ms_pacman', got {game!r}")
+    try:
+        path = roms.get_rom_path(game)
+    except OSError as error:
+        raise EnvError(
+            f"{game}: its ROM is missing or broken: {error}. Install ale-py again, or see to ALE_ROMS_DIR"
+        ) from error
+    return str(path)
