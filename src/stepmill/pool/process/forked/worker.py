@@ -12,17 +12,17 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TextIO
 
-import cloudpickle
 import numpy as np
 
 from stepmill.description import EnvDescription
-from stepmill.errors import ConfigError, EnvError
+from stepmill.errors import ConfigError, EnvError, StepmillError
 from stepmill.factories import close_quietly
 from stepmill.pool.env_builder import EnvBuilder
+from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked.guardian import (
     become_subreaper,
     die_with_parent,
@@ -39,7 +39,7 @@ from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reac
 from stepmill.pool.simulator import SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Context", "main", "set_current_env"]
+__all__ = ["Context", "main", "phase_of_loading", "set_current_env"]
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,12 @@ def _load(context: Context) -> PythonSource | NativeSource:
         return source
     except BaseException as error:  # from the user's modules: it may be anything, and the caller must see it
         exit_if_forked()
-        raise _BuildFailed(context.first_env, "import", error) from None
+        raise _BuildFailed(context.first_env, phase_of_loading(error), error) from None
+
+
+def phase_of_loading(error: BaseException) -> str:
+    """The phase of a ``_BuildFailed``: on an island, ids and configurations are looked up while the payload is read."""
+    return "config" if outgoing.is_island() and isinstance(error, StepmillError) else "import"
 
 
 def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[Any]) -> bytes | None:
@@ -216,12 +221,14 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
 
 def _describe(env: Any, env_id: int) -> bytes:
     try:
-        described: bytes = cloudpickle.dumps(EnvDescription.of(env))
+        description = EnvDescription.of(env)
+        if outgoing.is_island():
+            description = replace(description, metadata=outgoing.plain_parts(description.metadata))
+        return outgoing.pack(description)
     except Exception as error:
         raise ConfigError(
             f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"
         ) from error
-    return described
 
 
 def _close_all(envs: list[Any]) -> None:

@@ -1,0 +1,21 @@
+"""Asks an env what only an env knows, in the process where a pool would build it."""
+
+from __future__ import annotations
+
+import pickle
+
+from stepmill.description import EnvDescription
+from stepmill.pool.process.caller.launcher import Launcher
+from stepmill.pool.settings import Settings
+from stepmill.pool.source import PythonSource
+
+__all__ = ["describe_source_in_worker"]
+
+
+def describe_source_in_worker(source: PythonSource, settings: Settings) -> tuple[PythonSource, EnvDescription]:
+    """Builds env 0 in a worker process and closes it again: its description, and what islands say about the envs."""
+    launcher = Launcher(source, settings)
+    described: EnvDescription = pickle.loads(launcher.describe())
+    found = launcher.source
+    assert isinstance(found, PythonSource)
+    return found, described
