@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands
+.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -141,7 +141,8 @@ ISLAND := $(VENV)-island
 ISLANDS := nle metaworld numpy1 python
 ISLAND_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
 python_of = $(if $(filter python,$(1)),$(ISLAND_PYTHON),$(PYTHON))
-packages_of = $(patsubst python,,$(patsubst numpy1,"numpy<2",$(1)))
+# Metaworld does not say that it needs `packaging`.
+packages_of = $(patsubst python,,$(patsubst numpy1,"numpy<2",$(patsubst metaworld,metaworld packaging,$(1))))
 
 build/islands/ours/.built: $(BIN)/python $(SOURCES)
 	rm -rf $(@D)
@@ -166,6 +167,10 @@ $(ISLAND)-%/.installed: $(ISLAND)-%/.ready build/islands/$$(if $$(filter python,
 
 .PRECIOUS: $(ISLAND)-%/.ready
 islands: $(ISLANDS:%=$(ISLAND)-%/.installed)
+
+# Without this, those tests are skipped where an island is missing or older than the sources.
+test-islands: install islands
+	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py
 
 lint: install
 	$(BIN)/pip install --quiet "ruff>=0.6" "mypy>=1.11"

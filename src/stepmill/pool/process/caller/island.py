@@ -38,7 +38,7 @@ class Island:
         self.template: TemplateHandle | None = None
         self.found: Found | None = None
         self.takes_code = True
-        self._source_id = source.id
+        self._shown = source.id if python is None else f"{source.id} with python={python!r}"
         self._obituary = obituary
         self._start_timeout = start_timeout
         self._loads_in_template = True
@@ -92,9 +92,9 @@ class Island:
         if self._by_value is not None and not self.takes_code:
             made.end()
             raise ConfigError(
-                f"{self._source_id}: code that cannot be imported goes to an island only between equal versions, got "
-                f"{' and cloudpickle '.join(versions())} here, {' and cloudpickle '.join(there)} in "
-                f"python={self.python!r}: {self._by_value}. Put it into a module of its own, and pass what that defines"
+                f"{self._shown}: code that cannot be imported goes to an island only between equal versions, got "
+                f"{' and cloudpickle '.join(versions())} here, {' and cloudpickle '.join(there)} there: "
+                f"{self._by_value}. Put it into a module of its own, and pass what that defines"
             ) from self._by_value
         return made
 
@@ -102,12 +102,12 @@ class Island:
         try:
             threads, found = template.load(self._packed, self._loads_in_template, deadline)
         except LoadError as error:
-            failure = build_error(self._source_id, None, error.phase, error.description)
+            failure = build_error(self._shown, None, error.phase, error.description)
             raise failure from failure.__cause__
         except TimeoutError:
             raise EnvTimeoutError(
                 f"start_timeout={deadline.seconds}: after that many seconds a worker process is still loading "
-                f"{self._source_id}. It is here:\n{template.stack()}",
+                f"{self._shown}. It is here:\n{template.stack()}",
                 phase="constructor",
             ) from None
         if found is not None:
@@ -117,7 +117,6 @@ class Island:
     @contextlib.contextmanager
     def explained(self, obituary_fd: int) -> Iterator[None]:
         """Turns a broken wire or a missed deadline into an error that says what happened."""
-        where = "" if self.python is None else f" with python={self.python!r}"
         try:
             yield
         except WireClosed:
@@ -125,14 +124,14 @@ class Island:
             if self.template is not None:
                 status = find_exit(obituary_fd, -1, self.template.pid, self.template.pid)
             raise EnvError(
-                f"the process that loads {self._source_id} and starts its workers{where} died: {describe_exit(status)}",
+                f"the process that loads {self._shown} and starts its workers died: {describe_exit(status)}",
                 phase="constructor",
             ) from None
         except TimeoutError as error:
             if isinstance(error, EnvTimeoutError):
                 raise
             raise EnvTimeoutError(
-                f"start_timeout={self._start_timeout}: the process that starts the workers{where} did not answer in "
-                "time",
+                f"start_timeout={self._start_timeout}: the process that starts the workers of {self._shown} did not "
+                "answer in time",
                 phase="constructor",
             ) from None
