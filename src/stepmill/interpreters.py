@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def own_folders() -> list[str | None]:
     for entry in sys.path:
         if not isinstance(entry, str):
             continue
-        if _is_installed_code(os.path.abspath(entry), ours) or entry.endswith(".zip"):
+        if _is_installed_code(os.path.abspath(entry), ours):
             if None not in found:
                 found.append(None)
         else:
@@ -75,16 +76,22 @@ def own_folders() -> list[str | None]:
 
 
 def _is_installed_code(folder: str, ours: set[str]) -> bool:
-    parts = Path(folder).parts
-    return "site-packages" in parts or "dist-packages" in parts or any(Path(folder).is_relative_to(one) for one in ours)
+    path = Path(folder)
+    if {"site-packages", "dist-packages"} & set(path.parts) or re.fullmatch(r"python\d+\.zip", path.name):
+        return True
+    return any(path.is_relative_to(one) for one in ours)
 
 
 def environ_for(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment for another interpreter: without what says where this one finds its own code."""
+    """An environment for another interpreter: as if it were activated, and this one were not."""
     dropped = ("PYTHONPATH", "PYTHONHOME", "PYTHONPLATLIBDIR", "__PYVENV_LAUNCHER__", "VIRTUAL_ENV")
     kept = {name: value for name, value in environ.items() if name not in dropped}
-    home = os.path.dirname(os.path.dirname(python))
-    return {**kept, "VIRTUAL_ENV": home} if os.path.exists(os.path.join(home, "pyvenv.cfg")) else kept
+    folder = os.path.dirname(python)
+    home = os.path.dirname(folder)
+    if not os.path.exists(os.path.join(home, "pyvenv.cfg")):
+        return kept
+    programs = os.pathsep.join([folder, *filter(None, [environ.get("PATH")])])
+    return {**kept, "VIRTUAL_ENV": home, "PATH": programs}
 
 
 # ---- does stepmill work there --------------------------------------------------------------------
@@ -185,15 +192,14 @@ interpreters.answer(sys.argv[1], int(sys.argv[2]))
 
 def ask(python: str, question: str, seconds: float = 60.0) -> Any:
     """What the function ``"module:name"`` of stepmill returns in another interpreter."""
-    answer_fd, write = os.pipe2(os.O_CLOEXEC)
-    with os.fdopen(answer_fd, "rb") as answers:
+    fd = os.memfd_create("answer", os.MFD_CLOEXEC)  # stdout belongs to whatever is imported there
+    with os.fdopen(fd, "rb") as file:
         try:
-            done = _run(python, ["-c", _ASK, question, str(write)], seconds, pass_fds=(write,))
+            done = _run(python, ["-c", _ASK, question, str(fd)], seconds, pass_fds=(fd,))
         except (OSError, subprocess.TimeoutExpired):
             raise why_unusable(python, seconds, None) from None
-        finally:
-            os.close(write)
-        mark, _, content = answers.read().partition(b"\n")
+        file.seek(0)
+        mark, _, content = file.read().partition(b"\n")
     if done.returncode != 0 or mark != str(build_mark()).encode():
         raise why_unusable(python, seconds, done.returncode, done.stderr.decode(errors="replace"))
     return pickle.loads(content)

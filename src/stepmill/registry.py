@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -149,7 +150,7 @@ def _tell_gymnasium(record: EnvRecord) -> None:
         )
 
 
-def list_all_envs(python: str | None = None) -> list[str]:
+def list_all_envs(python: str | os.PathLike[str] | None = None) -> list[str]:
     """The ids that stepmill registers; those of an optional package only if it is installed.
 
     ``make`` also accepts every id of Gymnasium's registry.

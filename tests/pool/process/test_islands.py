@@ -190,6 +190,7 @@ def test_the_users_folders_travel_and_packages_do_not(island: str, tmp_path: Pat
     assert str(tmp_path / "own") in path
     assert environ["MINE"] == "yes"
     assert environ["VIRTUAL_ENV"] == island
+    assert environ["PATH"].split(os.pathsep)[0] == os.path.join(island, "bin")
     assert not {"PYTHONHOME", "PYTHONPATH"} & environ.keys()
     assert folder == os.getcwd()
     ours = Path(sys.prefix) / "lib"

@@ -45,8 +45,13 @@ class Launcher:
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
-        pythons = dict.fromkeys(share.python for share in self.shares)
-        self._islands = {one: Island(source, one, self._obituary_write, self._start_timeout) for one in pythons}
+        self._islands: dict[str | None, Island] = {}
+        try:
+            for python in dict.fromkeys(share.python for share in self.shares):
+                self._islands[python] = Island(source, python, self._obituary_write, self._start_timeout)
+        except BaseException:
+            self._close_descriptors()
+            raise
 
     @property
     def is_closed(self) -> bool:
@@ -92,6 +97,8 @@ class Launcher:
         """Builds env 0 in a worker that then ends; the description of that env."""
         try:
             (worker,) = uninterrupted(partial(self._start, only_first=True))
+            worker.wire.hang_up()  # it closes its env and ends
+            is_over(worker.pidfd, _KILL_S)
             return worker.ready_payload or b""
         finally:
             self.close()
