@@ -151,7 +151,7 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
     if spec is None:
         assert isinstance(source, PythonSource)
         if source.has_islands:
-            from stepmill.pool.process.description import describe_source_in_worker
+            from stepmill.pool.process.caller.description import describe_source_in_worker
 
             source, env = describe_source_in_worker(source, settings)
         else:

@@ -94,11 +94,9 @@ class Launcher:
             raise
 
     def describe(self) -> bytes:
-        """Builds env 0 in a worker that then ends; the description of that env."""
+        """What env 0 is like, as the worker describes it that would build it. All processes have ended then."""
         try:
-            (worker,) = uninterrupted(partial(self._start, only_first=True))
-            worker.wire.hang_up()  # it closes its env and ends
-            is_over(worker.pidfd, _KILL_S)
+            (worker,) = uninterrupted(partial(self._start, kind="description"))
             return worker.ready_payload or b""
         finally:
             self.close()
@@ -143,16 +141,16 @@ class Launcher:
 
     # ---- in a thread that no signal handler interrupts -----------------------------------------------
 
-    def _start(self, cancel_fd: int | None, only_first: bool = False) -> list[WorkerHandle]:
+    def _start(self, cancel_fd: int | None, kind: str = "worker") -> list[WorkerHandle]:
         deadline = Deadline(self._start_timeout, cancel_fd)
         for island in self._islands.values():
             with island.explained(self.obituary_fd):
                 island.loaded_template(deadline).unmute(deadline)
         self._until_started.close()
-        for worker_id, share in enumerate(self.shares[:1] if only_first else self.shares):
+        for worker_id, share in enumerate(self.shares if kind == "worker" else self.shares[:1]):
             island = self._islands[share.python]
             with island.explained(self.obituary_fd):
-                self._fork(island.loaded_template(deadline), worker_id, 1, last=1 if only_first else None)
+                self._fork(island.loaded_template(deadline), worker_id, 1, kind)
         wait_until_built(self._started, self._source.id, self.obituary_fd, deadline)
         return list(self._started)
 
@@ -193,17 +191,9 @@ class Launcher:
             template = island.loaded_template(Deadline(self._start_timeout, cancel_fd))
             return self._fork(template, worker_id, incarnation)
 
-    def _fork(
-        self,
-        template: TemplateHandle,
-        worker_id: int,
-        incarnation: int,
-        kind: str = "worker",
-        last: int | None = None,
-    ) -> WorkerHandle:
+    def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> WorkerHandle:
         """Forks a worker. It has no cancel descriptor: cancelled halfway, it would leave a worker without a handle."""
-        share = self.shares[worker_id]
-        envs = (share.first, share.last if last is None else last)
+        envs = self.shares[worker_id][:2]
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             wire, other = Wire.pair()
             ours.callback(wire.close)

@@ -80,7 +80,10 @@ class TemplateHandle:
     def fork_worker(
         self, kind: str, worker_id: int, incarnation: int, envs: tuple[int, int], fds: Sequence[int], deadline: Deadline
     ) -> tuple[int, int]:
-        """A new "worker", or one for a "trial": its pid and pidfd. ``fds`` are its wire and the pipe for its stack."""
+        """A new "worker", or one for a "trial" or a "description": its pid and pidfd.
+
+        ``fds`` are its wire and the pipe for its stack.
+        """
         return ask_for_process(self._wire, kind, (worker_id, incarnation, *envs), fds, deadline, self._resume)
 
     def _resume(self) -> None:

@@ -122,11 +122,11 @@ class _Template:
         if kind == "unmute":
             _print_to(*fds)
             return None
-        return self._fork(kind == "trial", *order, fds=fds)
+        return self._fork(kind, *order, fds=fds)
 
     def _fork(
         self,
-        is_trial: bool,
+        kind: str,
         serial: int,
         worker_id: int,
         incarnation: int,
@@ -150,7 +150,7 @@ class _Template:
                     first_env,
                     last_env,
                     incarnation == 1,
-                    is_trial,
+                    kind,
                     self._source,
                     self._packed,
                 )

@@ -13,7 +13,7 @@ __all__ = ["describe_source_in_worker"]
 
 
 def describe_source_in_worker(source: PythonSource, settings: Settings) -> tuple[PythonSource, EnvDescription]:
-    """Builds env 0 in a worker process and closes it again: its description, and what islands say about the envs."""
+    """What env 0 is like, and the source with what islands have found out. As ``describe_source``, in a worker."""
     launcher = Launcher(source, settings)
     described: EnvDescription = pickle.loads(launcher.describe())
     found = launcher.source
