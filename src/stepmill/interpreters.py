@@ -125,11 +125,10 @@ def build_mark() -> int:
 
 def why_unusable(python: str, seconds: float | None, exit_code: int | None, said: str = "") -> StepmillError:
     """Why an interpreter could not start stepmill. ``said`` is what it wrote to stderr in its attempt."""
-    from stepmill import __version__
-
+    ours = str(sys.modules["stepmill"].__version__)  # this file is part of it, so it is loaded
     where = f"python={python!r}"
     try:
-        done = _run(python, ["-c", _PROBE, __version__], seconds)
+        done = _run(python, ["-c", _PROBE, ours], seconds)
     except subprocess.TimeoutExpired:
         return EnvTimeoutError(f"{where}: it did not answer in {seconds:.0f} s", phase="constructor")
     except OSError as error:
@@ -143,7 +142,7 @@ def why_unusable(python: str, seconds: float | None, exit_code: int | None, said
             f"{where}: expected a Python interpreter, got a program that does not run Python code: it exited with code "
             f"{done.returncode}{f' and said: {text}' if text else ''}"
         )
-    return _misfit(where, python, version, found, __version__) or StepmillError(
+    return _misfit(where, python, version, found, ours) or StepmillError(
         f"{where}: the process that starts the workers exited with code {exit_code} during its startup"
         f"{f': {said[-2000:]}' if said else ''}"
     )
