@@ -135,6 +135,8 @@ class PythonSource:
 
     def part_for(self, python: str | None) -> PythonSource:
         """The envs that one interpreter runs; of the others, only their number is the same."""
+        if not self.has_islands:
+            return self
         return replace(self, envs=[env if env.python == python else _ELSEWHERE for env in self.envs])
 
     def resolved(self) -> PythonSource:
@@ -226,12 +228,13 @@ def find_source(
     if len(tasks) != num_envs:
         raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
     configs = _configs(num_envs, config, env_config)
-    if python is not None or any("python" in one for one in env_config or ()):
+    configs, pythons = _split_python(configs, python)
+    if pythons is not None:
         if backend in ("thread", "inline"):
             refuse_processes("python")
         if max_num_players != 1:
             raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
-        return _island_source(tasks, configs, max_episode_steps, python)
+        return _island_source(tasks, configs, max_episode_steps, pythons)
     if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
         record = _find(tasks[0])
         if record.native is not None:
@@ -262,22 +265,41 @@ def _limit_and_threshold(task: Any, max_episode_steps: int | None) -> tuple[int 
 # ---- islands -------------------------------------------------------------------------------------
 
 
+def _split_python(
+    configs: list[dict[str, Any]], python: str | None
+) -> tuple[list[dict[str, Any]], list[str | None] | None]:
+    """The configurations without ``python``, and the interpreter of each env; None if none has one of its own."""
+    if python is None and not any("python" in one for one in _once(configs)):
+        return configs, None
+    pythons = _for_each(
+        configs, lambda one: python if one.get("python", python) is python else _checked_python(one["python"])
+    )
+    rest = _for_each(configs, lambda one: {key: value for key, value in one.items() if key != "python"})
+    return rest, None if all(one is None for one in pythons) else pythons
+
+
+def _checked_python(given: Any) -> str | None:
+    return None if given is None else interpreter("env_config: python", given)
+
+
 def _island_source(
-    tasks: list[Any], configs: list[dict[str, Any]], max_episode_steps: int | None, python: str | None
+    tasks: list[Any], configs: list[dict[str, Any]], max_episode_steps: int | None, pythons: list[str | None]
 ) -> PythonSource:
-    """Envs of which some run with other interpreters: all with ``python``, if their own configuration does not say."""
+    """Envs of which some run with other interpreters."""
 
-    def blueprint(task: Any, config: dict[str, Any]) -> EnvBlueprint:
-        rest = {key: value for key, value in config.items() if key != "python"}
-        where = config.get("python", python)
-        if where is None:
-            return _python_env(task, rest, max_episode_steps)
+    def blueprint(task: Any, config: dict[str, Any], python: str | None) -> EnvBlueprint:
+        if python is None:
+            return _python_env(task, config, max_episode_steps)
         _check_task(task)
-        return EnvBlueprint(IslandTask.of(task), rest, max_episode_steps, None, interpreter("python", where))
+        return EnvBlueprint(IslandTask.of(task), config, max_episode_steps, None, python)
 
-    pairs = list(zip(tasks, configs, strict=True))
-    made = {_ids(pair): blueprint(*pair) for pair in _once(pairs, _ids)}
-    envs = [made[_ids(pair)] for pair in pairs]
+    made: dict[tuple[int, int], EnvBlueprint] = {}
+    envs = []
+    for task, config, python in zip(tasks, configs, pythons, strict=True):
+        key = id(task), id(config)
+        if key not in made:
+            made[key] = blueprint(task, config, python)
+        envs.append(made[key])
     if envs[0].python is not None:
         return PythonSource(_name(tasks[0]), envs, max_episode_steps, None)
     return PythonSource(_name(tasks[0]), envs, *_limit_and_threshold(tasks[0], max_episode_steps))

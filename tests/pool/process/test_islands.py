@@ -84,6 +84,11 @@ def test_single_envs_of_a_pool_are_on_islands(island: str) -> None:
     assert shown == [None, there, there, None, there]
 
 
+def test_at_home_is_where_it_always_was() -> None:
+    with stepmill.make("CartPole-v1", num_envs=2, env_config=[{"python": None}] * 2) as pool:
+        assert pool.is_native
+
+
 def test_an_env_of_a_pool_on_an_island_can_stay_at_home(island: str) -> None:
     task = "only_there:build"
     where = [{}, {"python": None}]
