@@ -149,14 +149,15 @@ build/islands/ours/.built: $(BIN)/python $(SOURCES)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
 	@touch $@
 
-build/islands/other/.built: $(ISLAND)-python/.ready $(SOURCES)
+build/islands/other/.built: $(BIN)/python $(ISLAND)-python/.ready $(SOURCES)
 	rm -rf $(@D)
-	$(ISLAND)-python/bin/pip wheel --quiet --no-deps --wheel-dir $(@D) .
+	PATH="$(abspath $(BIN)):$$PATH" $(ISLAND)-python/bin/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
 	@touch $@
 
 $(ISLAND)-%/.ready:
 	rm -rf $(@D)
 	$(call python_of,$*) -m venv $(@D)
+	$(if $(filter python,$*),$(@D)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0")
 	@touch $@
 
 .SECONDEXPANSION:
