@@ -222,7 +222,8 @@ def test_code_travels_by_value_between_equal_versions(island: str, monkeypatch: 
         pool.call("apply", lambda count: count)
 
 
-def test_ids_that_the_user_registered_travel_with_their_code(island: str) -> None:
+def test_ids_that_the_user_registered_travel_with_their_code(island: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("stepmill.registry._records", dict(stepmill.registry._records))
     stepmill.register("Mine-v7", Plain, max_episode_steps=3)
     gymnasium.register("Yours-v7", "support.envs:CountingEnv", max_episode_steps=4, kwargs={"start": 2})
     gymnasium.register("Theirs-v7", lambda: CountingEnv(5))
@@ -232,7 +233,7 @@ def test_ids_that_the_user_registered_travel_with_their_code(island: str) -> Non
                 assert pool.spec.max_episode_steps == limit
                 assert pool.reset()[0].shape[0] == 2
     finally:
-        for id in ("Yours-v7", "Theirs-v7"):
+        for id in ("stepmill/Mine-v7", "Yours-v7", "Theirs-v7"):
             del gymnasium.registry[id]
 
 
