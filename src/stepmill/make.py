@@ -97,7 +97,7 @@ def make(
         engine = open_engine(host, settings)
     if spec is None:
         if isinstance(source, PythonSource) and source.has_islands:
-            source = host.source  # with what the islands know
+            source = source.completed(host.found)
         spec = _spec(source, settings, host.observation.space, host.action.space, host.num_players)
     return _view(env_type)(engine, spec, settings)
 

@@ -155,19 +155,15 @@ class PythonSource:
         limit, threshold = _limit_and_threshold(first.factory.task, first.max_episode_steps)
         return replace(self, envs=envs, found=Found(defaults, limit, threshold))
 
-    def completed(self, found: Found) -> PythonSource:
-        """The source with what an island has found."""
+    def completed(self, founds: Iterable[Found]) -> PythonSource:
+        """The source with what islands have found out."""
         envs = list(self.envs)
-        made: dict[tuple[int, int], EnvBlueprint] = {}
-        for env_id, defaults in found.defaults.items():
-            env = envs[env_id]
-            key = id(env), id(defaults)
-            if key not in made:
-                made[key] = replace(env, config={**defaults, **env.config})
-            envs[env_id] = made[key]
-        if 0 not in found.defaults:
-            return replace(self, envs=envs)
-        limit, threshold = found.max_episode_steps, found.reward_threshold
+        limit, threshold = self.max_episode_steps, self.reward_threshold
+        for found in founds:
+            for env_id, defaults in found.defaults.items():
+                envs[env_id] = replace(envs[env_id], config={**defaults, **envs[env_id].config})
+            if 0 in found.defaults:
+                limit, threshold = found.max_episode_steps, found.reward_threshold
         return replace(self, envs=envs, max_episode_steps=limit, reward_threshold=threshold)
 
     @property

@@ -59,7 +59,7 @@ class ProcessHost(_native.ProcessHost):
     """A ``Host`` for envs of any kind, in their own processes.
 
     ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
-    ``source`` is complete: of envs on islands, ``make`` knows more when they are built.
+    ``found`` is what islands have found out about their envs.
     """
 
     backend = "process"
@@ -83,7 +83,7 @@ class ProcessHost(_native.ProcessHost):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
             try:
                 started = self._launcher.start()
-                self.source = source = self._launcher.source
+                self.found = self._launcher.found
                 self._destination = self._launcher.destination
                 self._read_spaces(source, started)
                 refuse_same_step(self.num_players, settings)

@@ -16,6 +16,4 @@ def describe_source_in_worker(source: PythonSource, settings: Settings) -> tuple
     """What env 0 is like, and the source with what islands have found out. As ``describe_source``, in a worker."""
     launcher = Launcher(source, settings)
     described: EnvDescription = pickle.loads(launcher.describe())
-    found = launcher.source
-    assert isinstance(found, PythonSource)
-    return found, described
+    return source.completed(launcher.found), described

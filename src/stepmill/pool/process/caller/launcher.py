@@ -18,7 +18,7 @@ from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import share_out
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.source import Found, NativeSource, PythonSource
 from stepmill.pool.uninterrupted import uninterrupted
 
 __all__ = ["Launcher"]
@@ -36,7 +36,7 @@ class Launcher:
     """
 
     def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
-        self._source = source
+        self._source_id = source.id
         self.shares = share_out(source, settings.num_envs, settings.num_workers)
         self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
@@ -59,13 +59,9 @@ class Launcher:
         return self._is_closed
 
     @property
-    def source(self) -> PythonSource | NativeSource:
-        """What the envs are built from, with what islands have found out about theirs since they were started."""
-        source = self._source
-        for island in self._islands.values():
-            if island.found is not None and isinstance(source, PythonSource):
-                source = source.completed(island.found)
-        return source
+    def found(self) -> list[Found]:
+        """What islands have found out about their envs."""
+        return [island.found for island in self._islands.values() if island.found is not None]
 
     @property
     def destination(self) -> Destination:
@@ -151,7 +147,7 @@ class Launcher:
             island = self._islands[share.python]
             with island.explained(self.obituary_fd):
                 self._fork(island.loaded_template(deadline), worker_id, 1, kind)
-        wait_until_built(self._started, self._source.id, self.obituary_fd, deadline)
+        wait_until_built(self._started, self._source_id, self.obituary_fd, deadline)
         return list(self._started)
 
     def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
