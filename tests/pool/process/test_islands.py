@@ -160,6 +160,12 @@ def test_what_is_wrong_is_told_in_the_same_words(island: str, task: Any, config:
     )
 
 
+def test_a_missing_package_is_named_with_where_it_is_missing(tmp_path: Path) -> None:
+    folder = make_environment(tmp_path / "there", files={"hide.pth": "import sys; sys.modules['ale_py'] = None"})
+    with pytest.raises(MissingPackageError, match=rf"pip install 'stepmill\[atari\]', with {folder}/bin/python -m pip"):
+        stepmill.make("ALE/Pong-v5", python=folder)
+
+
 def test_make_spec_asks_the_island(island: str) -> None:
     before = belongings()
     spec = stepmill.make_spec("only_there:OnlyThere-v0", num_envs=3, python=island, size=6)

@@ -9,7 +9,7 @@ import contextlib
 import pickle
 from collections.abc import Iterator
 
-from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
+from stepmill.errors import ConfigError, EnvError, EnvTimeoutError, MissingPackageError
 from stepmill.pool.process.caller.construction import build_error, describe_exit, find_exit
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.caller.server_handle import lease_server, return_server
@@ -103,6 +103,8 @@ class Island:
             threads, found = template.load(self._packed, self._loads_in_template, deadline)
         except LoadError as error:
             failure = build_error(self._shown, None, error.phase, error.description)
+            if self.python is not None and isinstance(failure, MissingPackageError):  # it names the package, not where
+                raise MissingPackageError(f"{failure}, with {self.python} -m pip") from failure
             raise failure from failure.__cause__
         except TimeoutError:
             raise EnvTimeoutError(
