@@ -147,9 +147,10 @@ def _pickled_source(source: PythonSource | NativeSource, dump: Dump) -> bytes:
     except CodeByValue:
         raise
     except Exception as error:  # pickling a user's object may raise anything
+        inline = "" if isinstance(source, PythonSource) and source.has_islands else ", or use backend='inline'"
         raise ConfigError(
             f"{_culprit(source)} cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Build what cannot be pickled inside the factory, or use backend='inline'"
+            f"Build what cannot be pickled inside the factory{inline}"
         ) from error
 
 
