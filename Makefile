@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
+.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -135,6 +135,44 @@ ding: $(DING)/.installed
 bench-ding: $(DING)/.installed
 	$(DING)/bin/python -W ignore -m benchmarks.ding_managers
 
+# Environments with packages that cannot be installed beside ours: the tests of islands run envs there. `python` has
+# another version of Python, if the machine has one (`make islands ISLAND_PYTHON=...` says which).
+ISLAND := $(VENV)-island
+ISLANDS := nle metaworld numpy1 python
+ISLAND_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
+python_of = $(if $(filter python,$(1)),$(ISLAND_PYTHON),$(PYTHON))
+# Metaworld does not say that it needs `packaging`.
+packages_of = $(patsubst python,,$(patsubst numpy1,"numpy<2",$(patsubst metaworld,metaworld packaging,$(1))))
+
+build/islands/ours/.built: $(BIN)/python $(SOURCES)
+	rm -rf $(@D)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
+	@touch $@
+
+build/islands/other/.built: $(BIN)/python $(ISLAND)-python/.ready $(SOURCES)
+	rm -rf $(@D)
+	PATH="$(abspath $(BIN)):$$PATH" $(ISLAND)-python/bin/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
+	@touch $@
+
+$(ISLAND)-%/.ready:
+	rm -rf $(@D)
+	$(call python_of,$*) -m venv $(@D)
+	$(if $(filter python,$*),$(@D)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0")
+	@touch $@
+
+.SECONDEXPANSION:
+$(ISLAND)-%/.installed: $(ISLAND)-%/.ready build/islands/$$(if $$(filter python,$$*),other,ours)/.built
+	$(@D)/bin/pip install --quiet build/islands/$(if $(filter python,$*),other,ours)/*.whl $(call packages_of,$*)
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall build/islands/$(if $(filter python,$*),other,ours)/*.whl
+	@touch $@
+
+.PRECIOUS: $(ISLAND)-%/.ready
+islands: $(ISLANDS:%=$(ISLAND)-%/.installed)
+
+# Without this, those tests are skipped where an island is missing or older than the sources.
+test-islands: install islands
+	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py
+
 lint: install
 	$(BIN)/pip install --quiet "ruff>=0.6" "mypy>=1.11"
 	$(BIN)/ruff check .
@@ -157,4 +195,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-island-*

@@ -41,6 +41,7 @@ LAYERS = [
     "numpy_parity",
     "description",
     "factories",
+    "interpreters",
     "registry",
     "wrappers",
     "envs",

@@ -151,11 +151,12 @@ void make_process_host(ProcessHost* self, nb::kwargs arguments) {
   const KeywordArguments given(std::move(arguments));
   const PoolOptions options = read_pool_options(given);
   const auto limit = [&](const char* name) { return nanoseconds_of(given.get<double>(name)); };
-  const ProcessOptions process{given.get<int>("num_workers"), options.table.keep_last_observation};
+  const auto first_envs = given.get<std::vector<std::int32_t>>("first_envs");
+  const ProcessOptions process{static_cast<std::int32_t>(first_envs.size()), options.table.keep_last_observation};
   const nb::object env_class = given["env_class"];
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
                                             Deadlines{limit("step_timeout"), limit("reset_timeout")},
-                                            read_seeds(given["seeds"]), given.get<int>("obituaries"));
+                                            first_envs, read_seeds(given["seeds"]), given.get<int>("obituaries"));
   new (self) ProcessHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
 }
 
@@ -164,8 +165,8 @@ void make_worker(WorkerObject* self, nb::kwargs arguments) {
   WorkerObject::Arguments a;
   a.arena = given.get<int>("arena");
   a.outbox = given.get<int>("outbox");
-  a.worker = given.get<int>("worker");
-  a.incarnation = given.get<unsigned>("incarnation");
+  a.post = {given.get<int>("worker"), given.get<unsigned>("incarnation"), given.get<int>("first_env"),
+            given.get<int>("env_count")};
   a.spec = read_any_spec(given);
   a.plan.table = {given.get<int>("num_envs"), given.get<int>("max_episode_steps"),
                   static_cast<sm_autoreset>(given.get<int>("autoreset")), given.get<bool>("reward_is_float32"), false};
@@ -177,15 +178,13 @@ void make_worker(WorkerObject* self, nb::kwargs arguments) {
   a.read_mail = given["read_mail"];
   a.write_note = given["write_note"];
   a.answer = given["answer"];
-  const int first = given.get<int>("first_env");
-  a.first_env = first;
   if (nb::object env_class = given["env_class"]; !env_class.is_none()) {
     a.simulators = given["simulators"];
-    a.native = build_native(*find_table(env_class), given["configs"], a.simulators, first);
+    a.native = build_native(*find_table(env_class), given["configs"], a.simulators, a.post.first_env);
   } else {
     auto kind = read_kind(given, a.spec);
     kind->keep_last = a.plan.process.keep_last_observation;
-    a.python.emplace(std::move(kind), given["envs"], given["limits"], first);
+    a.python.emplace(std::move(kind), given["envs"], given["limits"], a.post.first_env);
   }
   new (self) WorkerObject(std::move(a));
 }

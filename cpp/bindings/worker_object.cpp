@@ -10,10 +10,10 @@ namespace nb = nanobind;
 namespace stepmill {
 
 WorkerObject::WorkerObject(Arguments a)
-    : worker_(a.arena, a.outbox, a.spec, a.plan, a.worker, a.incarnation),
+    : worker_(a.arena, a.outbox, a.spec, a.plan, a.post),
       python_(std::move(a.python)),
       simulators_(std::move(a.simulators)),
-      first_env_(a.first_env),
+      first_env_(a.post.first_env),
       envs_(python_ ? python_->take_set() : std::move(a.native)),
       read_mail_(std::move(a.read_mail)),
       write_note_(std::move(a.write_note)),

@@ -22,9 +22,7 @@ class WorkerObject {
     int arena, outbox;
     EnvSpec spec;
     ProcessPlan plan;
-    int worker;
-    unsigned incarnation;
-    std::int32_t first_env;
+    WorkerPost post;
     // One of the two.
     std::optional<PythonEnvs> python;
     std::unique_ptr<EnvSet> native;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,8 @@ class ProcessBooks {
     SlotRing& ring;
     const ProcessChecks& checks;
   };
-  ProcessBooks(const Parts& parts, std::int32_t num_workers, std::vector<std::uint64_t> seeds, int obituaries);
+  ProcessBooks(const Parts& parts, std::span<const std::int32_t> first_envs, std::vector<std::uint64_t> seeds,
+               int obituaries);
 
   using Lock = WorkerRoster::Lock;
   mutable std::mutex mutex;

@@ -144,11 +144,6 @@ struct ProcessOptions {
   bool keep_last_observation = false;
 };
 
-// The envs of worker w of W: a contiguous part, as even as possible.
-inline std::int32_t first_env_of(std::int32_t worker, std::int32_t num_workers, std::int32_t num_envs) {
-  return static_cast<std::int32_t>(static_cast<std::int64_t>(worker) * num_envs / num_workers);
-}
-
 // Where all of this is: a pure function of the pool's options, the same in every process.
 class ProcessTables {
  public:

@@ -18,7 +18,8 @@ PoolOptions shared_options(PoolOptions options) {
 }  // namespace
 
 ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const ProcessOptions& process,
-                         const Deadlines& deadlines, std::vector<std::uint64_t> seeds, int obituaries)
+                         const Deadlines& deadlines, std::span<const std::int32_t> first_envs,
+                         std::vector<std::uint64_t> seeds, int obituaries)
     : Pool(std::move(spec), shared_options(options),
            BatchRing::places_for(options.table.num_envs, options.batch_size)),
       process_(process),
@@ -35,7 +36,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       mail_(static_cast<std::size_t>(num_envs())),
       books_({spec_, options_, *arena_, store_->layout(), gather_store_->layout(), ring_buffers_, resetting_, table_,
               faults_, tables_, ring_, checks_},
-             process.num_workers, std::move(seeds), obituaries),
+             first_envs, std::move(seeds), obituaries),
       monitor_(books_, tables_, checks_, deadlines, num_envs()) {}
 
 // The monitor ends after this, with the members.

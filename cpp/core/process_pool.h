@@ -31,8 +31,9 @@ namespace stepmill {
 
 class ProcessPool final : public Pool {
  public:
+  // `first_envs` has the first env of each worker: its envs are those up to the next one's first.
   ProcessPool(EnvSpec spec, const PoolOptions& options, const ProcessOptions& process, const Deadlines& deadlines,
-              std::vector<std::uint64_t> seeds, int obituaries);
+              std::span<const std::int32_t> first_envs, std::vector<std::uint64_t> seeds, int obituaries);
   ~ProcessPool() override;
 
   // ---- workers ----

@@ -34,7 +34,7 @@ ProcessTables attached(ProcessTables tables, std::byte* base) {
 }  // namespace
 
 ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan,
-                             std::int32_t worker, std::uint32_t incarnation)
+                             const WorkerPost& post)
     : arena_(Arena::attach(arena, plan.arena_bytes)),
       outbox_(outbox, true),
       spec_(spec),
@@ -43,11 +43,11 @@ ProcessWorker::ProcessWorker(int arena, int outbox, const EnvSpec& spec, const P
       tables_(attached({spec_, plan.table, plan.batch_size, plan.process},
                        arena_->at(plan.process_offset))),
       ring_(tables_.slot_ring(), plan.table.num_envs, plan.batch_size),
-      worker_(worker),
-      first_(first_env_of(worker, plan.process.num_workers, plan.table.num_envs)),
-      count_(first_env_of(worker + 1, plan.process.num_workers, plan.table.num_envs) - first_),
-      incarnation_(incarnation & 0xffffff),
-      block_(tables_.worker(worker)),
+      worker_(post.worker),
+      first_(post.first_env),
+      count_(post.env_count),
+      incarnation_(post.incarnation & 0xffffff),
+      block_(tables_.worker(post.worker)),
       slot_layout_(spec_, plan.batch_size, plan.table.autoreset == SM_SAME_STEP, plan.table.reward_is_float32),
       gather_layout_(spec_, plan.table.num_envs, plan.table.autoreset == SM_SAME_STEP, plan.table.reward_is_float32),
       row_layout_(spec_, 1, plan.table.autoreset == SM_SAME_STEP, plan.table.reward_is_float32),

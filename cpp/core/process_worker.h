@@ -30,10 +30,16 @@ struct ProcessPlan {
   std::uint64_t arena_bytes = 0, table_offset = 0, process_offset = 0;
 };
 
+// Which worker a process is, and which envs it has.
+struct WorkerPost {
+  std::int32_t worker = 0;
+  std::uint32_t incarnation = 1;
+  std::int32_t first_env = 0, env_count = 1;
+};
+
 class ProcessWorker {
  public:
-  ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan, std::int32_t worker,
-                std::uint32_t incarnation);
+  ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan, const WorkerPost& post);
 
   std::int32_t first_env() const { return first_; }
   std::int32_t env_count() const { return count_; }

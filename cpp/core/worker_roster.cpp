@@ -16,19 +16,21 @@ constexpr int kObituaryMs = 500;
 
 }  // namespace
 
-WorkerRoster::WorkerRoster(std::int32_t num_envs, std::int32_t num_workers, const ProcessChecks& checks,
+WorkerRoster::WorkerRoster(std::int32_t num_envs, std::span<const std::int32_t> first_envs, const ProcessChecks& checks,
                            const std::vector<Asked>& asked, int obituaries)
     : checks_(checks),
       asked_(asked),
       worker_of_(static_cast<std::size_t>(num_envs)),
       obituaries_(Descriptor::duplicate(obituaries)),
-      crews_(static_cast<std::size_t>(num_workers)),
+      crews_(first_envs.size()),
       sights_(static_cast<std::size_t>(num_envs)) {
-  for (std::int32_t w = 0; w < num_workers; ++w) {
+  std::int32_t end = num_envs;
+  for (std::int32_t w = num_workers(); w-- > 0;) {
     Crew& crew = at(w);
-    crew.first = first_env_of(w, num_workers, num_envs);
-    crew.count = first_env_of(w + 1, num_workers, num_envs) - crew.first;
+    crew.first = first_envs[static_cast<std::size_t>(w)];
+    crew.count = end - crew.first;
     std::fill_n(worker_of_.begin() + crew.first, crew.count, w);
+    end = crew.first;
   }
 }
 

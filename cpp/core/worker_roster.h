@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,9 +73,9 @@ class WorkerRoster {
   // The 24 bits of an incarnation that an env word has.
   static std::uint32_t number_of(std::uint32_t incarnation) { return incarnation & 0xffffff; }
 
-  // `checks` and `asked` (by env) belong to the pool. The descriptor is duplicated: the process that starts workers
+  // `first_envs`: of each worker, in order. `checks` and `asked` (by env) belong to the pool. The descriptor is duplicated: the process that starts workers
   // writes their obituaries there.
-  WorkerRoster(std::int32_t num_envs, std::int32_t num_workers, const ProcessChecks& checks,
+  WorkerRoster(std::int32_t num_envs, std::span<const std::int32_t> first_envs, const ProcessChecks& checks,
                const std::vector<Asked>& asked, int obituaries);
 
   std::int32_t num_workers() const { return static_cast<std::int32_t>(crews_.size()); }

@@ -279,6 +279,23 @@ struct ProcessDriverOptions : DriverOptions {
   std::function<void(std::int32_t worker, std::uint32_t life)> before_announce;  // in the worker
 };
 
+// The first env of each worker: as even as possible.
+inline std::int32_t first_env_of(std::int32_t worker, std::int32_t num_workers, std::int32_t num_envs) {
+  return worker * num_envs / num_workers;
+}
+
+inline std::vector<std::int32_t> first_envs_of(const ProcessDriverOptions& options) {
+  std::vector<std::int32_t> out;
+  for (std::int32_t worker = 0; worker < options.num_workers; ++worker)
+    out.push_back(first_env_of(worker, options.num_workers, options.num_envs));
+  return out;
+}
+
+inline WorkerPost post_of(const ProcessPlan& plan, std::int32_t worker, std::uint32_t life) {
+  const auto first = [&](std::int32_t w) { return first_env_of(w, plan.process.num_workers, plan.table.num_envs); };
+  return {worker, life, first(worker), first(worker + 1) - first(worker)};
+}
+
 // Never comes back: what follows is the test's.
 [[noreturn]] inline void serve(const ProcessPlan& plan, const ProcessDriverOptions& options, int arena, int outbox) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -292,7 +309,7 @@ struct ProcessDriverOptions : DriverOptions {
     (void)!write(self.stack, kText, sizeof kText - 1);
   });
   try {
-    ProcessWorker worker(arena, outbox, obedient_spec(), plan, self.number, self.life);
+    ProcessWorker worker(arena, outbox, obedient_spec(), plan, post_of(plan, self.number, self.life));
     EnvSet envs(steered_table(), steered_configs(worker.first_env(), worker.env_count(), options.work),
                 worker.first_env());
     self.worker = &worker;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <new>
 #include <vector>
@@ -67,27 +66,6 @@ TEST(the_clock_never_goes_back) {
     CHECK(now >= last);
     last = now;
   }
-}
-
-// ---- who has which envs --------------------------------------------------------------------------
-
-TEST(workers_share_the_envs_evenly_and_in_order) {
-  for (std::int32_t envs = 1; envs < 70; ++envs)
-    for (std::int32_t workers = 1; workers <= envs; ++workers) {
-      std::int32_t next = 0, least = envs, most = 0;
-      for (std::int32_t w = 0; w < workers; ++w) {
-        CHECK(first_env_of(w, workers, envs) == next);
-        const std::int32_t count = first_env_of(w + 1, workers, envs) - next;
-        least = std::min(least, count);
-        most = std::max(most, count);
-        next += count;
-      }
-      CHECK(next == envs);
-      CHECK(least >= 1);
-      CHECK(most - least <= 1);
-    }
-  const std::int32_t many = std::numeric_limits<std::int32_t>::max();
-  CHECK(first_env_of(many, many, many) == many);
 }
 
 // ---- step times ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ namespace stepmill {
 namespace {
 
 constexpr std::int32_t kEnvs = 4, kWorkers = 2;
+constexpr std::array<std::int32_t, kWorkers> kFirstEnvs{0, 2};
 
 struct Books {
   Books() {
@@ -20,7 +21,7 @@ struct Books {
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
     const Descriptor reads(ends[0]);
     writes = Descriptor(ends[1]);
-    roster.emplace(kEnvs, kWorkers, checks, asked, reads.get());
+    roster.emplace(kEnvs, kFirstEnvs, checks, asked, reads.get());
   }
 
   static TableOptions table() {
@@ -70,6 +71,18 @@ TEST(every_env_has_the_worker_that_runs_it) {
   CHECK(books.roster->crew(1).first == 2);
   CHECK(books.roster->crew(1).end() == 4);
   CHECK(books.roster->all_ended());
+}
+
+TEST(workers_have_as_many_envs_as_they_are_given) {
+  Books books;
+  const std::array<std::int32_t, 3> first{0, 1, 3};
+  const WorkerRoster roster(kEnvs, first, books.checks, books.asked, books.writes.get());
+  CHECK(roster.num_workers() == 3);
+  for (const auto& [env, worker] : {std::pair{0, 0}, std::pair{1, 1}, std::pair{2, 1}, std::pair{3, 2}})
+    CHECK(roster.worker_of(env) == worker);
+  CHECK(roster.crew(1).first == 1);
+  CHECK(roster.crew(1).count == 2);
+  CHECK(roster.crew(2).end() == kEnvs);
 }
 
 TEST(a_life_is_called_for_once_and_serves_when_it_is_admitted) {

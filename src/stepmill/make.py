@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from stepmill.pool.host import describe_source, open_engine
 from stepmill.pool.inline import InlineHost
 from stepmill.pool.native import NativeHost
 from stepmill.pool.settings import SETTINGS, Settings, check_settings, refuse_processes
+from stepmill.pool.shares import with_workers_for
 from stepmill.pool.source import NativeSource, PythonSource, find_source
 from stepmill.refusals import explained_refusals
 from stepmill.signatures import EnvType, pool_of_env_type, same_parameters, same_settings
@@ -49,6 +51,7 @@ def make(
     max_restarts: float | None = 3,
     action_bounds: str = "pass",
     output: str = "numpy",
+    python: str | os.PathLike[str] | None = None,
     env_config: Sequence[Mapping[str, Any]] | None = None,
     **config: Any,
 ) -> Any:
@@ -82,7 +85,10 @@ def make(
             most 65535; ``None`` or ``math.inf``: never.
         action_bounds: What happens to Box actions outside their bounds: ``"pass"``, ``"clip"``, ``"error"``.
         output: ``"numpy"``.
-        env_config: Configurations of single envs, one dict per env, which override ``config``.
+        python: Another Python interpreter, or the folder of its environment, that runs the envs with its own packages,
+            in worker processes. The same version of stepmill must be installed there.
+        env_config: Configurations of single envs, one dict per env, which override ``config``. ``python`` in one of
+            them is for that env.
         **config: The env's own configuration.
     """
     source, settings, spec = _prepare(**locals())  # every argument, by its name
@@ -90,13 +96,16 @@ def make(
         host = _open_host(source, settings)
         engine = open_engine(host, settings)
     if spec is None:
+        if isinstance(source, PythonSource) and source.has_islands:
+            source = source.completed(host.found)
         spec = _spec(source, settings, host.observation.space, host.action.space, host.num_players)
     return _view(env_type)(engine, spec, settings)
 
 
 def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
     """The host for the backend that was asked for, with its envs."""
-    if settings.backend == "process" or (isinstance(source, PythonSource) and settings.only_processes):
+    only_processes = isinstance(source, PythonSource) and (settings.only_processes or source.has_islands)
+    if settings.backend == "process" or only_processes:
         from stepmill.pool.process.host import ProcessHost
 
         return ProcessHost(source, settings)
@@ -141,7 +150,12 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
     source, settings, spec = _prepare(task_id, env_type, arguments.pop("env_config", None), arguments, **given)
     if spec is None:
         assert isinstance(source, PythonSource)
-        env = describe_source(source)
+        if source.has_islands:
+            from stepmill.pool.process.caller.description import describe_source_in_worker
+
+            source, env = describe_source_in_worker(source, settings)
+        else:
+            env = describe_source(source)
         spec = _spec(source, settings, env.observation_space, env.action_space, env.num_players)
     return spec
 
@@ -166,9 +180,10 @@ def _prepare(
         settings.backend,
         settings.max_episode_steps,
         settings.max_num_players,
+        settings.python,
     )
     if isinstance(source, PythonSource):
-        return source, settings, None
+        return source, with_workers_for(source, settings, given.get("num_workers")), None
     players = source.max_num_players
     return source, settings, _spec(source, settings, source.observation_space, source.action_space, players)
 

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
 from stepmill.factories import EnvFactory, imported
+from stepmill.interpreters import ask, interpreter
 from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "list_all_envs",
     "register",
     "register_drawer",
+    "registered",
 ]
 
 
@@ -147,12 +150,23 @@ def _tell_gymnasium(record: EnvRecord) -> None:
         )
 
 
-def list_all_envs() -> list[str]:
+def list_all_envs(python: str | os.PathLike[str] | None = None) -> list[str]:
     """The ids that stepmill registers; those of an optional package only if it is installed.
 
     ``make`` also accepts every id of Gymnasium's registry.
+
+    Args:
+        python: Another interpreter, as for ``make``: what it answers, with its packages.
     """
+    if python is not None:
+        ids: list[str] = ask(interpreter("python", python), "stepmill:list_all_envs")
+        return ids
     return sorted({one.id for one in _records.values() if one.needs is None or is_installed(one.needs)})
+
+
+def registered(id: str) -> EnvRecord | None:
+    """The record of an id that was registered here, even if its package is missing."""
+    return _records.get(id)
 
 
 def find(id: str) -> EnvRecord:

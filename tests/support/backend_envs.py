@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import platform
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -311,6 +312,9 @@ class AskedEnv(CountingEnv):
 
     def move(self, by: int) -> None:
         self.count += by
+
+    def versions(self) -> tuple[str, str, str]:
+        return platform.python_version(), np.__version__, gymnasium.__version__
 
     def complain(self) -> None:
         raise ZeroDivisionError("asked too much")

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from stepmill import _native
 from stepmill.arguments import one_of, seconds, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.interpreters import interpreter
 
 __all__ = [
     "ACTION_BOUNDS",
@@ -117,6 +118,7 @@ class Settings:
     max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
     action_bounds: Annotated[str, Setting("pass", _word(*ACTION_BOUNDS))]
     output: Annotated[str, Setting("numpy", _word("numpy"))]
+    python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
 
     # Not arguments of `make`.
     only_processes: str | None  # the name of a setting that was given and that only worker processes have
@@ -139,7 +141,7 @@ SETTINGS: dict[str, Setting] = {
 def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -> Settings:
     """Checks the arguments, and fills in the defaults and what depends on other settings or on the machine."""
     one = {name: check(name, given.pop(name, default)) for name, (default, check) in SETTINGS.items()}
-    asked = (name for name in ("num_workers", "step_timeout", "reset_timeout") if one[name] is not None)
+    asked = (name for name in ("python", "num_workers", "step_timeout", "reset_timeout") if one[name] is not None)
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
         refuse_processes(only_processes)
@@ -190,6 +192,10 @@ def refuse_same_step(players: int, settings: Settings) -> None:
 
 def refuse_processes(name: str | None) -> None:
     """Raises if a setting that only worker processes have was given to another backend."""
+    if name == "python":
+        raise UnsupportedError(
+            "python: another interpreter runs envs in worker processes: use backend='process' or 'auto'"
+        )
     if name == "num_workers":
         raise UnsupportedError("num_workers: this backend has no worker processes: use backend='process'")
     if name is not None:

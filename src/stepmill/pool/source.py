@@ -6,8 +6,9 @@ import difflib
 import itertools
 import logging
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import gymnasium
@@ -17,14 +18,17 @@ from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.factories import EnvFactory, accepted_keys, close_quietly, imported, parameters_of
+from stepmill.interpreters import interpreter
+from stepmill.pool.island_task import IslandTask
 from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
 from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
+from stepmill.pool.settings import refuse_processes
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
 from stepmill.spaces import native_tree, space_of
 from stepmill.trees import Tree
 
-__all__ = ["NativeSource", "PythonSource", "find_source"]
+__all__ = ["Found", "NativeSource", "PythonSource", "find_source"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,19 +77,40 @@ class NativeSource:
 
 @dataclass(frozen=True)
 class EnvBlueprint:
-    """How one Python env is built, and the time limit that the engine puts on it."""
+    """How one Python env is built, and the time limit that the engine puts on it.
+
+    Of an env on an island, the factory is an ``IslandTask``: the island makes its own blueprint of it.
+    """
 
     factory: Callable[..., Any]
     config: dict[str, Any]
     max_episode_steps: int | None
     model: GivenModel | None = None  # what changes in its model before its first reset
+    python: str | None = None  # the interpreter of its worker, if it is not the caller's
 
     def shown_config(self) -> dict[str, Any]:
-        return {**self.config, **_shown(self.model)}
+        where = {} if self.python is None else {"python": self.python}
+        return {**self.config, **_shown(self.model), **where}
 
     def described(self) -> EnvDescription | None:
         """What the env will be like, if its factory can tell."""
         return self.factory.describe(self.config) if isinstance(self.factory, EnvFactory) else None
+
+
+def _is_elsewhere() -> None:
+    """The factory of an env that another interpreter builds."""
+
+
+_ELSEWHERE = EnvBlueprint(_is_elsewhere, {}, None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an island has found out: by env id, defaults of the configurations; of its first env, what a pool shows."""
+
+    defaults: dict[int, dict[str, Any]]
+    max_episode_steps: int | None
+    reward_threshold: float | None
 
 
 @dataclass(frozen=True)
@@ -96,11 +121,50 @@ class PythonSource:
     envs: list[EnvBlueprint]
     max_episode_steps: int | None
     reward_threshold: float | None
+    found: Found | None = None  # on an island
 
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of the first env."""
         return self.envs[0].shown_config()
+
+    @property
+    def has_islands(self) -> bool:
+        """Whether envs run with other interpreters."""
+        return any(env.python is not None for env in _once(self.envs))
+
+    def part_for(self, python: str | None) -> PythonSource:
+        """The envs that one interpreter runs; of the others, only their number is the same."""
+        if not self.has_islands:
+            return self
+        return replace(self, envs=[env if env.python == python else _ELSEWHERE for env in self.envs])
+
+    def resolved(self) -> PythonSource:
+        """On an island, where the ids and factories are looked up; elsewhere the source itself."""
+        if not self.has_islands:
+            return self
+        made = {id(env): _resolved(env) for env in _once(self.envs)}
+        envs = [made[id(env)] for env in self.envs]
+        new = {
+            id(env): {key: value for key, value in made[id(env)].shown_config().items() if key not in env.config}
+            for env in _once(self.envs)
+        }
+        defaults = {env_id: new[id(env)] for env_id, env in enumerate(self.envs) if env.python is not None}
+        first = next(env for env in self.envs if env.python is not None)
+        assert isinstance(first.factory, IslandTask)
+        limit, threshold = _limit_and_threshold(first.factory.task, made[id(first)], first.max_episode_steps)
+        return replace(self, envs=envs, found=Found(defaults, limit, threshold))
+
+    def completed(self, founds: Iterable[Found]) -> PythonSource:
+        """The source with what islands have found out."""
+        envs = list(self.envs)
+        limit, threshold = self.max_episode_steps, self.reward_threshold
+        for found in founds:
+            for env_id, defaults in found.defaults.items():
+                envs[env_id] = replace(envs[env_id], config={**defaults, **envs[env_id].config})
+            if 0 in found.defaults:
+                limit, threshold = found.max_episode_steps, found.reward_threshold
+        return replace(self, envs=envs, max_episode_steps=limit, reward_threshold=threshold)
 
     @property
     def env_configs(self) -> list[dict[str, Any]]:
@@ -159,14 +223,22 @@ def find_source(
     backend: str,
     max_episode_steps: int | None,
     max_num_players: int,
+    python: str | None = None,
 ) -> NativeSource | PythonSource:
-    """Finds the envs of a pool, without building any."""
+    """Finds the envs of a pool, without building any. Those on islands are only found there."""
     tasks = list(task_id) if isinstance(task_id, list | tuple) else [task_id] * num_envs
     if len(tasks) != num_envs:
         raise ConfigError(f"task_id: expected a list of num_envs={num_envs} envs, got {len(tasks)}")
     configs = _configs(num_envs, config, env_config)
+    configs, pythons = _split_python(configs, python)
+    if pythons is not None:
+        if backend in ("thread", "inline"):
+            refuse_processes("python")
+        if max_num_players != 1:
+            raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
+        return _island_source(tasks, configs, max_episode_steps, pythons)
     if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
-        record = find(tasks[0])
+        record = _find(tasks[0])
         if record.native is not None:
             source = _native_source(record, configs, backend, max_episode_steps, max_num_players)
             if source is not None:
@@ -181,13 +253,69 @@ def find_source(
     pairs = list(zip(tasks, configs, strict=True))
     made = {(id(task), id(one)): _python_env(task, one, max_episode_steps) for task, one in _once(pairs, _ids)}
     envs = [made[_ids(one)] for one in pairs]
-    known = find(tasks[0]) if isinstance(tasks[0], str) else None
-    return PythonSource(
-        _name(tasks[0]),
-        envs,
-        max_episode_steps or envs[0].max_episode_steps or (known.max_episode_steps if known else None),
-        known.reward_threshold if known else None,
+    return PythonSource(_name(tasks[0]), envs, *_limit_and_threshold(tasks[0], envs[0], max_episode_steps))
+
+
+def _limit_and_threshold(
+    task: Any, env: EnvBlueprint, max_episode_steps: int | None
+) -> tuple[int | None, float | None]:
+    """What the configuration of a pool shows."""
+    limit = max_episode_steps or env.max_episode_steps
+    known = _find(task) if isinstance(task, str) else None
+    return (limit, None) if known is None else (limit or known.max_episode_steps, known.reward_threshold)
+
+
+# ---- islands -------------------------------------------------------------------------------------
+
+
+def _split_python(
+    configs: list[dict[str, Any]], python: str | None
+) -> tuple[list[dict[str, Any]], list[str | None] | None]:
+    """The configurations without ``python``, and the interpreter of each env; None if none has one of its own."""
+    if python is None and not any("python" in one for one in _once(configs)):
+        return configs, None
+    pythons = _for_each(
+        configs, lambda one: python if one.get("python", python) is python else _checked_python(one["python"])
     )
+    rest = _for_each(configs, lambda one: {key: value for key, value in one.items() if key != "python"})
+    return rest, None if all(one is None for one in pythons) else pythons
+
+
+def _checked_python(given: Any) -> str | None:
+    return None if given is None else interpreter("env_config: python", given)
+
+
+def _island_source(
+    tasks: list[Any], configs: list[dict[str, Any]], max_episode_steps: int | None, pythons: list[str | None]
+) -> PythonSource:
+    """Envs of which some run with other interpreters."""
+
+    def blueprint(task: Any, config: dict[str, Any], python: str | None) -> EnvBlueprint:
+        if python is None:
+            return _python_env(task, config, max_episode_steps)
+        _check_task(task)
+        return EnvBlueprint(IslandTask.of(task), config, max_episode_steps, None, python)
+
+    made: dict[tuple[int, int], EnvBlueprint] = {}
+    envs = []
+    for task, config, python in zip(tasks, configs, pythons, strict=True):
+        key = id(task), id(config)
+        if key not in made:
+            made[key] = blueprint(task, config, python)
+        envs.append(made[key])
+    if envs[0].python is not None:
+        return PythonSource(_name(tasks[0]), envs, max_episode_steps, None)
+    return PythonSource(_name(tasks[0]), envs, *_limit_and_threshold(tasks[0], envs[0], max_episode_steps))
+
+
+def _resolved(env: EnvBlueprint) -> EnvBlueprint:
+    if env.python is None:
+        return env
+    assert isinstance(env.factory, IslandTask)
+    return _python_env(env.factory.look_up(), env.config, env.max_episode_steps)
+
+
+# ---- configurations ------------------------------------------------------------------------------
 
 
 def _configs(
@@ -343,9 +471,21 @@ def _distinct(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({tuple(sorted((key, repr(value)) for key, value in one.items())): one for one in configs}.values())
 
 
+def _find(task: str) -> EnvRecord:
+    """The record of an id, or one for what ``"module:name"`` names."""
+    try:
+        return find(task)
+    except UnknownEnvError:
+        module, _, name = task.rpartition(":")
+        factory = getattr(sys.modules.get(module), name, None)
+        if not callable(factory):
+            raise
+        return EnvRecord(task, factory=factory)
+
+
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
     if isinstance(task, str):
-        record = find(task)
+        record = _find(task)
         if record.factory is None:  # a native id that must run in Python: Gymnasium's env of that name
             try:
                 record = find(f"gymnasium:{task}")
@@ -364,15 +504,19 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
         else:
             check_keys(task, given, accepted_keys(factory))
         return EnvBlueprint(factory, given, limit, model)
-    if not callable(task):
+    _check_task(task)
+    given, model = _split_model(task, config)
+    check_keys(_name(task), given, accepted_keys(task))
+    return EnvBlueprint(task, given, max_episode_steps, model)
+
+
+def _check_task(task: Any) -> None:
+    if not isinstance(task, str) and not callable(task):
         made = ". An env that exists already cannot be copied: pass a function that makes one"
         raise ConfigError(
             f"task_id: expected an id, an env class, a factory or a list of these, got {task!r}"
             f"{made if hasattr(task, 'step') else ''}"
         )
-    given, model = _split_model(task, config)
-    check_keys(_name(task), given, accepted_keys(task))
-    return EnvBlueprint(task, given, max_episode_steps, model)
 
 
 def _split_model(factory: Callable[..., Any], config: dict[str, Any]) -> tuple[dict[str, Any], GivenModel | None]:

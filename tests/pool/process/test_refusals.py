@@ -150,7 +150,7 @@ def test_no_more_processes_for_the_server(monkeypatch: pytest.MonkeyPatch) -> No
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(server_handle, "_server", None)  # as if no pool were open
+    monkeypatch.setattr(server_handle, "_servers", {})  # as if no pool were open
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ResourceError, match=r"Resource temporarily unavailable.*ulimit -u.*pids\.max") as caught:
         stepmill.make(CountingEnv, backend="process")

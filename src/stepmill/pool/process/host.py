@@ -38,7 +38,7 @@ from stepmill.pool.process.caller.construction import build_error
 from stepmill.pool.process.caller.launcher import Launcher
 from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.caller.worker_handle import WorkerHandle
-from stepmill.pool.process.pickling import dumps_argument
+from stepmill.pool.process.pickling import dumps, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.wire import WireClosed, WireTimeout, close_all
 from stepmill.pool.rows import Note, RowFinisher
@@ -60,6 +60,7 @@ class ProcessHost(_native.ProcessHost):
     """A ``Host`` for envs of any kind, in their own processes.
 
     ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
+    ``found`` is what islands have found out about their envs.
     """
 
     backend = "process"
@@ -83,6 +84,8 @@ class ProcessHost(_native.ProcessHost):
             self._launcher = Launcher(source, settings) if launcher is None else launcher
             try:
                 started = self._launcher.start()
+                self.found = self._launcher.found
+                self._destination = self._launcher.destination
                 self._read_spaces(source, started)
                 refuse_same_step(self.num_players, settings)
                 policy = FaultPolicy(settings.on_error, settings.max_restarts)
@@ -126,7 +129,7 @@ class ProcessHost(_native.ProcessHost):
         super().__init__(
             **host_arguments(settings, limit),
             **envs,
-            num_workers=settings.num_workers,
+            first_envs=[share.first for share in self._launcher.shares],
             step_timeout=settings.step_timeout or 0.0,
             reset_timeout=settings.reset_timeout or 0.0,
             obituaries=self._launcher.obituary_fd,
@@ -165,7 +168,7 @@ class ProcessHost(_native.ProcessHost):
             }
             changes = {i: change for i, change in self._model_changes.items() if i in range(*worker.envs)}
             if changes:
-                fds.append(_file_of(changes))
+                fds.append(_file_of(dumps(changes, to=self._destination)))
             with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice
                 worker.wire.send(("attach", attachment), [self.arena, *fds], _ATTACH_S)
         finally:
@@ -237,13 +240,13 @@ class ProcessHost(_native.ProcessHost):
 
     def pack_objects(self, objects: list[Any]) -> bytes:
         """The parts of one env, pickled."""
-        return dumps_argument("action", (None, objects, None), ActionError)
+        return dumps_argument("action", (None, objects, None), ActionError, self._destination)
 
     def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> bytes | None:
         """The options of one env, with what happens to it before its reset."""
         if options is None and preparation is None:
             return None
-        return dumps_argument("reset options", (options, None, preparation), ResetOptionError)
+        return dumps_argument("reset options", (options, None, preparation), ResetOptionError, self._destination)
 
     def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
         """Does nothing: the preparation was sent with the options, and happens where the envs live."""
@@ -258,7 +261,7 @@ class ProcessHost(_native.ProcessHost):
 
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
         what = f"set_attr({name!r})"
-        questions = [dumps_argument(what, ("set", name, (value,), {})) for value in values]
+        questions = [self._dumps(what, ("set", name, (value,), {})) for value in values]
         _raise_first(self._answers("set_attr", env_ids, questions))
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
@@ -271,7 +274,7 @@ class ProcessHost(_native.ProcessHost):
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """What is set is remembered here, for workers that take the place of dead ones."""
-        questions = [dumps_argument(question, ("model", question, (one,), {})) for one in arguments]
+        questions = [self._dumps(question, ("model", question, (one,), {})) for one in arguments]
         if question == "set_model":  # before we ask: a worker that replaces one which dies now is told
             for env_id, change in zip(env_ids, arguments, strict=True):
                 self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
@@ -297,8 +300,11 @@ class ProcessHost(_native.ProcessHost):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
-        question = dumps_argument(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
+        question = self._dumps(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
         return _raise_first(self._answers(phase, env_ids, [question] * len(env_ids)))
+
+    def _dumps(self, what: str, question: tuple[Any, ...]) -> bytes:
+        return dumps_argument(what, question, to=self._destination)
 
     def _answers(self, phase: str, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
         """The answers of the envs; a ``_FailedCall`` for each one that failed."""
@@ -363,11 +369,11 @@ class _FailedCall:
         return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
 
 
-def _file_of(value: Any) -> int:
-    """A descriptor of a value, pickled: values of any size fit into a message in this way."""
+def _file_of(content: bytes) -> int:
+    """A descriptor of a file: content of any size fits into a message in this way."""
     fd = os.memfd_create("stepmill-models", os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb", closefd=False) as file:
-        pickle.dump(value, file)
+        file.write(content)
     return fd
 
 

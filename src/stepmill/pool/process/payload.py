@@ -2,19 +2,23 @@
 
 There are two layers. The outer one holds plain data and can always be read. It sets up ``sys.path``, the working
 directory, the environment, warnings and logging. Only then can the inner one be read, which imports the user's modules.
+
+An island keeps what belongs to its interpreter: its own ``sys.path``, to which only the user's own folders are added,
+and its own ids.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import logging
 import os
 import pickle
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +26,15 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from stepmill.errors import ConfigError
-from stepmill.pool.process.pickling import dumps
+from stepmill.interpreters import environ_for, own_folders
+from stepmill.pool.process import plain
+from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.registry import GymnasiumFactory, gymnasium_spec
 
 __all__ = ["Payload", "StderrHandler", "one_thread_each", "pack", "unpack"]
+
+Dump = Callable[[Any], bytes]
 
 # Each worker has one core at best: libraries that start a thread per core would only get in the way.
 _THREAD_SETTINGS = (
@@ -43,21 +51,23 @@ def one_thread_each(environ: Mapping[str, str]) -> dict[str, str]:
     return {**dict.fromkeys(_THREAD_SETTINGS, "1"), **environ}
 
 
-def pack(source: PythonSource | NativeSource) -> bytes:
-    """Packs a source and the surroundings of the calling process."""
-    searched: dict[str, bool] = {}
+def pack(source: PythonSource | NativeSource, python: str | None = None, to: Destination = AT_HOME) -> bytes:
+    """Packs a source and the surroundings of the calling process; for an island, the path of its interpreter."""
+    dump = functools.partial(dumps, searched={}, to=to)
+    environ = dict(os.environ)
     return pickle.dumps(
         {
             "argv": list(getattr(sys, "argv", [])),
-            "sys_path": [entry for entry in sys.path if isinstance(entry, str)],
+            "sys_path": [one for one in sys.path if isinstance(one, str)] if python is None else own_folders(),
             "cwd": _working_directory(),
-            "environ": dict(os.environ),
-            "warnings": _warning_filters(searched),
-            "logging": _logging(searched),
+            "environ": environ if python is None else environ_for(python, environ),
+            "warnings": _warning_filters(dump),
+            "logging": _logging(dump),
             "gymnasium_level": gymnasium.logger.min_level,
-            "specs": _pickled_specs(searched),
-            "pickled_source": _pickled_source(source, searched),
-        }
+            "specs": _pickled_specs(dump) if python is None else [],
+            "pickled_source": _pickled_source(source, dump),
+        },
+        plain.PROTOCOL,
     )
 
 
@@ -71,7 +81,7 @@ class Payload:
     """The outer layer: what ``pack`` found in the caller, and the inner layer as bytes."""
 
     argv: list[str]
-    sys_path: list[str]
+    sys_path: list[str | None]  # None stands for what this interpreter has itself
     cwd: str | None
     environ: dict[str, str]
     warnings: list[tuple[str, bytes]]
@@ -83,7 +93,8 @@ class Payload:
     def apply(self) -> None:
         """Makes this process look like the caller's, as far as modules can tell when they are imported."""
         sys.argv[:] = self.argv
-        sys.path[:] = self.sys_path
+        own = list(sys.path)
+        sys.path[:] = [one for entry in self.sys_path for one in (own if entry is None else [entry])]
         if self.cwd is not None:
             with contextlib.suppress(OSError):  # it was deleted in the meantime
                 os.chdir(self.cwd)
@@ -112,6 +123,8 @@ class Payload:
         self._register_specs()  # the objects that are rebuilt may ask for an env by its id
         before = self._known_warnings()
         source: PythonSource | NativeSource = pickle.loads(self.pickled_source)
+        if isinstance(source, PythonSource):
+            source = source.resolved()
         self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
         self._register_specs()  # the modules imported just now have registered their own versions
         if isinstance(source, PythonSource):
@@ -128,13 +141,16 @@ class Payload:
 # ---- the source ----------------------------------------------------------------------------------
 
 
-def _pickled_source(source: PythonSource | NativeSource, searched: dict[str, bool]) -> bytes:
+def _pickled_source(source: PythonSource | NativeSource, dump: Dump) -> bytes:
     try:
-        return dumps(source, searched)
+        return dump(source)
+    except CodeByValue:
+        raise
     except Exception as error:  # pickling a user's object may raise anything
+        inline = "" if isinstance(source, PythonSource) and source.has_islands else ", or use backend='inline'"
         raise ConfigError(
             f"{_culprit(source)} cannot be sent to a worker process: {type(error).__name__}: {error}. "
-            "Build what cannot be pickled inside the factory, or use backend='inline'"
+            f"Build what cannot be pickled inside the factory{inline}"
         ) from error
 
 
@@ -161,16 +177,16 @@ def _is_picklable(value: Any) -> bool:
 # ---- gymnasium's registry ------------------------------------------------------------------------
 
 
-def _pickled_specs(searched: dict[str, bool]) -> list[bytes]:
+def _pickled_specs(dump: Dump) -> list[bytes]:
     """Every id that Gymnasium knows here. Specs that only name their code go together: reading them cannot fail."""
-    plain, with_code = {}, []
+    named, with_code = {}, []
     for id, spec in gymnasium.registry.items():
         found = _without_main(spec)
         if isinstance(found.entry_point, str | None) and isinstance(found.vector_entry_point, str | None):
-            plain[id] = found
+            named[id] = found
         else:
             with_code.append({id: found})
-    return [*_each_pickled([plain, *with_code], searched, split=True)]
+    return [*_each_pickled([named, *with_code], dump, split=True)]
 
 
 def _without_main(spec: Any) -> Any:
@@ -184,15 +200,15 @@ def _without_main(spec: Any) -> Any:
     return spec
 
 
-def _each_pickled(values: list[Any], searched: dict[str, bool], split: bool = False) -> list[bytes]:
+def _each_pickled(values: list[Any], dump: Dump, split: bool = False) -> list[bytes]:
     """Pickles values one by one and leaves out those that fail; a dict that fails is split by its keys."""
     pickled = []
     for value in values:
         try:
-            pickled.append(dumps(value, searched))
+            pickled.append(dump(value))
         except Exception:
             if split and len(value) > 1:
-                pickled += _each_pickled([{key: one} for key, one in value.items()], searched)
+                pickled += _each_pickled([{key: one} for key, one in value.items()], dump)
     return pickled
 
 
@@ -215,12 +231,12 @@ def _working_directory() -> str | None:
         return None
 
 
-def _warning_filters(searched: dict[str, bool]) -> list[tuple[str, bytes]]:
+def _warning_filters(dump: Dump) -> list[tuple[str, bytes]]:
     """The filters, each with the module of its category: unpickling one of torch's would import torch."""
     out = []
     for action, message, category, module, line in warnings.filters:
         with contextlib.suppress(Exception):  # it may be impossible to pickle the category
-            packed = dumps((action, _pattern(message), category, _pattern(module), line), searched)
+            packed = dump((action, _pattern(message), category, _pattern(module), line))
             out.append((category.__module__, packed))
     return out
 
@@ -230,7 +246,7 @@ def _pattern(given: Any) -> str:
     return getattr(given, "pattern", given) or ""
 
 
-def _logging(searched: dict[str, bool]) -> dict[str, Any]:
+def _logging(dump: Dump) -> dict[str, Any]:
     loggers = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
     loggers[""] = logging.getLogger()
     return {
@@ -239,25 +255,25 @@ def _logging(searched: dict[str, bool]) -> dict[str, Any]:
         "silent": [name for name, one in loggers.items() if not one.propagate],
         # One per logger: what the caller logs to files or streams goes to stderr in a worker.
         "formatters": {
-            name: _formatter(name, one.handlers[0].formatter, searched) for name, one in loggers.items() if one.handlers
+            name: _formatter(name, one.handlers[0].formatter, dump) for name, one in loggers.items() if one.handlers
         },
     }
 
 
-def _formatter(logger: str, formatter: logging.Formatter | None, searched: dict[str, bool]) -> bytes:
+def _formatter(logger: str, formatter: logging.Formatter | None, dump: Dump) -> bytes:
     """A formatter as bytes. If it cannot be pickled, a plain one with the same format replaces it.
 
     The same goes for a formatter that a package has for its own loggers: unpickling torch's would import torch.
     """
     is_its_own = logger.partition(".")[0] == type(formatter).__module__.partition(".")[0]
     with contextlib.suppress(Exception):
-        pickled = dumps(formatter, searched)
+        pickled = dump(formatter)
         if not is_its_own:
             pickle.loads(pickled)
             return pickled
     with contextlib.suppress(Exception):
-        plain = logging.Formatter(getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None))
-        return dumps(plain, searched)
+        simple = logging.Formatter(getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None))
+        return dump(simple)
     return pickle.dumps(None)
 
 

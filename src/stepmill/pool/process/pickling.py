@@ -2,6 +2,9 @@
 
 cloudpickle sends what is in ``__main__`` by value, and assumes that every other module can be imported on the other
 side. Test files that pytest loaded, or modules loaded from a path, cannot be imported there, so they go by value too.
+
+Abroad, on an island, other versions of packages read the pickle: see ``plain``. Code goes there by value only between
+equal versions of Python and cloudpickle, as bytecode changes with each.
 """
 
 from __future__ import annotations
@@ -10,40 +13,69 @@ import contextlib
 import io
 import pickle
 import sys
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from stepmill.errors import InputError, summary
+from stepmill.pool.process import plain
 from stepmill.pool.user_code import reproduced_failure
 
-__all__ = ["dumps", "dumps_argument"]
+__all__ = ["ABROAD", "AT_HOME", "BY_NAME", "CodeByValue", "Destination", "dumps", "dumps_argument", "versions"]
 
 
-def dumps(value: Any, searched: dict[str, bool] | None = None) -> bytes:
-    """Pickles ``value`` for a process that shares our ``sys.path`` and nothing else.
+@dataclass(frozen=True)
+class Destination:
+    """Where a pickle is read."""
+
+    is_abroad: bool = False  # by an interpreter with other packages
+    takes_code: bool = True  # by value
+
+
+AT_HOME = Destination()
+ABROAD = Destination(is_abroad=True)
+BY_NAME = Destination(is_abroad=True, takes_code=False)
+
+
+def versions() -> tuple[str, str]:
+    """What must be equal for code to go by value."""
+    return str(sys.implementation.cache_tag), str(cloudpickle.__version__)
+
+
+class CodeByValue(pickle.PicklingError):
+    """Code that the destination cannot import, and does not take by value."""
+
+
+def dumps(value: Any, searched: dict[str, bool] | None = None, to: Destination = AT_HOME) -> bytes:
+    """Pickles ``value`` for a process that shares our ``sys.path``, or the user's part of it, and nothing else.
 
     ``searched`` remembers, for a caller that pickles many values, whether a module of a name can be imported: finding
     that out is most of the work.
     """
-    if _is_known_anywhere(value):
+    if not to.is_abroad and _is_known_anywhere(value):
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)  # much faster
     buffer = io.BytesIO()
     with contextlib.ExitStack() as by_value:
-        _Pickler(buffer, by_value, {} if searched is None else searched).dump(value)
+        _Pickler(buffer, by_value, {} if searched is None else searched, to).dump(value)
     return buffer.getvalue()
 
 
-def dumps_argument(what: str, value: Any, kind: type[InputError] = InputError) -> bytes:
+def dumps_argument(what: str, value: Any, kind: type[InputError] = InputError, to: Destination = AT_HOME) -> bytes:
     """Pickles an argument of the call ``what``, or raises an error of class ``kind``."""
     try:
-        return dumps(value)
+        return dumps(value, to=to)
     except Exception as error:
-        if reproduced_failure(lambda: dumps(value)) is None:  # the value is good: a signal handler raised
+        if reproduced_failure(lambda: dumps(value, to=to)) is None:  # the value is good: a signal handler raised
             raise
+        if to.is_abroad:
+            raise kind(
+                f"{what}: expected a value that can be pickled and sent to an island: {summary(error)}. Pass plain "
+                "values and arrays, or objects of modules that can be imported there"
+            ) from error
         raise kind(
             f"{what}: expected a value that can be pickled and sent to a worker process: {summary(error)}. Pass such a "
             "value, or use backend='inline'"
@@ -68,18 +100,31 @@ def _is_known_anywhere(value: Any, depth: int = 8) -> bool:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def __init__(self, buffer: io.BytesIO, by_value: contextlib.ExitStack, searched: dict[str, bool]) -> None:
-        super().__init__(buffer)
+    def __init__(
+        self, buffer: io.BytesIO, by_value: contextlib.ExitStack, searched: dict[str, bool], to: Destination
+    ) -> None:
+        super().__init__(buffer, plain.PROTOCOL if to.is_abroad else None)
         self._by_value = by_value
         self._searched = searched
+        self._to = to
         self._looked_at: set[str] = set()
 
     def reducer_override(self, value: Any) -> Any:
+        if self._to.is_abroad:
+            described = plain.described(value)
+            if described is not NotImplemented:
+                return described
         if isinstance(value, type | FunctionType):
             self._look_at(value.__module__)
         elif isinstance(value, ModuleType):  # among the globals of a function
             self._look_at(value.__name__)
-        return super().reducer_override(value)
+        elif isinstance(value, CodeType) and not self._to.takes_code:
+            raise CodeByValue(f"{value.co_qualname} cannot be imported there")
+        reduced = super().reducer_override(value)
+        is_by_value = reduced is not NotImplemented and value.__module__ not in ("builtins", "types")
+        if is_by_value and not self._to.takes_code:
+            raise CodeByValue(f"{value.__qualname__} of {value.__module__} cannot be imported there")
+        return reduced
 
     def _look_at(self, name: Any) -> None:
         if not isinstance(name, str) or name in self._looked_at:

@@ -6,9 +6,8 @@ import pickle
 import traceback
 from typing import Any
 
-import cloudpickle
-
 from stepmill.errors import RemoteEnvError
+from stepmill.pool.process import outgoing
 from stepmill.pool.user_code import try_or
 
 __all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
@@ -63,7 +62,7 @@ def _traceback(error: BaseException) -> str:
 
 def _pickled(error: BaseException) -> bytes | None:
     try:
-        pickled: bytes = cloudpickle.dumps(error)
+        pickled = outgoing.pack(error)
         # An exception whose constructor takes other arguments than it passes to its base fails only on unpickling.
         return pickled if isinstance(pickle.loads(pickled), BaseException) else None
     except BaseException:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from functools import partial
 
-from stepmill.errors import ClosedError, EnvError, EnvTimeoutError
+from stepmill.errors import ClosedError, EnvError
 from stepmill.pool.process.caller.child_process import is_over, kill
-from stepmill.pool.process.caller.construction import (
-    build_error,
-    describe_exit,
-    find_exit,
-    wait_until_built,
-)
+from stepmill.pool.process.caller.construction import find_exit, wait_until_built
 from stepmill.pool.process.caller.deadline import Cancelled, Deadline
-from stepmill.pool.process.caller.server_handle import lease_server, return_server
-from stepmill.pool.process.caller.template_handle import LoadError, TemplateHandle
+from stepmill.pool.process.caller.island import Island
+from stepmill.pool.process.caller.template_handle import TemplateHandle
 from stepmill.pool.process.caller.worker_handle import WorkerHandle
-from stepmill.pool.process.payload import pack
+from stepmill.pool.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination
 from stepmill.pool.process.trial import StepCost, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.settings import Settings
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.shares import share_out
+from stepmill.pool.source import Found, NativeSource, PythonSource
 from stepmill.pool.uninterrupted import uninterrupted
 
 __all__ = ["Launcher"]
@@ -34,7 +29,7 @@ _TRIAL = 0  # the incarnation of a worker on trial; those that serve start with 
 
 
 class Launcher:
-    """The worker processes of one pool.
+    """The worker processes of one pool, each of which has its ``shares`` of the envs.
 
     It owns every ``WorkerHandle`` it returns: you may close one early, and ``close`` closes the rest. Obituaries of the
     workers can be read from ``obituary_fd``, see ``obituary.py``.
@@ -42,24 +37,38 @@ class Launcher:
 
     def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         self._source_id = source.id
-        self._packed = pack(source)
-        count, envs = settings.num_workers, settings.num_envs
-        # The envs of each worker, (first, last + 1), the same as first_env_of in cpp/core/process_layout.h.
-        self._ranges = [(w * envs // count, (w + 1) * envs // count) for w in range(count)]
+        self.shares = share_out(source, settings.num_envs, settings.num_workers)
         self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
-        self._template: TemplateHandle | None = None
-        self._loads_in_template = True
         self._started: list[WorkerHandle] = []
         self._until_started = contextlib.ExitStack()  # a lease of the server, if it was started before ``start``
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
+        self._islands: dict[str | None, Island] = {}
+        try:
+            for python in dict.fromkeys(share.python for share in self.shares):
+                self._islands[python] = Island(source, python, self._obituary_write, self._start_timeout)
+        except BaseException:
+            self._close_descriptors()
+            raise
 
     @property
     def is_closed(self) -> bool:
         """Whether ``close`` has finished."""
         return self._is_closed
+
+    @property
+    def found(self) -> list[Found]:
+        """What islands have found out about their envs."""
+        return [island.found for island in self._islands.values() if island.found is not None]
+
+    @property
+    def destination(self) -> Destination:
+        """Where a message that any worker can read is sent to."""
+        if self._islands.keys() == {None}:
+            return AT_HOME
+        return ABROAD if all(island.takes_code for island in self._islands.values()) else BY_NAME
 
     def try_out(self, trial: Trial) -> StepCost | None:
         """What a step of env 0 costs: a worker builds it, steps it for a while and closes it. Its output is not shown.
@@ -79,6 +88,14 @@ class Launcher:
         except BaseException:
             self.close()
             raise
+
+    def describe(self) -> bytes:
+        """What env 0 is like, as the worker describes it that would build it. All processes have ended then."""
+        try:
+            (worker,) = uninterrupted(partial(self._start, kind="description"))
+            return worker.ready_payload or b""
+        finally:
+            self.close()
 
     def fork_worker(self, worker_id: int, incarnation: int) -> WorkerHandle:
         """Forks a worker again, without waiting until it has built its envs: read its wire, see ``worker``.
@@ -107,8 +124,8 @@ class Launcher:
         if os.getpid() == self._pid:
             uninterrupted(lambda _: self._close())
             return
-        if self._template is not None:
-            self._template.forget()
+        for island in self._islands.values():
+            island.forget()
         self._close_descriptors()
 
     def __del__(self) -> None:
@@ -120,23 +137,25 @@ class Launcher:
 
     # ---- in a thread that no signal handler interrupts -----------------------------------------------
 
-    def _start(self, cancel_fd: int | None) -> list[WorkerHandle]:
+    def _start(self, cancel_fd: int | None, kind: str = "worker") -> list[WorkerHandle]:
         deadline = Deadline(self._start_timeout, cancel_fd)
-        with self._explained():
-            template = self._template or self._loaded_template(deadline)
-            template.unmute(deadline)
-            self._until_started.close()
-            for worker_id in range(len(self._ranges)):
-                self._fork(template, worker_id, 1)
+        for island in self._islands.values():
+            with island.explained(self.obituary_fd):
+                island.loaded_template(deadline).unmute(deadline)
+        self._until_started.close()
+        for worker_id, share in enumerate(self.shares if kind == "worker" else self.shares[:1]):
+            island = self._islands[share.python]
+            with island.explained(self.obituary_fd):
+                self._fork(island.loaded_template(deadline), worker_id, 1, kind)
         wait_until_built(self._started, self._source_id, self.obituary_fd, deadline)
         return list(self._started)
 
     def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
         try:
             deadline = Deadline(self._start_timeout, cancel_fd)
-            self._until_started.callback(return_server, lease_server(deadline))
-            template = self._loaded_template(deadline, silent=True)
-            worker = self._fork(template, 0, _TRIAL, "trial")
+            island = self._islands[self.shares[0].python]
+            island.keep_server(deadline, self._until_started)
+            worker = self._fork(island.loaded_template(deadline, silent=True), 0, _TRIAL, "trial")
             worker.wire.send(("try", trial), timeout=deadline.left)
             deadline.receive(worker.wire)  # it says that it has loaded what the template could not
             cost = self._result_of_trial(worker, Deadline(trial.most_s, cancel_fd))
@@ -159,17 +178,18 @@ class Launcher:
         return cost
 
     def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> WorkerHandle:
-        if self._template is not None and self._template.is_alive:
+        island = self._islands[self.shares[worker_id].python]
+        if island.template is not None and island.template.is_alive:
             with contextlib.suppress(WireClosed, TimeoutError):  # it is dying, or a signal has stopped it
-                return self._fork(self._template, worker_id, incarnation)
-        self._kill_all()
-        with self._explained():
-            template = self._loaded_template(Deadline(self._start_timeout, cancel_fd))
+                return self._fork(island.template, worker_id, incarnation)
+        self._kill(island)
+        with island.explained(self.obituary_fd):
+            template = island.loaded_template(Deadline(self._start_timeout, cancel_fd))
             return self._fork(template, worker_id, incarnation)
 
     def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> WorkerHandle:
         """Forks a worker. It has no cancel descriptor: cancelled halfway, it would leave a worker without a handle."""
-        envs = self._ranges[worker_id]
+        envs = self.shares[worker_id][:2]
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             wire, other = Wire.pair()
             ours.callback(wire.close)
@@ -184,62 +204,16 @@ class Launcher:
         self._started = [*(one for one in self._started if not one.is_closed), started]
         return started
 
-    def _loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
-        """A template that is ready to fork workers. The launcher keeps it for later ones."""
-        self._template = self._new_template(deadline, silent)
-        if self._load(self._template, deadline) > 1:
-            # A fork copies only one thread, and locks held by the others stay locked. So each worker loads for itself.
-            self._loads_in_template = False
-            self._kill_all()
-            self._template = self._new_template(deadline, silent)
-            self._load(self._template, deadline)
-        return self._template
-
-    def _new_template(self, deadline: Deadline, silent: bool) -> TemplateHandle:
-        with contextlib.suppress(WireClosed):  # the server has just died: try again with a new one
-            return TemplateHandle(self._obituary_write, deadline, silent=silent)
-        return TemplateHandle(self._obituary_write, deadline, silent=silent)
-
-    def _load(self, template: TemplateHandle, deadline: Deadline) -> int:
-        try:
-            return template.load(self._packed, self._loads_in_template, deadline)
-        except LoadError as error:
-            failure = build_error(self._source_id, None, "import", error.description)
-            raise failure from failure.__cause__
-        except TimeoutError:
-            raise EnvTimeoutError(
-                f"start_timeout={deadline.seconds}: after that many seconds a worker process is still loading "
-                f"{self._source_id}. It is here:\n{template.stack()}",
-                phase="constructor",
-            ) from None
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turns a broken wire or a missed deadline into an error that says what happened."""
-        try:
-            yield
-        except WireClosed:
-            status = None
-            if self._template is not None:
-                status = find_exit(self.obituary_fd, -1, self._template.pid, self._template.pid)
-            raise EnvError(
-                f"the process that loads {self._source_id} and starts its workers died: {describe_exit(status)}",
-                phase="constructor",
-            ) from None
-        except TimeoutError as error:
-            if isinstance(error, EnvTimeoutError):
-                raise
-            raise EnvTimeoutError(
-                f"start_timeout={self._start_timeout}: the process that starts the workers did not answer in time",
-                phase="constructor",
-            ) from None
-
     def _kill_all(self) -> None:
-        if self._template is not None:
-            self._template.end()
-            self._template = None
+        for island in self._islands.values():
+            self._kill(island)
+
+    def _kill(self, island: Island) -> None:
+        island.end()
         for worker in self._started:
-            if not worker.is_closed and not is_over(worker.pidfd):  # its template was killed and could not end it
+            # Its template was killed and could not end it.
+            is_there = self.shares[worker.worker_id].python == island.python
+            if is_there and not worker.is_closed and not is_over(worker.pidfd):
                 kill(worker.pidfd)
                 is_over(worker.pidfd, _KILL_S)
 

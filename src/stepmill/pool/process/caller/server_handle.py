@@ -1,13 +1,14 @@
-"""The caller's end of the base server: one for the whole process, leased by its pools."""
+"""The caller's ends of base servers: one per interpreter for the whole process, leased by its pools."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -15,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
+from stepmill.interpreters import build_mark, environ_for, why_unusable
 from stepmill.pool.process.caller.child_process import ask_for_process, ends, is_over, kill, resume
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.caller.streams import standard_streams
@@ -28,47 +30,96 @@ _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:]; "
     "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
+# With its own path, except for the folder it is started in.
+_ISLAND_BOOT = (
+    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]), True)"
+)
+_PROBE_S = 5.0  # to find out why an interpreter does not start a server, if there is not more time left
 
 
 class ServerHandle:
-    """The base server, started by exec."""
+    """A base server, started by exec: with the interpreter ``python``, or with that of this process.
 
-    def __init__(self, deadline: Deadline) -> None:
+    ``versions`` are those of its interpreter, see ``pickling``.
+    """
+
+    versions: tuple[str, str]
+
+    def __init__(self, deadline: Deadline, python: str | None = None) -> None:
         self.users = 0
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        if not sys.executable:
+        self.python = python
+        if python is None and not sys.executable:
             raise UnsupportedError("backend='process' needs sys.executable, the Python to start, and it is empty")
         with contextlib.ExitStack() as undo:
             self._wire, other = Wire.pair()
             undo.callback(self._wire.close)
-            with contextlib.closing(other), standard_streams() as (_, stderr):
-                self._process = self._start(other.fileno(), stderr)
-            undo.callback(self._process.wait)
-            undo.callback(self._process.kill)
-            self._pidfd = os.pidfd_open(self._process.pid)
-            undo.callback(os.close, self._pidfd)
-            try:
-                deadline.receive(self._wire, self._resume)  # it says that it is up
-            except WireClosed:
-                raise StepmillError(
-                    f"the process that starts the workers exited with code {self._process.wait()} during its startup; "
-                    "see stderr for the reason"
-                ) from None
+            with contextlib.closing(other), self._stderr() as stderr:
+                self._process = self._start(other.fileno(), stderr, deadline)
+                undo.callback(self._process.wait)
+                undo.callback(self._process.kill)
+                self._pidfd = os.pidfd_open(self._process.pid)
+                undo.callback(os.close, self._pidfd)
+                other.close()
+                try:
+                    (_, mark, self.versions), _ = deadline.receive(self._wire, self._resume)  # it says that it is up
+                    is_ours = python is None or mark == build_mark()
+                except (WireClosed, ValueError):  # the latter: another version says something else
+                    is_ours = False
+                if not is_ours:
+                    raise self._failure(stderr, deadline)
             undo.pop_all()
 
-    def _start(self, wire_fd: int, stderr: int) -> subprocess.Popen[bytes]:
-        # The caller's flags: -O, -W, -X, -I and so on.
-        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        return subprocess.Popen(
-            [sys.executable, *flags, "-c", _BOOT, str(wire_fd), str(self._pid), *_import_path()],
-            env=one_thread_each(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            pass_fds=(wire_fd,),
-            start_new_session=True,
-        )
+    @contextlib.contextmanager
+    def _stderr(self) -> Iterator[int]:
+        """Where it may complain: an island into a file, because ``why_unusable`` knows better what is wrong."""
+        with contextlib.ExitStack() as opened:
+            if self.python is None:
+                _, stderr = opened.enter_context(standard_streams())
+            else:
+                stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+                opened.callback(os.close, stderr)
+            yield stderr
+
+    def _start(self, wire_fd: int, stderr: int, deadline: Deadline) -> subprocess.Popen[bytes]:
+        python = self.python
+        about = [str(wire_fd), str(self._pid)]
+        if python is None:
+            # The caller's flags: -O, -W, -X, -I and so on.
+            flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+            command, environ = [sys.executable, *flags, "-c", _BOOT, *about, *_import_path()], dict(os.environ)
+        else:  # other versions have other flags
+            command = [python, *["-O"] * sys.flags.optimize, "-c", _ISLAND_BOOT, *about]
+            environ = environ_for(python, os.environ)
+        try:
+            return subprocess.Popen(
+                command,
+                env=one_thread_each(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=(wire_fd,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            if python is None or error.errno not in (errno.ENOEXEC, errno.EACCES, errno.ENOENT, errno.ENOTDIR):
+                raise
+            raise why_unusable(python, _time_for_probe(deadline), None) from None
+
+    def _failure(self, stderr: int, deadline: Deadline) -> StepmillError:
+        self._wire.hang_up()
+        if not ends(self._process.pid, self._pidfd):
+            self._process.kill()
+        code = self._process.wait()
+        if self.python is None:
+            return StepmillError(
+                f"the process that starts the workers exited with code {code} during its startup; see stderr for the "
+                "reason"
+            )
+        said = os.pread(stderr, os.fstat(stderr).st_size, 0).decode(errors="replace").strip()
+        return why_unusable(self.python, _time_for_probe(deadline), code, said)
 
     @property
     def is_alive(self) -> bool:
@@ -99,6 +150,10 @@ class ServerHandle:
         self._process.returncode = 0  # otherwise its destructor warns that the process is still running
 
 
+def _time_for_probe(deadline: Deadline) -> float:
+    return max(deadline.left or 0.0, _PROBE_S)
+
+
 def _import_path() -> list[str]:
     """Where the server finds the libraries that this process uses, even if ``sys.path`` has changed since."""
     path = [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
@@ -106,44 +161,43 @@ def _import_path() -> list[str]:
     return list(dict.fromkeys([*path, *homes]))
 
 
-# ---- one server for the whole process ------------------------------------------------------------
+# ---- one server per interpreter for the whole process -------------------------------------------
 
 _lock = threading.RLock()  # the thread that starts a pool may run the garbage collector, which may close another pool
-_server: ServerHandle | None = None
+_servers: dict[str | None, ServerHandle] = {}
 
 
-def lease_server(deadline: Deadline) -> ServerHandle:
-    """The server of this process, started if there is none or if it died. Return it with ``return_server``."""
-    global _server
+def lease_server(deadline: Deadline, python: str | None = None) -> ServerHandle:
+    """The server of an interpreter, started if there is none or if it died. Return it with ``return_server``."""
     with _lock:
-        if _server is not None:
-            _server.users += 1  # before anything else: see the lock
-            if _server.is_alive:
-                return _server
-            return_server(_server)
-        server = ServerHandle(deadline)
+        server = _servers.get(python)
+        if server is not None:
+            server.users += 1  # before anything else: see the lock
+            if server.is_alive:
+                return server
+            return_server(server)
+        server = ServerHandle(deadline, python)
         server.users += 1
-        _server = server
+        _servers[python] = server
         return server
 
 
 def return_server(server: ServerHandle) -> None:
     """Gives up a lease; returning the last one ends the server."""
-    global _server
     with _lock:
-        if server is _server and (server.users == 1 or not server.is_alive):
-            _server = None
+        if server is _servers.get(server.python) and (server.users == 1 or not server.is_alive):
+            del _servers[server.python]
         server.users -= 1
         if server.users == 0:
             server.end()
 
 
 def _forget_in_child() -> None:
-    global _server, _lock
+    global _lock
     _lock = threading.RLock()  # a thread that the fork did not copy may have held it
-    if _server is not None:
-        _server.forget()
-        _server = None
+    for server in _servers.values():
+        server.forget()
+    _servers.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -22,11 +22,11 @@ class TemplateHandle:
     The output of a ``silent`` template and of its workers is held back until ``unmute``.
     """
 
-    def __init__(self, obituary: int, deadline: Deadline, *, silent: bool = False) -> None:
+    def __init__(self, obituary: int, deadline: Deadline, python: str | None = None, *, silent: bool = False) -> None:
         self._is_loaded = False
         self._held_back: list[int] = []  # files that replace its stdout and stderr
         with contextlib.ExitStack() as undo:
-            self._server = lease_server(deadline)
+            self._server = lease_server(deadline, python)
             undo.callback(return_server, self._server)
             self._wire, other = Wire.pair()
             undo.callback(self._wire.close)
@@ -44,18 +44,27 @@ class TemplateHandle:
             undo.pop_all()
 
     @property
+    def versions(self) -> tuple[str, str]:
+        """Those of its interpreter, see ``pickling.versions``."""
+        return self._server.versions
+
+    @property
     def is_alive(self) -> bool:
         """Whether it can fork workers."""
         return not is_over(self.pidfd)
 
-    def load(self, packed: bytes, here: bool, deadline: Deadline) -> int:
-        """Sends the payload, to be read ``here`` or by each worker. Returns how many threads the template has then."""
+    def load(self, packed: bytes, here: bool, deadline: Deadline) -> tuple[int, bytes | None]:
+        """Sends the payload, to be read ``here`` or by each worker.
+
+        Returns how many threads the template has then; and, from an island, what it has found out.
+        """
         self._wire.send(("payload", packed, here), [self._dump_write], deadline.left)
-        (kind, answer), _ = deadline.receive(self._wire, self._resume)
+        (kind, *answer), _ = deadline.receive(self._wire, self._resume)
         if kind == "failed":
-            raise LoadError(answer)
+            raise LoadError(*answer)
         self._is_loaded = True
-        return int(answer)
+        threads, found = answer
+        return threads, found
 
     def unmute(self, deadline: Deadline) -> None:
         """Shows its output so far, and lets it and its workers print from now on."""
@@ -71,7 +80,10 @@ class TemplateHandle:
     def fork_worker(
         self, kind: str, worker_id: int, incarnation: int, envs: tuple[int, int], fds: Sequence[int], deadline: Deadline
     ) -> tuple[int, int]:
-        """A new "worker", or one for a "trial": its pid and pidfd. ``fds`` are its wire and the pipe for its stack."""
+        """A new "worker", or one for a "trial" or a "description": its pid and pidfd.
+
+        ``fds`` are its wire and the pipe for its stack.
+        """
         return ask_for_process(self._wire, kind, (worker_id, incarnation, *envs), fds, deadline, self._resume)
 
     def _resume(self) -> None:
@@ -98,10 +110,11 @@ class TemplateHandle:
 
 
 class LoadError(Exception):
-    """The payload could not be read; ``description`` says why, see ``remote_error``."""
+    """The payload could not be read; ``description`` says why, see ``remote_error``, and ``phase`` is a worker's."""
 
-    def __init__(self, description: bytes) -> None:
+    def __init__(self, phase: str, description: bytes) -> None:
         super().__init__()
+        self.phase = phase
         self.description = description
 
 

@@ -1,6 +1,7 @@
 """The base server: a process that has loaded only our own libraries, and forks templates.
 
-There is one per calling process. It is started by exec, so that it has no thread, lock or CUDA context of the caller.
+There is one per calling process and interpreter. It is started by exec, so that it has no thread, lock or CUDA context
+of the caller.
 When the caller closes the wire or is gone, the server ends with all its descendants.
 """
 
@@ -17,9 +18,12 @@ import cloudpickle  # noqa: F401
 import gymnasium  # noqa: F401
 import numpy as np  # noqa: F401
 
+from stepmill.interpreters import build_mark
+from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked import template
 from stepmill.pool.process.forked.guardian import Guardian, Task, become_subreaper
 from stepmill.pool.process.obituary import OBITUARY
+from stepmill.pool.process.pickling import versions
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import DUMP_SIGNAL
 from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
@@ -27,8 +31,10 @@ from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_
 __all__ = ["main"]
 
 
-def main(wire_fd: int, caller: int) -> None:
+def main(wire_fd: int, caller: int, is_island: bool = False) -> None:
     """Runs the server. ``caller`` is the pid of the process that started it."""
+    if is_island:
+        outgoing.set_island()
     wire = Wire(wire_fd)
     caller_pidfd = _pidfd_of_parent(caller)
     _set_signals()
@@ -69,7 +75,7 @@ class BaseServer:
     def run(self) -> Task:
         """Serves. Returns only in a forked template, with its task."""
         with contextlib.suppress(WireClosed):
-            self._wire.send(("up",))
+            self._wire.send(("up", build_mark() if outgoing.is_island() else 0, versions()))
         return self._guardian.run()
 
     def _serve(self) -> Task | None:

@@ -6,9 +6,11 @@ import contextlib
 import gc
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked import worker
 from stepmill.pool.process.forked.guardian import (
     Guardian,
@@ -25,7 +27,7 @@ from stepmill.pool.process.payload import unpack
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack, stop_answering
 from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
-from stepmill.pool.source import PythonSource
+from stepmill.pool.source import Found, PythonSource
 
 __all__ = ["main"]
 
@@ -48,7 +50,7 @@ def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> No
     except BaseException as error:  # from the user's modules: it may be anything, and the caller must see it
         exit_if_forked()
         with contextlib.suppress(WireClosed):
-            wire.send(("failed", describe(error)))
+            wire.send(("failed", worker.phase_of_loading(error), describe(error)))
         flush_streams()
         os._exit(1)
     os.close(dump)
@@ -78,6 +80,12 @@ def _load(packed: bytes, dump: int) -> Any:
     return source
 
 
+def _packed(found: Found) -> bytes:
+    """What an island knows about the envs, and the caller does not."""
+    plain = {id(one): outgoing.plain_parts(one) for one in found.defaults.values()}
+    return outgoing.pack(replace(found, defaults={env_id: plain[id(one)] for env_id, one in found.defaults.items()}))
+
+
 class _Template:
     """Forks workers on request and watches them."""
 
@@ -88,6 +96,7 @@ class _Template:
         # Workers load for themselves if a loaded template could not be forked: threads do not survive a fork.
         self._packed = packed if source is None else None
         self._source = source
+        self._found = _packed(source.found) if isinstance(source, PythonSource) and source.found is not None else None
         self._guardian = Guardian()
         self._guardian.watch(wire, self._serve)
         self._guardian.watch(server_pidfd, self._end)
@@ -98,7 +107,7 @@ class _Template:
         outlive_parent()
         self._guardian.spare()
         with contextlib.suppress(WireClosed):
-            self._wire.send(("loaded", len(os.listdir("/proc/self/task"))))
+            self._wire.send(("loaded", len(os.listdir("/proc/self/task")), self._found))
         return self._guardian.run()
 
     def _serve(self) -> Task | None:
@@ -115,11 +124,11 @@ class _Template:
         if kind == "unmute":
             _print_to(*fds)
             return None
-        return self._fork(kind == "trial", *order, fds=fds)
+        return self._fork(kind, *order, fds=fds)
 
     def _fork(
         self,
-        is_trial: bool,
+        kind: str,
         serial: int,
         worker_id: int,
         incarnation: int,
@@ -143,7 +152,7 @@ class _Template:
                     first_env,
                     last_env,
                     incarnation == 1,
-                    is_trial,
+                    kind,
                     self._source,
                     self._packed,
                 )

@@ -12,17 +12,18 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TextIO
 
-import cloudpickle
 import numpy as np
 
 from stepmill.description import EnvDescription
-from stepmill.errors import ConfigError, EnvError
+from stepmill.errors import ConfigError, EnvError, StepmillError
 from stepmill.factories import close_quietly
 from stepmill.pool.env_builder import EnvBuilder
+from stepmill.pool.host import describe_source
+from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked.guardian import (
     become_subreaper,
     die_with_parent,
@@ -39,7 +40,7 @@ from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reac
 from stepmill.pool.simulator import SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Context", "main", "set_current_env"]
+__all__ = ["Context", "main", "phase_of_loading", "set_current_env"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Context:
     first_env: int
     last_env: int
     tells_progress: bool  # only if the caller reads it; otherwise the wire would fill up
-    is_trial: bool  # it only measures what a step costs, see ``trial``
+    kind: str  # "worker"; "trial": it only measures what a step costs; "description": it only describes env 0
     source: PythonSource | NativeSource | None
     packed: bytes | None
 
@@ -84,7 +85,7 @@ def _set_up_process(context: Context) -> None:
     become_subreaper()  # or, if it has left the group, is still our child when we end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if context.is_trial:
+    if context.kind == "trial":
         _fall_silent()
     faulthandler.enable()
     context.wire.move(out_of_reach)
@@ -119,11 +120,13 @@ def _work(context: Context) -> int:
     envs: list[Any] = []
     try:
         source = context.source or _load(context)
-        if context.is_trial:
+        if context.kind == "trial":
             return _try_out(wire, source)
         builder = EnvBuilder(source) if isinstance(source, PythonSource) else None
         described = None
-        if builder is not None:
+        if context.kind == "description":
+            described = _describe_first(source)
+        elif builder is not None:
             described = _build(context, builder, envs)
         elif isinstance(source, NativeSource) and source.simulators is not None:
             _build(context, source.simulators, envs)
@@ -180,7 +183,12 @@ def _load(context: Context) -> PythonSource | NativeSource:
         return source
     except BaseException as error:  # from the user's modules: it may be anything, and the caller must see it
         exit_if_forked()
-        raise _BuildFailed(context.first_env, "import", error) from None
+        raise _BuildFailed(context.first_env, phase_of_loading(error), error) from None
+
+
+def phase_of_loading(error: BaseException) -> str:
+    """The phase of a ``_BuildFailed``: on an island, ids and configurations are looked up while the payload is read."""
+    return "config" if outgoing.is_island() and isinstance(error, StepmillError) else "import"
 
 
 def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[Any]) -> bytes | None:
@@ -203,25 +211,40 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
             if context.tells_progress:
                 context.wire.send(("built", env_id))
         set_current_env(_no_env)
-        return _describe(envs, context.first_env) if is_described else None
+        return _describe(EnvDescription.of_all(envs), context.first_env) if is_described else None
     except WireClosed:
         raise
-    except ConfigError as error:  # from our checks: one that a constructor raised is the cause of an EnvError
-        raise _BuildFailed(env_id, "config", error) from None
-    except EnvError as error:
-        raise _BuildFailed(env_id, "constructor", error.__cause__ or error) from None
     except BaseException as error:  # SystemExit and stranger ones: the caller must see them too
-        raise _BuildFailed(env_id, "constructor", error) from None
+        raise _failed(env_id, error) from None
 
 
-def _describe(envs: list[Any], env_id: int) -> bytes:
+def _failed(env_id: int, error: BaseException) -> _BuildFailed:
+    if isinstance(error, ConfigError):  # from our checks: one that a constructor raised is the cause of an EnvError
+        return _BuildFailed(env_id, "config", error)
+    own = error.__cause__ if isinstance(error, EnvError) else None
+    return _BuildFailed(env_id, "constructor", own or error)
+
+
+def _describe_first(source: PythonSource | NativeSource) -> bytes:
+    """What env 0 is like; if its factory cannot tell, it is built and closed again."""
+    assert isinstance(source, PythonSource)
     try:
-        described: bytes = cloudpickle.dumps(EnvDescription.of_all(envs))
+        return _describe(describe_source(source), 0)
+    except BaseException as error:  # as in ``_build``
+        raise _failed(0, error) from None
+    finally:
+        exit_if_forked()
+
+
+def _describe(description: EnvDescription, env_id: int) -> bytes:
+    try:
+        if outgoing.is_island():
+            description = replace(description, metadata=outgoing.plain_parts(description.metadata))
+        return outgoing.pack(description)
     except Exception as error:
         raise ConfigError(
             f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"
         ) from error
-    return described
 
 
 def _close_all(envs: list[Any]) -> None:

@@ -12,8 +12,6 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
-
 from stepmill import _native
 from stepmill.errors import ConfigError, EnvError, ObservationError, summary
 from stepmill.factories import close_quietly
@@ -21,6 +19,7 @@ from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.models.env_model import ask_model
+from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
@@ -154,12 +153,7 @@ def _pack_objects(tree: Any, observation: Any) -> bytes:
     """The object leaves of an observation, pickled. Called while the env is observed, so a failure fails the env."""
     objects = list(object_leaves(tree, observation))
     try:
-        return pickle.dumps(objects, protocol=pickle.HIGHEST_PROTOCOL)
-    except BaseException:
-        pass
-    try:
-        by_value: bytes = cloudpickle.dumps(objects)
-        return by_value
+        return outgoing.pack(objects)
     except BaseException as error:
         raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
 
@@ -171,17 +165,11 @@ def _write_text(env_id: int, text: str) -> bytes:
 
 def _dumps(env_id: int, part: Any) -> bytes:
     try:
-        return pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)
+        return outgoing.pack(part)
     except BaseException:  # it may be anything, and must cost neither the row nor the worker
         pass
-    try:  # lambdas, and classes that only this process knows
-        by_value: bytes = cloudpickle.dumps(part)
-        return by_value
-    except BaseException:
-        pass
     try:
-        kept: bytes = cloudpickle.dumps(_picklable_parts(env_id, part))
-        return kept
+        return outgoing.pack(_picklable_parts(env_id, part))
     except BaseException as error:
         warn_once(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
         return pickle.dumps({})
@@ -192,7 +180,7 @@ def _picklable_parts(env_id: int, info: Any) -> Any:
     kept = {}
     for key, value in info.items():
         try:
-            cloudpickle.dumps((key, value))
+            outgoing.pack((key, value))
         except BaseException as error:
             warn_once(
                 f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}"
@@ -228,12 +216,7 @@ def _answer(
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:
-        return pickle.dumps((True, value), protocol=pickle.HIGHEST_PROTOCOL)
-    except BaseException:
-        pass
-    try:
-        by_value: bytes = cloudpickle.dumps((True, value))
-        return by_value
+        return outgoing.pack((True, value))
     except BaseException as error:
         described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
         reason = f"{described}, cannot be pickled: {summary(error)}"
