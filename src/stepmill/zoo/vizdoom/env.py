@@ -109,8 +109,9 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         self._reward, self._variables = self._read_rewards(vizdoom.GameVariable.__members__)
         self._episode = 0
         self._recordings = _open_folder(options.lmp_save_dir) if options.lmp_save_dir else None
+        self._starter = GameStarter(self._game, scenario.id, bool(options.game_args or options.cfg_path))
         try:
-            GameStarter(self._game, scenario.id, bool(options.game_args or options.cfg_path)).start()
+            self._starter.start()
         except BaseException:
             self.close()
             raise
@@ -136,6 +137,8 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
+        if not self._game.is_running():  # it was killed, most likely
+            self._starter.start()
         if seed is None and self._may_respawn():
             self._game.respawn_player()
         else:

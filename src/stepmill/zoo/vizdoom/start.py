@@ -150,11 +150,10 @@ def _vizdoom() -> Any:
 
 def _check_shared_memory(name: str) -> None:
     """Without memory, a game would crash, and this process with it."""
-    with contextlib.suppress(OSError):
-        left = os.statvfs("/dev/shm")
-        free = left.f_bavail * left.f_frsize
-        if free < _SHARED_BYTES:
-            raise ResourceError(
-                f"{name}: a game needs {_SHARED_BYTES >> 20} MB in /dev/shm, and {free >> 20} MB are left: make it "
-                "larger (docker run --shm-size=1g), or use fewer envs"
-            )
+    left = os.statvfs("/dev/shm")
+    free = left.f_bavail * left.f_frsize
+    if free < _SHARED_BYTES:
+        raise ResourceError(
+            f"{name}: a game needs {_SHARED_BYTES >> 20} MB in /dev/shm, and {free >> 20} MB are left: make it larger "
+            "(docker run --shm-size=1g), or use fewer envs"
+        )
