@@ -16,6 +16,7 @@ __all__ = [
     "DM_CONTROL",
     "MUJOCO",
     "ROBOTICS",
+    "VIZDOOM",
     "Package",
     "check_installed",
     "explained_misfit",
@@ -37,6 +38,7 @@ ALE = Package("ale_py", "ale-py", "atari")
 MUJOCO = Package("mujoco", "mujoco", "mujoco")
 DM_CONTROL = Package("dm_control", "dm-control", "dm-control")
 ROBOTICS = Package("gymnasium_robotics", "gymnasium-robotics", "robotics")
+VIZDOOM = Package("vizdoom", "vizdoom", "vizdoom")
 
 
 def require(module: str, package: str, extra: str, user: str) -> ModuleType:
@@ -51,7 +53,7 @@ def require(module: str, package: str, extra: str, user: str) -> ModuleType:
 
 def is_installed(package: Package) -> bool:
     """Whether a package can be imported, without doing so."""
-    return importlib.util.find_spec(package.module) is not None
+    return importlib.util.find_spec(package.module.partition(".")[0]) is not None
 
 
 def check_installed(package: Package, user: str) -> None:

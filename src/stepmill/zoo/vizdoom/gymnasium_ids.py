@@ -1,0 +1,49 @@
+"""The envs that ViZDoom registers with Gymnasium, as they are, in games that leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from stepmill.description import EnvDescription
+from stepmill.registry import GymnasiumFactory
+from stepmill.zoo.vizdoom.start import GameStarter
+
+__all__ = ["VizdoomFactory"]
+
+
+@dataclass(frozen=True)
+class VizdoomFactory(GymnasiumFactory):
+    """Makes them. ViZDoom starts a game at the first reset."""
+
+    def __call__(self, **config: Any) -> Any:
+        return _InItsFolder(super().__call__(**config), self.id, "game_args" in config)
+
+    def known_keys(self) -> list[str] | None:
+        return None  # whatever ViZDoom's .cfg files may contain
+
+    def describe(self, config: Mapping[str, Any]) -> EnvDescription:
+        env = super().__call__(**config)
+        try:
+            return EnvDescription.of(env)
+        finally:
+            env.close()
+
+
+class _InItsFolder(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Starts the game of an env where it leaves nothing behind."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], id: str, is_custom: bool) -> None:
+        super().__init__(env)
+        self._id = id
+        self._game = env.get_wrapper_attr("game")
+        self._starter = GameStarter(self._game, id, is_custom)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self._game.is_running():
+            return self.env.reset(seed=seed, options=options)
+        with self._starter.starting():
+            return self.env.reset(seed=seed, options=options)

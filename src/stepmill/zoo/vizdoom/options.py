@@ -1,0 +1,77 @@
+"""The options of the preprocessed envs, with EnvPool's names and defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from stepmill.arguments import one_of, true_or_false, whole_number
+from stepmill.errors import ConfigError
+
+__all__ = ["OPTIONS", "DoomOptions", "read_options"]
+
+
+@dataclass(frozen=True)
+class DoomOptions:
+    """See docs/zoo.md for what each means. Those of buttons and rewards are checked when the game is known."""
+
+    img_height: int = 84
+    img_width: int = 84
+    stack_num: int = 4
+    frame_skip: int = 4
+    use_inter_area_resize: bool = True
+    use_combined_action: bool = False
+    force_speed: bool = False
+    delta_button_config: Any = field(default_factory=dict)
+    reward_config: Any = "default"  # EnvPool's table; None is the scenario's own reward
+    selected_weapon_reward_config: Any = "default"
+    weapon_duration: int = 5
+    episodic_life: bool = False
+    scenario_timeout: bool = False
+    lmp_save_dir: str = ""
+    cfg_path: str = ""
+    wad_path: str = ""
+    iwad_path: str = ""
+    vzd_path: str = ""
+    map_id: str = ""
+    game_args: str = ""
+    render_mode: str | None = "rgb_array"
+
+
+OPTIONS = [*(one.name for one in fields(DoomOptions)), "reward_metric"]
+_NUMBERS = ("img_height", "img_width", "stack_num", "frame_skip", "weapon_duration")
+_FLAGS = ("use_inter_area_resize", "use_combined_action", "force_speed", "episodic_life", "scenario_timeout")
+_TEXTS = ("map_id", "game_args")
+_PATHS = ("lmp_save_dir", "cfg_path", "wad_path", "iwad_path", "vzd_path")
+
+
+def read_options(given: Mapping[str, Any]) -> DoomOptions:
+    """Checks the values of options whose names are known."""
+    read = dict(given)
+    if "reward_metric" in read:  # the same by another name
+        if "reward_config" in read:
+            raise ConfigError("reward_config and reward_metric are one option: expected one of them, got both")
+        read["reward_config"] = read.pop("reward_metric")
+    options = DoomOptions(**read)
+    checked: dict[str, Any] = {name: whole_number(name, getattr(options, name), 1) for name in _NUMBERS}
+    checked |= {name: true_or_false(name, getattr(options, name)) for name in _FLAGS}
+    checked |= {name: _text(name, getattr(options, name)) for name in _TEXTS}
+    checked |= {
+        name: _text(name, os.fspath(path) if isinstance(path := getattr(options, name), os.PathLike) else path)
+        for name in _PATHS
+    }
+    if options.render_mode is not None:
+        one_of("render_mode", options.render_mode, ("rgb_array",))
+    if options.force_speed and not options.use_combined_action:
+        raise ConfigError("force_speed=True needs use_combined_action=True: other actions name every button themselves")
+    return DoomOptions(**{**vars(options), **checked})
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: expected a str, got {value!r}")
+    return value
