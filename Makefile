@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
+.PHONY: run test test-torch test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -37,7 +37,7 @@ test: install $(if $(FILTER),,test-cpp)
 # The tests that need torch, which `make test` skips if it is not installed.
 test-torch: install
 	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
-	$(BIN)/python -m pytest tests -m torch
+	$(BIN)/python -m pytest tests -m "torch and not zoo"
 
 # MuJoCo tasks beside Gymnasium's for 20,000 steps per id in every autoreset mode, where `make test` plays 1,000.
 test-mujoco: install
@@ -45,7 +45,7 @@ test-mujoco: install
 
 # An older MuJoCo in its own environment: our native envs with it, and dm_control and gymnasium-robotics, which do not
 # work with the newest.
-MUJOCO3 := $(VENV)-mujoco3
+MUJOCO3 := $(VENV)-mujoco3 $(VENV)-zoo
 MUJOCO3_TESTS := tests/zoo/mujoco tests/zoo/test_dm_control.py tests/zoo/test_dm_control_pixels.py tests/zoo/test_robotics.py
 
 $(MUJOCO3)/.ready:
@@ -63,6 +63,30 @@ $(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(BIN)/python $(SOURCES)
 
 test-mujoco3: $(MUJOCO3)/.installed
 	$(MUJOCO3)/bin/python -m pytest $(MUJOCO3_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+
+# Every id of every family, in an environment that has them all but those that exclude each other, which are in islands.
+ZOO := $(VENV)-zoo
+ZOO_EXTRAS := test,pettingzoo
+# They have no wheel for some machines; a family that must be there and is not fails its tests.
+ZOO_TRY := atari
+
+$(ZOO)/.ready:
+	rm -rf $(ZOO)
+	$(PYTHON) -m venv $(ZOO)
+	$(ZOO)/bin/pip install --quiet --upgrade pip
+	@touch $@
+
+$(ZOO)/.installed: $(ZOO)/.ready $(BIN)/python $(SOURCES)
+	rm -rf build/zoo
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/zoo .
+	$(ZOO)/bin/pip install --quiet "$$(ls build/zoo/*.whl)[$(ZOO_EXTRAS)]"
+	for extra in $(ZOO_TRY); do \
+	  $(ZOO)/bin/pip install --quiet "$$(ls build/zoo/*.whl)[$$extra]" || echo "left out: $$extra"; done
+	$(ZOO)/bin/pip install --quiet --no-deps --force-reinstall build/zoo/*.whl
+	@touch $@
+
+test-zoo: $(ZOO)/.installed
+	$(ZOO)/bin/python $(PYTEST) -m zoo $(if $(FILTER),-k "$(FILTER)")
 
 # All tests in an order drawn by a seed, which is printed: no test may depend on another.
 test-random: install
@@ -153,4 +177,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo
