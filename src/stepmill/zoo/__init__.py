@@ -1,5 +1,35 @@
 """The envs that come with stepmill: one file per family. Each registers its ids when it is imported."""
 
-from stepmill.zoo import atari_games, classic, debug, dm_control, mujoco, robotics, toy, worlds
+from stepmill.zoo import (
+    atari_games,
+    box2d,
+    classic,
+    debug,
+    dm_control,
+    highway,
+    metaworld,
+    minigrid,
+    mujoco,
+    nethack,
+    pettingzoo,
+    robotics,
+    toy,
+    worlds,
+)
 
-__all__ = ["atari_games", "classic", "debug", "dm_control", "mujoco", "robotics", "toy", "worlds"]
+__all__ = [
+    "atari_games",
+    "box2d",
+    "classic",
+    "debug",
+    "dm_control",
+    "highway",
+    "metaworld",
+    "minigrid",
+    "mujoco",
+    "nethack",
+    "pettingzoo",
+    "robotics",
+    "toy",
+    "worlds",
+]
