@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -37,7 +37,7 @@ test: install $(if $(FILTER),,test-cpp)
 # The tests that need torch, which `make test` skips if it is not installed.
 test-torch: install
 	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
-	$(BIN)/python -m pytest tests -m torch
+	$(BIN)/python -m pytest tests -m "torch and not zoo"
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
 # `make test` plays 8,000 (1,000).
@@ -67,6 +67,29 @@ $(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(BIN)/python $(SOURCES)
 
 test-mujoco3: $(MUJOCO3)/.installed
 	$(MUJOCO3)/bin/python -m pytest $(MUJOCO3_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+
+# Every id of every family, in an environment that has them all but those that exclude each other, which are in islands.
+ZOO := $(VENV)-zoo
+ZOO_EXTRAS := test,minigrid,pettingzoo,highway
+
+$(ZOO)/.ready:
+	rm -rf $(ZOO)
+	$(PYTHON) -m venv $(ZOO)
+	$(ZOO)/bin/pip install --quiet --upgrade pip
+	@touch $@
+
+$(ZOO)/.installed: $(ZOO)/.ready $(BIN)/python $(SOURCES)
+	rm -rf build/zoo
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/zoo .
+	$(ZOO)/bin/pip install --quiet "$$(ls build/zoo/*.whl)[$(ZOO_EXTRAS)]"
+	-$(ZOO)/bin/pip install --quiet swig setuptools && PATH="$(abspath $(ZOO))/bin:$$PATH" \
+	  $(ZOO)/bin/pip install --quiet --no-build-isolation "$$(ls build/zoo/*.whl)[box2d]"  # built where there is no wheel
+	$(ZOO)/bin/pip install --quiet --no-deps --force-reinstall build/zoo/*.whl
+	@touch $@
+
+test-zoo: $(ZOO)/.installed
+	-$(MAKE) islands  # a family whose island is missing fails
+	$(ZOO)/bin/python $(PYTEST) -m zoo $(if $(FILTER),-k "$(FILTER)")
 
 # All tests in an order drawn by a seed, which is printed: no test may depend on another.
 test-random: install
@@ -195,4 +218,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-island-*

@@ -42,7 +42,9 @@ LAYERS = [
     "description",
     "factories",
     "interpreters",
+    "resembling",
     "registry",
+    "listing",
     "wrappers",
     "envs",
     "spec",
@@ -184,7 +186,8 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 # ---- what is imported ----------------------------------------------------------------------------
 
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
-OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics"]
+OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics", "minigrid", "pettingzoo", "mpe2", "highway_env", "Box2D"]
+OPTIONAL += ["metaworld", "nle"]
 
 
 def test_import_leaves_optional_packages_alone() -> None:

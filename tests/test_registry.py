@@ -24,7 +24,7 @@ def zeros(count: int) -> np.ndarray:
 
 def own_ids() -> list[str]:
     """Without those of optional packages."""
-    return [id for id in stepmill.list_all_envs() if registry.find(id).needs is None]
+    return [id for id in registry.own_ids() if registry.find(id).needs is None]
 
 
 # ---- make_spec, list_all_envs, register ----------------------------------------------------------
@@ -172,22 +172,58 @@ def test_ids_of_dm_control_are_listed_if_it_is_there(tmp_path: Path, monkeypatch
     monkeypatch.delitem(sys.modules, "dm_control")
     (tmp_path / "dm_control.py").write_text("raise AssertionError('a list imports nothing')")
     monkeypatch.syspath_prepend(tmp_path)
-    listed = stepmill.list_all_envs()
+    listed = registry.own_ids()
     assert sum(id.startswith("dm_control/") for id in listed) == 51
     assert "cheetah-run" not in listed
 
 
 @pytest.mark.parametrize(
     ("id", "package", "extra"),
-    [("FetchReach-v4", "gymnasium-robotics", "robotics"), ("PointMaze_UMaze-v3", "gymnasium-robotics", "robotics")],
+    [
+        ("FetchReach-v4", "gymnasium-robotics", "robotics"),
+        ("PointMaze_UMaze-v3", "gymnasium-robotics", "robotics"),
+        ("MiniGrid-Empty-8x8-v0", "minigrid", "minigrid"),
+        ("BabyAI-GoToObj-v0", "minigrid", "minigrid"),
+        ("highway-v0", "highway-env", "highway"),
+        ("parking-ActionRepeat-v0", "highway-env", "highway"),
+        ("LunarLander-v3", "Box2D", "box2d"),
+        ("CarRacing-v3", "Box2D", "box2d"),
+        ("simple_spread_v3", "mpe2", "pettingzoo"),
+        ("mpe2/simple_v3", "mpe2", "pettingzoo"),
+        ("pistonball_v6", "pettingzoo", "pettingzoo"),
+        ("sisl/pursuit_v5", "pettingzoo", "pettingzoo"),
+        ("Meta-World/MT1", "metaworld", "metaworld"),
+        ("NetHackScore-v0", "nle", "nethack"),
+    ],
 )
-def test_a_package_that_registers_its_envs_itself_names_its_extra(
+def test_without_the_package_of_a_family_its_ids_name_the_extra(
     id: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_missing(monkeypatch, package.replace("-", "_"))
-    monkeypatch.delitem(gymnasium.registry, id, raising=False)
+    if extra != "box2d":  # those ids are Gymnasium's own
+        monkeypatch.delitem(gymnasium.registry, id, raising=False)
     with pytest.raises(MissingPackageError, match=rf"{id} needs {package}, .*'stepmill\[{extra}\]'"):
         stepmill.make(id)
+
+
+@pytest.mark.parametrize(("machine", "says"), [("aarch64", True), ("x86_64", False)])
+def test_box2d_says_where_it_has_no_wheel(machine: str, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_missing(monkeypatch, "Box2D")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    with pytest.raises(MissingPackageError) as raised:
+        stepmill.make("BipedalWalker-v3")
+    assert ("has no wheel for aarch64" in str(raised.value)) == says
+
+
+def test_an_id_that_resembles_those_of_a_missing_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_missing(monkeypatch, "nle")
+    with pytest.raises(UnknownEnvError, match=r"it resembles those of nle, which pip install 'stepmill\[nethack\]'"):
+        stepmill.make("nethackscore-v0")
+
+
+def test_an_id_that_resembles_none_gets_no_hint() -> None:
+    with pytest.raises(UnknownEnvError, match=r"unknown env id 'Zyx-v0'\. list_all_envs"):
+        stepmill.make("Zyx-v0")
 
 
 def test_versions_that_do_not_fit_each_other_are_named() -> None:
@@ -241,7 +277,7 @@ def test_make_vec_passes_the_time_limit() -> None:
 
 
 def test_make_vec_has_every_id() -> None:
-    names = {registry.find(id).short or id for id in stepmill.list_all_envs()}
+    names = {registry.find(id).short or id for id in registry.own_ids()}
     assert {f"stepmill/{name}" for name in names} <= set(gymnasium.registry)
 
 

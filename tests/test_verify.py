@@ -14,7 +14,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.registry import find
+from stepmill.registry import find, own_ids
 from stepmill.verifying.comparing import NOTHING
 from support.official import PythonProbe, at, change_official, fail, install_probe
 
@@ -34,7 +34,7 @@ def test_all_native_envs_equal_gymnasium(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.chdir(tmp_path)  # MuJoCo writes a log where it runs, if Gymnasium's models make it warn
     result = stepmill.verify(steps=300, num_envs=3)
     assert result, str(result)
-    both = [id for id in stepmill.list_all_envs() if find(id).native is not None and id in gymnasium.registry]
+    both = [id for id in own_ids() if find(id).native is not None and id in gymnasium.registry]
     assert sorted([*(one.id for one in result), *result.skipped]) == both
     assert "CartPole-v1" in [one.id for one in result]
     for one in result:
@@ -149,7 +149,7 @@ def test_an_env_that_cannot_be_closed_does_not_hide_the_result(probe: Any, monke
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes these all ids that there are."""
-    return lambda *ids: monkeypatch.setattr(VERIFY, "list_all_envs", lambda: list(ids))
+    return lambda *ids: monkeypatch.setattr(VERIFY, "own_ids", lambda: list(ids))
 
 
 def test_without_an_id_only_native_ids_of_both_are_played(only: Any) -> None:

@@ -16,9 +16,10 @@ from types import ModuleType
 
 from stepmill import errors, zoo
 from stepmill.errors import EnvError, StepmillError
+from stepmill.listing import list_all_envs
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.numpy_parity import match_numpy
-from stepmill.registry import list_all_envs, register
+from stepmill.registry import register
 from stepmill.spec import PoolSpec
 from stepmill.verify import verify
 from stepmill.verifying.results import Difference, Verification, Verifications

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import platform
 from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
@@ -13,8 +14,15 @@ from stepmill.errors import MissingPackageError, summary
 
 __all__ = [
     "ALE",
+    "BOX2D",
     "DM_CONTROL",
+    "HIGHWAY",
+    "METAWORLD",
+    "MINIGRID",
+    "MPE2",
     "MUJOCO",
+    "NLE",
+    "PETTINGZOO",
     "ROBOTICS",
     "VIZDOOM",
     "Package",
@@ -39,6 +47,20 @@ MUJOCO = Package("mujoco", "mujoco", "mujoco")
 DM_CONTROL = Package("dm_control", "dm-control", "dm-control")
 ROBOTICS = Package("gymnasium_robotics", "gymnasium-robotics", "robotics")
 VIZDOOM = Package("vizdoom", "vizdoom", "vizdoom")
+MINIGRID = Package("minigrid", "minigrid", "minigrid")
+PETTINGZOO = Package("pettingzoo", "pettingzoo", "pettingzoo")
+MPE2 = Package("mpe2", "mpe2", "pettingzoo")
+HIGHWAY = Package("highway_env", "highway-env", "highway")
+BOX2D = Package("Box2D", "Box2D", "box2d")
+METAWORLD = Package("metaworld", "metaworld", "metaworld")
+NLE = Package("nle", "nle", "nethack")
+
+# What to know before an extra is installed on a machine that is not x86-64.
+_ELSEWHERE = {
+    "box2d": "Box2D has no wheel for {machine}: pip builds it from source, with a C++ compiler and the system's swig "
+    "(apt install swig). With the swig of pip instead: pip install swig setuptools && pip install "
+    "--no-build-isolation box2d-py",
+}
 
 
 def require(module: str, package: str, extra: str, user: str) -> ModuleType:
@@ -63,7 +85,11 @@ def check_installed(package: Package, user: str) -> None:
 
 
 def _missing(package: str, extra: str, user: str) -> MissingPackageError:
-    return MissingPackageError(f"{user} needs {package}, which is not installed: pip install 'stepmill[{extra}]'")
+    machine = platform.machine()
+    advice = f". {_ELSEWHERE[extra].format(machine=machine)}" if extra in _ELSEWHERE and machine != "x86_64" else ""
+    return MissingPackageError(
+        f"{user} needs {package}, which is not installed: pip install 'stepmill[{extra}]'{advice}"
+    )
 
 
 @contextlib.contextmanager

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
 from stepmill.factories import EnvFactory, imported
-from stepmill.interpreters import ask, interpreter
 from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
+from stepmill.resembling import ids_like
 
 __all__ = [
     "EnvRecord",
@@ -24,8 +22,12 @@ __all__ = [
     "add",
     "add_family",
     "drawer_of",
+    "families",
+    "family_of",
     "find",
-    "list_all_envs",
+    "load_family",
+    "own_ids",
+    "records",
     "register",
     "register_drawer",
     "registered",
@@ -52,15 +54,29 @@ class EnvRecord:
 
 @dataclass(frozen=True)
 class Family:
-    """The ids that a package registers with Gymnasium when it is imported: we import it when one is asked for."""
+    """The ids of a package, which is imported when one of them is asked for.
+
+    Most packages register their ids with Gymnasium when they are imported.
+    """
 
     package: Package
     patterns: tuple[str, ...]  # regular expressions, one of which matches the whole id
     factory: str | None = None  # "module:class", made with an id; Gymnasium's own env by default
     simulator: str | None = None  # the package whose newer versions break this one, without a word
+    ids: str | None = None  # "module:function" that lists the ids, if Gymnasium's registry does not have them
+    example: str | None = None  # one of the ids
+    at_least: int = 1  # how many ids there are: `make test-zoo` fails if it finds fewer
+    without: str | None = None  # entry points of ids that it registers though they can no longer be made; a pattern
 
-    def has(self, id: str) -> bool:
-        return any(re.fullmatch(one, id) for one in self.patterns)
+    def has(self, id: str, *, any_case: bool = False) -> bool:
+        return any(re.fullmatch(one, id, re.IGNORECASE if any_case else 0) for one in self.patterns)
+
+    def registers(self, spec: Any) -> bool:
+        """Whether an entry of Gymnasium's registry is an id of this family, and can be made."""
+        entry_point = str(spec.entry_point)
+        if self.without is not None and re.match(self.without, entry_point):
+            return False
+        return self.has(spec.id) or entry_point.partition(":")[0].split(".")[0] == self.package.module
 
 
 _records: dict[str, EnvRecord] = {}  # by id, and by short name
@@ -150,18 +166,19 @@ def _tell_gymnasium(record: EnvRecord) -> None:
         )
 
 
-def list_all_envs(python: str | os.PathLike[str] | None = None) -> list[str]:
-    """The ids that stepmill registers; those of an optional package only if it is installed.
-
-    ``make`` also accepts every id of Gymnasium's registry.
-
-    Args:
-        python: Another interpreter, as for ``make``: what it answers, with its packages.
-    """
-    if python is not None:
-        ids: list[str] = ask(interpreter("python", python), "stepmill:list_all_envs")
-        return ids
+def own_ids() -> list[str]:
+    """The ids that stepmill registers itself; those of an optional package only if it is installed."""
     return sorted({one.id for one in _records.values() if one.needs is None or is_installed(one.needs)})
+
+
+def records() -> Iterable[EnvRecord]:
+    """Everything that is registered here, whether it can be made or not."""
+    return {one.id: one for one in _records.values()}.values()
+
+
+def families() -> tuple[Family, ...]:
+    """The packages whose ids are known by patterns."""
+    return tuple(_families)
 
 
 def registered(id: str) -> EnvRecord | None:
@@ -170,7 +187,7 @@ def registered(id: str) -> EnvRecord | None:
 
 
 def find(id: str) -> EnvRecord:
-    """The record of an id, from here or from Gymnasium."""
+    """The record of an id, from here, from a family or from Gymnasium."""
     record = _records.get(id)
     if record is not None:
         if record.needs is not None:
@@ -178,21 +195,17 @@ def find(id: str) -> EnvRecord:
         return record
     import gymnasium
 
+    family = family_of(id)
     try:
+        if family is not None and family.ids is not None:
+            return _found_in(family, id)
         spec = gymnasium_spec(id)
     except StepmillError:  # says which package is missing
         raise
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         if isinstance(error, ModuleNotFoundError) and not _is_named_in(id, error.name):
             raise  # the module exists, but one that it needs does not
-        known = {*_records, *gymnasium.registry}
-        near = difflib.get_close_matches(id, known, n=4, cutoff=0.5)
-        hint = f", did you mean {' or '.join(near)}?" if near else "."
-        raise UnknownEnvError(
-            f"unknown env id {id!r}{hint} list_all_envs() lists stepmill's own; ids of Gymnasium work too, those of "
-            f"another package as 'package:id'"
-        ) from error
-    family = _family_of(id)
+        raise _unknown(id) from error
     make_factory = GymnasiumFactory if family is None or family.factory is None else imported(family.factory)
     return EnvRecord(
         id,
@@ -200,6 +213,40 @@ def find(id: str) -> EnvRecord:
         max_episode_steps=spec.max_episode_steps,
         reward_threshold=spec.reward_threshold,
     )
+
+
+def _found_in(family: Family, id: str) -> EnvRecord:
+    """The record of an id in a family that Gymnasium does not know."""
+    assert family.ids is not None
+    assert family.factory is not None
+    load_family(family, id)
+    factory = imported(family.factory)(id)
+    if factory.id not in imported(family.ids)():
+        raise _unknown(factory.id)
+    return EnvRecord(id, factory=factory, needs=family.package)
+
+
+def _unknown(id: str) -> UnknownEnvError:
+    """Says what resembles an unknown id: other ids, or those of a package that is not installed."""
+    import gymnasium
+
+    in_gymnasium = [one for one, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str)]
+    near = ids_like(id, [*_records, *in_gymnasium, *_ids_of_others()])
+    hint = f", did you mean {' or '.join(near)}?" if near else "."
+    alike = [one.package for one in _families if one.has(id, any_case=True) and not is_installed(one.package)]
+    if not near and alike:
+        hint = f": it resembles those of {alike[0].name}, which pip install 'stepmill[{alike[0].extra}]' brings."
+    return UnknownEnvError(
+        f"unknown env id {id!r}{hint} list_all_envs() lists those that are installed; those of a package that it does "
+        "not know are written 'package:id'"
+    )
+
+
+def _ids_of_others() -> Iterable[str]:
+    """The ids of installed packages that do not register them with Gymnasium."""
+    for family in _families:
+        if family.ids is not None and is_installed(family.package):
+            yield from imported(family.ids)()
 
 
 def _is_named_in(id: str, module: str | None) -> bool:
@@ -217,13 +264,27 @@ def gymnasium_spec(id: str) -> Any:
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)
-    family = _family_of(name)
-    if family is not None and name not in gymnasium.registry:
-        require(*family.package, name)
+    family = family_of(name)
+    if family is not None:
+        if name not in gymnasium.registry:
+            load_family(family, name)
+        elif _is_of_gymnasium(gymnasium.registry[name]):
+            check_installed(family.package, name)
     return gymnasium.spec(name)
 
 
-def _family_of(id: str) -> Family | None:
+def _is_of_gymnasium(spec: Any) -> bool:
+    """Whether Gymnasium itself registered it, though its env needs another package."""
+    return str(spec.entry_point).startswith("gymnasium.envs.")
+
+
+def load_family(family: Family, user: str) -> None:
+    """Imports the package of a family, which registers its ids with Gymnasium if it does so at all."""
+    require(*family.package, user)
+
+
+def family_of(id: str) -> Family | None:
+    """The family that an id belongs to, with or without a module before it."""
     name = id.rpartition(":")[2]
     return next((one for one in _families if one.has(name)), None)
 
@@ -238,7 +299,7 @@ class GymnasiumFactory(EnvFactory):
         import gymnasium
 
         config.setdefault("disable_env_checker", True)
-        family = _family_of(self.id)
+        family = family_of(self.id)
         if family is None or family.simulator is None:
             return gymnasium.make(self.id, **config)
         with explained_misfit(family.package, family.simulator, self.id):

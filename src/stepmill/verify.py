@@ -26,7 +26,7 @@ from stepmill.optional import MUJOCO
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.python_env import PythonModel
 from stepmill.pool.settings import SETTINGS, Settings, check_settings
-from stepmill.registry import GymnasiumFactory, find, list_all_envs
+from stepmill.registry import GymnasiumFactory, find, own_ids
 from stepmill.verifying.comparing import NOTHING
 from stepmill.verifying.results import Difference, Verification, Verifications
 from stepmill.verifying.side_by_side import SideBySide
@@ -102,7 +102,7 @@ def _check_comparable(id: Any) -> None:
 def _verify_all(steps: int, settings: Settings, arguments: Mapping[str, Any]) -> Verifications:
     results: list[Verification] = []
     skipped: dict[str, str] = {}
-    for id in list_all_envs():
+    for id in own_ids():
         if find(id).native is None or id not in gymnasium.registry:
             continue
         try:

@@ -15,7 +15,7 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError
-from stepmill.registry import find
+from stepmill.registry import find, own_ids
 from support.backend_envs import (
     INLINE,
     PROCESSES,
@@ -145,7 +145,7 @@ def native_episodes(id: str, mode: str) -> list[Any]:
         return play(pool, 100)
 
 
-NATIVE = [id for id in stepmill.list_all_envs() if find(id).native is not None]
+NATIVE = [id for id in own_ids() if find(id).native is not None]
 
 
 @pytest.mark.parametrize("id", NATIVE)

@@ -2,10 +2,16 @@
 
 from stepmill.zoo import (
     atari,
+    box2d,
     classic,
     debug,
     dm_control,
+    highway,
+    metaworld,
+    minigrid,
     mujoco,
+    nethack,
+    pettingzoo,
     robotics,
     toy,
     vizdoom,
@@ -14,10 +20,16 @@ from stepmill.zoo import (
 
 __all__ = [
     "atari",
+    "box2d",
     "classic",
     "debug",
     "dm_control",
+    "highway",
+    "metaworld",
+    "minigrid",
     "mujoco",
+    "nethack",
+    "pettingzoo",
     "robotics",
     "toy",
     "vizdoom",

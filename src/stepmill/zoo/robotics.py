@@ -10,4 +10,13 @@ _BEGINNINGS = (
     *("AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
 )
 
-add_family(Family(ROBOTICS, tuple(f"{one}.*" for one in _BEGINNINGS), simulator="mujoco"))
+add_family(
+    Family(
+        ROBOTICS,
+        tuple(f"{one}.*" for one in _BEGINNINGS),
+        simulator="mujoco",
+        example="FetchReach-v4",
+        at_least=153,
+        without=r".*:MujocoPy|gymnasium_robotics\.envs\.mujoco\.",  # mujoco-py is no more
+    )
+)

@@ -80,7 +80,7 @@ class TwinDrawer:
         if self._render_mode == "ansi":
             return self._render(scene)
         if self._pygame is None:
-            self._pygame = require("pygame", "pygame", "render", f"render_mode={self._render_mode!r} of {self._id}")
+            self._pygame = require("pygame", "pygame-ce", "render", f"render_mode={self._render_mode!r} of {self._id}")
             self._display_is_ours = not self._pygame.display.get_init()
         try:
             return self._render(scene)

@@ -18,7 +18,7 @@ import pytest
 import stepmill
 from stepmill import _native
 from stepmill.errors import ActionError
-from stepmill.registry import find
+from stepmill.registry import find, own_ids
 from support.mujoco_models import centipede, changed, crawler, pendulum
 from support.reference import Case
 from support.replays import MODES, PROCESSES, WAYS, Recorder, Replay, make_pool
@@ -27,7 +27,7 @@ pytest.importorskip("mujoco", reason="needs mujoco")
 
 STEPS = int(os.environ.get("STEPMILL_MUJOCO_STEPS", "1000"))
 LONG = STEPS > 1000
-IDS = [id for id in stepmill.list_all_envs() if "mujoco" in (find(id).simulator or "")]
+IDS = [id for id in own_ids() if "mujoco" in (find(id).simulator or "")]
 
 
 def defaults(id: str) -> Case:

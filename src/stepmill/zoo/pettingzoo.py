@@ -1,0 +1,133 @@
+"""PettingZoo's envs of many players: those of mpe2, butterfly and SISL, and classic games.
+
+The ids are PettingZoo's, with or without the collection before them: ``simple_spread_v3``, ``mpe2/simple_spread_v3``,
+``butterfly/pistonball_v6``. Nothing of PettingZoo is imported before one is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stepmill.factories import EnvFactory, accepted_keys
+from stepmill.optional import MPE2, PETTINGZOO
+from stepmill.registry import Family, add_family
+
+__all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]
+
+_HERE = "stepmill.zoo.pettingzoo"
+_MPE2 = "mpe2"
+_COLLECTIONS = ("butterfly", "sisl", "classic")
+# Without a version: packages raise it from release to release.
+_NAMES = {
+    _MPE2: ("collect_treasure", "simple", r"simple_\w+"),
+    "butterfly": ("cooperative_pong", "knights_archers_zombies", "pistonball"),
+    "sisl": ("multiwalker", "pursuit", "waterworld"),
+    "classic": (
+        *("chess", "connect_four", "go", "hanabi", "leduc_holdem", "rps", "texas_holdem", "texas_holdem_no_limit"),
+        "tictactoe",
+    ),
+}
+_SMALL_SEEDS = ("hanabi",)  # its C++ refuses seeds of more than 31 bits
+
+
+@dataclass(frozen=True)
+class PettingZooFactory(EnvFactory):
+    """Makes the ``ParallelEnv`` of an id; a game that is played in turns is made one by PettingZoo's own conversion."""
+
+    id: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", self.id.rpartition("/")[2])  # frozen, and known by its short name
+
+    def __call__(self, **config: Any) -> Any:
+        module = self._module()
+        if hasattr(module, "parallel_env"):
+            return module.parallel_env(**config)
+        from pettingzoo.utils import conversions
+
+        env = module.env(**config)
+        if env.metadata.get("is_parallelizable"):
+            return conversions.aec_to_parallel(env)
+        together = conversions.turn_based_aec_to_parallel(env)
+        return _with_small_seeds(together) if self.id.startswith(_SMALL_SEEDS) else together
+
+    def known_keys(self) -> list[str] | None:
+        """The keyword arguments of the env inside its wrappers, whose functions accept any."""
+        module = self._module()
+        make: Callable[..., Any] = getattr(module, "raw_env", None) or getattr(module, "parallel_env", module.env)
+        return accepted_keys(make)
+
+    def _module(self) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo 1.27 has another way too, older ones not
+            return importlib.import_module(_modules()[self.id])
+
+
+def _with_small_seeds(env: Any) -> Any:
+    from pettingzoo.utils.wrappers import BaseParallelWrapper
+
+    class SmallSeeds(BaseParallelWrapper):  # type: ignore[misc]
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return self.env.reset(seed=None if seed is None else seed % 2**31, options=options)
+
+    return SmallSeeds(env)
+
+
+def mpe2_ids() -> list[str]:
+    """Those of the installed mpe2."""
+    return list(_modules_in(_MPE2))
+
+
+def pettingzoo_ids() -> list[str]:
+    """Those of the installed PettingZoo."""
+    return [id for collection in _COLLECTIONS for id in _modules_in(f"pettingzoo.{collection}")]
+
+
+def _modules() -> dict[str, str]:
+    """The module of each id."""
+    packages = (_MPE2, *(f"pettingzoo.{one}" for one in _COLLECTIONS))
+    return {id: module for package in packages for id, module in _modules_in(package).items()}
+
+
+def _modules_in(package: str) -> dict[str, str]:
+    """The modules of a package that are named like an id, by that name. None of them is imported."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return {}
+    folders = [] if spec is None or spec.submodule_search_locations is None else spec.submodule_search_locations
+    names = [one.name for one in pkgutil.iter_modules(folders)]
+    return {name: f"{package}.{name}" for name in names if re.fullmatch(r"\w+_v\d+", name)}
+
+
+def _patterns(*collections: str) -> tuple[str, ...]:
+    return tuple(rf"({one}/)?({'|'.join(_NAMES[one])})_v\d+" for one in collections)
+
+
+add_family(
+    Family(
+        MPE2,
+        _patterns(_MPE2),
+        factory=f"{_HERE}:PettingZooFactory",
+        ids=f"{_HERE}:mpe2_ids",
+        example="simple_spread_v3",
+        at_least=12,
+    )
+)
+add_family(
+    Family(
+        PETTINGZOO,
+        _patterns(*_COLLECTIONS),
+        factory=f"{_HERE}:PettingZooFactory",
+        ids=f"{_HERE}:pettingzoo_ids",
+        example="pistonball_v6",
+        at_least=14,
+    )
+)

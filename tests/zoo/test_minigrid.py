@@ -1,0 +1,68 @@
+"""MiniGrid and BabyAI, by the ids that they register: the episodes of ``gymnasium.make``, missions included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import stepmill
+
+pytest.importorskip("minigrid", reason="minigrid is not installed")
+
+
+@pytest.mark.parametrize(
+    ("id", "backend"),
+    [
+        ("MiniGrid-Empty-8x8-v0", "process"),
+        ("MiniGrid-Fetch-5x5-N2-v0", "inline"),
+        ("BabyAI-GoToObj-v0", "process"),  # its mission changes from episode to episode
+        ("BabyAI-PutNextS4N1-v0", "inline"),
+    ],
+)
+def test_episodes_are_those_of_gymnasium(make: Any, id: str, backend: str) -> None:
+    twin = gymnasium.make(id, max_episode_steps=6)
+    pool = make(id, seed=3, backend=backend, max_episode_steps=6)
+    rng = np.random.default_rng(1)
+    missions = set()
+    for seed in (3, None, None, 8):
+        assert same(pool.reset(seed=seed)[0], twin.reset(seed=seed)[0])
+        ends = [False, False]
+        while not any(ends):
+            action = rng.integers(7)
+            seen, *rest, _ = pool.step(np.array([action]))
+            wanted, reward, *ends, _ = twin.step(action)
+            assert same(seen, wanted)
+            assert [one[0] for one in rest] == [reward, *ends]
+            missions.add(seen["mission"][0])
+    assert all(type(one) is str for one in missions)
+    if id == "BabyAI-GoToObj-v0":
+        assert len(missions) > 1
+    twin.close()
+
+
+def same(seen: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return (
+        seen.keys() == wanted.keys()
+        and seen["mission"] == (wanted["mission"],)
+        and all(np.array_equal(seen[key][0], wanted[key]) for key in ("image", "direction"))
+    )
+
+
+def test_a_mission_is_a_text_of_each_env(make: Any) -> None:
+    pool = make("BabyAI-GoToObj-v0", num_envs=4, num_workers=2, backend="process")
+    obs, _ = pool.reset()
+    assert isinstance(obs["mission"], tuple)
+    assert len(obs["mission"]) == 4
+    assert obs in pool.observation_space
+    held = obs["mission"], obs["image"].copy()
+    pool.step(np.full(4, 2))
+    assert (held[0], held[1].tolist()) == (obs["mission"], obs["image"].tolist())
+
+
+def test_make_spec_follows_the_configuration() -> None:
+    spec = stepmill.make_spec("MiniGrid-Empty-8x8-v0", size=6, num_envs=3)
+    assert spec.observation_space["image"].shape == (7, 7, 3)
+    assert spec.config["size"] == 6

@@ -1,0 +1,50 @@
+"""PettingZoo's envs by id: mpe2, and a game that is played in turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill.errors import UnknownConfigError, UnknownEnvError
+from support.zoo import fingerprint
+
+mpe2 = pytest.importorskip("mpe2", reason="mpe2 is not installed")
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_an_id_plays_the_episodes_of_its_parallel_env(make: Any, backend: str) -> None:
+    from mpe2 import simple_spread_v3
+
+    settings = {"num_envs": 3, "seed": 7, "backend": backend, "N": 2, "max_cycles": 5}
+    pools = [make("simple_spread_v3", **settings), make(simple_spread_v3.parallel_env, **settings)]
+    assert fingerprint(pools[0], 20) == fingerprint(pools[1], 20)
+
+
+def test_an_id_may_name_its_collection(make: Any) -> None:
+    short, full = make("simple_v3", backend="inline"), make("mpe2/simple_v3", backend="inline")
+    assert short.observation_space == full.observation_space
+    with pytest.raises(UnknownEnvError, match=r"unknown env id 'simple_v2', did you mean simple_v3\?"):
+        stepmill.make("mpe2/simple_v2")
+
+
+def test_keys_are_those_of_the_env_inside() -> None:
+    spec = stepmill.make_spec("simple_spread_v3", N=5)
+    assert spec.config["max_num_players"] == 5
+    with pytest.raises(UnknownConfigError, match="has no config key 'max_cycle', did you mean 'max_cycles'"):
+        stepmill.make("simple_spread_v3", max_cycle=3)
+
+
+def test_games_in_turns_are_converted(make: Any) -> None:
+    pytest.importorskip("pygame")
+    with make("tictactoe_v3", backend="inline") as pool:
+        obs, _ = pool.reset()
+        assert obs["action_mask"].shape == (2, 9)
+        moves = [(0, 0), (0, 3), (1, 0), (0, 4), (2, 0)]  # of the player whose turn it is
+        for turn, (first, second) in enumerate(moves):
+            actions = [first, second] if turn % 2 == 0 else [0, second]
+            obs, reward, terminated, _, _ = pool.step(np.array(actions))
+        assert terminated.all()
+        assert reward.tolist() == [1.0, -1.0]
