@@ -10,6 +10,8 @@
 #include "envs/classic/pendulum.h"
 #include "envs/debug/probe.h"
 #include "envs/debug/template.h"
+#include "envs/hybrid/moving.h"
+#include "envs/hybrid/sliding.h"
 #include "envs/mujoco/catalogue.h"
 #include "envs/toy/blackjack.h"
 #include "envs/toy/catch.h"
@@ -34,6 +36,8 @@ std::span<const sm_env_table* const> catalogue() {
         table_of<Blackjack>("Blackjack"),
         table_of<Catch>("Catch"),
         table_of<NChain>("NChain"),
+        table_of<Moving>("Moving"),
+        table_of<Sliding>("Sliding"),
         table_of<Probe>("Probe"),
         table_of<Template>("Template"),
     };
