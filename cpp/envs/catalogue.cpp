@@ -8,6 +8,7 @@
 #include "envs/classic/mountain_car.h"
 #include "envs/classic/mountain_car_continuous.h"
 #include "envs/classic/pendulum.h"
+#include "envs/debug/players.h"
 #include "envs/debug/probe.h"
 #include "envs/debug/template.h"
 #include "envs/hybrid/moving.h"
@@ -40,6 +41,7 @@ std::span<const sm_env_table* const> catalogue() {
         table_of<Sliding>("Sliding"),
         table_of<Probe>("Probe"),
         table_of<Template>("Template"),
+        table_of<TemplatePlayers>("TemplatePlayers"),
     };
     const auto mujoco = mujoco_catalogue();
     all.insert(all.end(), mujoco.begin(), mujoco.end());

@@ -47,7 +47,7 @@ class InlineHost(_native.InlineHost):
             has_objects = bool(self.observation.object_spaces)
             super().__init__(
                 **host_arguments(settings, None),
-                **python_env_arguments(self.observation, self.action, self.num_players),
+                **python_env_arguments(self.observation, self.action, EnvDescription.of(self._envs[0])),
                 envs=list(self._envs),
                 limits=[env.max_episode_steps for env in source.envs],
                 snapshot=snapshot,
@@ -72,7 +72,7 @@ class InlineHost(_native.InlineHost):
         described = EnvDescription.of(self._envs[0])
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
-        self.num_players = described.num_players
+        self.num_players, self.player_kinds = described.num_players, described.player_kinds
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, policy, settings.autoreset)

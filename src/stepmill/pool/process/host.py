@@ -62,6 +62,7 @@ class ProcessHost(_native.ProcessHost):
     """
 
     backend = "process"
+    player_kinds: tuple[str, ...] = ()
     _is_built = False
 
     def __init__(
@@ -108,7 +109,8 @@ class ProcessHost(_native.ProcessHost):
                 continue
             cloudpickle.loads(worker.ready_payload or b"").check_like(worker.envs[0], described, 0)
         self.metadata, self.render_mode = described.metadata, described.render_mode
-        self.num_players = described.num_players
+        self.num_players, self.player_kinds = described.num_players, described.player_kinds
+        self._described = described
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
 
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
@@ -117,7 +119,7 @@ class ProcessHost(_native.ProcessHost):
         if isinstance(source, NativeSource):
             envs, limit = native_env_arguments(source), source.max_episode_steps
         else:
-            envs = python_env_arguments(self.observation, self.action, self.num_players)
+            envs = python_env_arguments(self.observation, self.action, self._described)
         super().__init__(
             **host_arguments(settings, limit),
             **envs,
