@@ -7,13 +7,15 @@ and actions give the same rows everywhere.
 from __future__ import annotations
 
 import functools
+import os
+import signal
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import ActionError, EnvIdError, InFlightError, StepmillError
+from stepmill.errors import ActionError, EnvError, EnvIdError, InFlightError, NeedsResetError, StepmillError
 from support.tag import TagEnv
 
 MOST = 5
@@ -162,6 +164,60 @@ def test_some_envs_can_be_reset_while_the_others_go_on(way: str) -> None:
         _, info = pool.reset(options={"reset_mask": mask})
         assert np.bincount(info["players"]["env_id"], minlength=4)[:3].tolist() == [3, 3, 3]
         pool.step(np.zeros(len(info["players"]["id"]), int))
+
+
+def test_without_autoreset_an_env_waits_for_its_reset() -> None:
+    with make(autoreset="disabled", max_episode_steps=2) as pool:
+        pool.reset()
+        for _ in range(2):
+            info = pool.step(pool.action_space.sample())[4]
+        assert (info["players"]["terminated"] | info["players"]["truncated"]).all()
+        with pytest.raises(NeedsResetError, match="env 0 is over"):
+            pool.step(pool.action_space.sample())
+        info = pool.reset([1])[1]
+        assert info["players"]["id"].tolist() == [0, 1, 2]
+        assert pool.step({"action": [0, 0, 0], "env_id": [1]})[4]["env_id"].tolist() == [1]
+
+
+class Mortal(TagEnv):
+    """Its process is killed in the third step; an end that it knows of is an exception."""
+
+    def __init__(self, dies: bool) -> None:
+        super().__init__(most=MOST, tiles=3, join=0.0)
+        self._dies = dies
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        if self.steps_taken == 2 and self._dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.steps_taken == 2:
+            raise RuntimeError("no third step")
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+@pytest.mark.parametrize(("backend", "dies"), [("inline", False), ("process", False), ("process", True)])
+def test_the_row_of_a_failure_shows_the_players_that_have_acted(backend: str, dies: bool, on_error: str) -> None:
+    with stepmill.make(functools.partial(Mortal, dies), seed=1, backend=backend, on_error=on_error) as pool:
+        info = pool.reset()[1]
+        for _ in range(2):
+            obs, *_, info = pool.step(np.zeros(len(info["players"]["id"]), int))
+        players = info["players"]
+        goes_on = ~(players["terminated"] | players["truncated"])
+        assert 0 < goes_on.sum() < 3
+        action = {"action": [0] * goes_on.sum(), "players.env_id": [0] * goes_on.sum()}
+        try:
+            batch = pool.step(action)
+        except EnvError as error:
+            assert on_error == "raise"
+            batch = error.batch
+        last, reward, terminated, truncated, info = batch
+        assert (terminated.tolist(), truncated.tolist(), info["abnormal"].tolist()) == ([False], [True], [True])
+        assert info["players"]["id"].tolist() == players["id"][goes_on].tolist()
+        assert info["players"]["truncated"].all()
+        assert not reward.any()
+        assert np.array_equal(last, obs[goes_on] if on_error == "restart" else np.zeros_like(last))
+        info = pool.step(np.zeros(len(reward), int))[4]  # begins anew
+        assert (info["elapsed_step"].tolist(), info["players"]["id"].tolist()) == ([0], [0, 1, 2])
 
 
 # ---- what is refused -----------------------------------------------------------------------------
