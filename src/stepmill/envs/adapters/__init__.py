@@ -80,8 +80,9 @@ def not_an_env(env: Any) -> str:
     """The error message for something that is none of these."""
     hint = (
         ", an AECEnv that is not parallelizable: in it each agent sees what the one before it did, so that they cannot "
-        "act at the same time. If its state changes only when all have acted, say so in its metadata: "
-        "is_parallelizable=True"
+        "act at the same time. pettingzoo.utils.conversions.turn_based_aec_to_parallel makes a ParallelEnv of a game "
+        "in turns: only the action of the agent whose turn it is counts. If the state changes only when all have "
+        "acted, set is_parallelizable=True in the metadata of the env"
     )
     return (
         "expected a gymnasium.Env, a BaseEnv, a dm_env.Environment, or a ParallelEnv or AECEnv of PettingZoo, got a "
