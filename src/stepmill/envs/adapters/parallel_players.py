@@ -32,6 +32,8 @@ class ParallelAsPlayers(InnerAttributes):
     The spaces are those of one agent; if they differ, dicts by kind of agent (``player_kinds.py``).
     """
 
+    players_vary = True  # after each call, `presence` tells the pool who is there
+
     def __init__(self, env: Any) -> None:
         self._inner = self.parallel_env = env
         self._agents = _possible_agents(env)
@@ -56,8 +58,6 @@ class ParallelAsPlayers(InnerAttributes):
         self.metadata = dict(getattr(env, "metadata", None) or {})
         self.render_mode = getattr(env, "render_mode", None)
         self.presence = bytes(self.num_players)
-
-    players_vary = True  # `presence` says after each call who is there: pools read it
 
     def _set_places(self) -> None:
         """Where the rows of each agent are: the path to its kind, and its rank there."""
