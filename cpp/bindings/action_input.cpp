@@ -28,18 +28,42 @@ std::string list_keys(const TreeNode& node) {
   return out;
 }
 
-// The owner of a row of the action table when an env has many players.
-thread_local std::int32_t players_per_env = 1;
+// The owner of a row of the action table when an env has many players: for messages.
+thread_local const Players* owner_players = nullptr;
+thread_local std::size_t owner_kind = 0;
 std::string player_owner(std::int64_t row) {
-  return "env " + std::to_string(row / players_per_env) + ", player " +
-         std::to_string(row % players_per_env);
+  const auto rank = static_cast<std::size_t>(row % owner_players->most);
+  return "env " + std::to_string(row / owner_players->most) + ", player " +
+         std::to_string(owner_players->of_kind(owner_kind)[rank]);
+}
+
+// How many rows a value has in its first array; -1 if it is no such value, which is found out later.
+std::int64_t rows_in(const TreeNode& node, nb::handle value) {
+  if (node.is_leaf()) {
+    const Py_ssize_t length = PyObject_Length(value.ptr());
+    if (length < 0) forget_error();
+    return length;
+  }
+  if (node.children().empty()) return -1;
+  nb::object first;
+  if (node.is_dict())
+    first = PyDict_Check(value.ptr()) ? nb::borrow(PyDict_GetItemWithError(value.ptr(), node.keys()[0].ptr()))
+                                      : nb::object();
+  else
+    first = nb::steal(PySequence_GetItem(value.ptr(), 0));
+  if (!first.is_valid()) {
+    forget_error();
+    return -1;
+  }
+  return rows_in(node.children()[0], first);
 }
 
 }  // namespace
 
 std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle env_id,
                                                 std::span<const std::int32_t> otherwise) {
-  nb::object players, ids, inner;  // from the dict
+  PlayerKeys players;
+  nb::object ids, inner;  // from the dict
   if (PyDict_Check(action.ptr())) {
     const nb::handle given = action;
     const auto in_space = [&](const char* key) {
@@ -62,7 +86,10 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
         raise("ActionError", "env_id was given twice: as an argument and as a key of the action");
       env_id = ids;
     }
-    players = take("players.env_id");
+    players.env_id = take("players.env_id");
+    players.id = take("players.id");
+    for (nb::object* key : {&players.env_id, &players.id})
+      if (key->is_valid() && key->is_none()) *key = nb::object();
     inner = take("action");
     if (inner.is_valid()) action = inner;
     else if (!tree_.is_dict())
@@ -71,7 +98,7 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
     const auto in_tree = inner.is_valid() ? 0 : static_cast<Py_ssize_t>(tree_.keys().size());
     if (PyDict_Size(given.ptr()) > in_tree + beside)
       raise("ActionError", "expected only the keys " + (in_tree ? list_keys(tree_) : std::string("'action'")) +
-                               ", 'env_id' and 'players.env_id' in the dict passed as action, got the keys " +
+                               ", 'env_id', 'players.env_id' and 'players.id' in the dict passed as action, got the keys " +
                                keys_of(given));
   }
   if (!pool_.is_async()) all_envs_ = otherwise.data();
@@ -95,7 +122,7 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
                   " is over and autoreset is disabled: call reset(env_id=[" + std::to_string(env) +
                   "]) before the next action");
 
-  if (pool_.spec().max_num_players > 1)
+  if (players_.are_many())
     write_players(action, players, envs);
   else
     write(action, envs);
@@ -153,46 +180,47 @@ void ActionInput::write(nb::handle action, std::span<const std::int32_t> envs) {
   write_node(tree_, action, covers_all_in_order(envs) ? std::span<const std::int32_t>() : envs, count, root);
 }
 
-// One row per player: entry i goes to the next free player of its env.
-void ActionInput::write_players(nb::handle action, nb::handle players,
-                                std::span<const std::int32_t> envs) {
-  const std::int32_t most = pool_.spec().max_num_players;
-  players_per_env = most;
-  std::vector<std::int32_t> owners;
-  if (players.ptr() && !players.is_none()) {
-    nb::object holder = read_integers(players, "players.env_id");
-    auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
-    const auto* from = static_cast<const std::int64_t*>(PyArray_DATA(array));
-    for (npy_intp i = 0; i < PyArray_SIZE(array); ++i) {
-      if (from[i] < 0 || from[i] >= pool_.num_envs())
-        raise("EnvIdError", "players.env_id " + std::to_string(from[i]) + " is out of range [0, " +
-                                std::to_string(pool_.num_envs()) + ")");
-      owners.push_back(static_cast<std::int32_t>(from[i]));
-    }
+// A row per player, by kind if their spaces differ.
+void ActionInput::write_players(nb::handle action, const PlayerKeys& keys, std::span<const std::int32_t> envs) {
+  owner_players = &players_;
+  player_rows_.begin(envs);
+  if (!players_.differ()) {
+    write_kind(0, tree_, action, keys, envs, "");
   } else {
-    for (const std::int32_t env : envs) owners.insert(owners.end(), static_cast<std::size_t>(most), env);
+    if (!PyDict_Check(action.ptr()))
+      raise("ActionError", "action: expected a dict with the rows of each kind of player, " + list_keys(tree_) + ", got " +
+                               describe_object(action));
+    for (std::size_t kind = 0; kind < tree_.keys().size(); ++kind) {
+      const nb::object& name = tree_.keys()[kind];
+      const nb::object rows = part_of(action, name, "action");
+      const PlayerKeys own{part_of(keys.env_id, name, "players.env_id"), part_of(keys.id, name, "players.id")};
+      write_kind(kind, tree_.children()[kind], rows, own, envs, "[" + text_of(nb::repr(name)) + "]");
+    }
   }
+  player_rows_.commit(envs, pool_.table().action_players());
+}
 
-  player_count_.assign(static_cast<std::size_t>(pool_.num_envs()), -1);
-  for (const std::int32_t env : envs) player_count_[static_cast<std::size_t>(env)] = 0;
-  rows_.clear();
-  for (const std::int32_t env : owners) {
-    std::int32_t& player = player_count_[static_cast<std::size_t>(env)];
-    if (player < 0)
-      raise("EnvIdError", "players.env_id names env " + std::to_string(env) + ", which env_id does not");
-    if (player == most)
-      raise("ActionError", "env " + std::to_string(env) + ": expected at most " +
-                               std::to_string(most) + " players' actions, got more");
-    rows_.push_back(env * most + player++);
+// What a dict by kind of player has for one of them; null if there is no dict.
+nb::object ActionInput::part_of(nb::handle given, const nb::object& kind, const std::string& name) const {
+  if (!given.is_valid() || given.is_none()) return {};
+  nb::object part;
+  if (PyDict_Check(given.ptr())) part = nb::borrow(PyDict_GetItemWithError(given.ptr(), kind.ptr()));
+  if (!part.is_valid()) {
+    forget_error();
+    raise("ActionError", name + ": expected a dict with the keys " + list_keys(tree_) + ", got " +
+                             (PyDict_Check(given.ptr()) ? "the keys " + keys_of(given) : describe_object(given)));
   }
-  if (pool_.spec().fixed_players)
-    for (const std::int32_t env : envs)
-      if (const std::int32_t got = player_count_[static_cast<std::size_t>(env)]; got != most)
-        raise("ActionError", "env " + std::to_string(env) + ": expected an action of each of its " +
-                                 std::to_string(most) + " players, got " + std::to_string(got));
-  write_node(tree_, action, rows_, static_cast<std::int64_t>(rows_.size()), "");
-  for (const std::int32_t env : envs)
-    pool_.table().action_players()[env] = player_count_[static_cast<std::size_t>(env)];
+  return part;
+}
+
+void ActionInput::write_kind(std::size_t kind, const TreeNode& node, nb::handle value, const PlayerKeys& keys,
+                             std::span<const std::int32_t> envs, const std::string& path) {
+  owner_kind = kind;
+  if (keys.id.is_valid() && !keys.env_id.is_valid())
+    raise("ActionError", "players.id" + path + ": expected players.env_id beside it, got none");
+  const auto rows = keys.env_id.is_valid() ? player_rows_.by_env(kind, envs, keys.env_id, keys.id, path)
+                                           : player_rows_.in_order(kind, envs, rows_in(node, value));
+  write_node(node, value, rows, static_cast<std::int64_t>(rows.size()), path);
 }
 
 void ActionInput::write_node(const TreeNode& node, nb::handle value,
@@ -203,7 +231,7 @@ void ActionInput::write_node(const TreeNode& node, nb::handle value,
     const Leaf& leaf = pool_.spec().action[static_cast<std::size_t>(node.leaf())];
     LeafInput input{leaf, pool_.table().action(node.leaf()), rows, count, bounds_};
     input.helper = &pool_;
-    if (pool_.spec().max_num_players > 1) {
+    if (players_.are_many()) {
       input.row_of = "player";
       input.owner = player_owner;
     }

@@ -3,6 +3,7 @@
 #include "bindings/batch_output.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "bindings/errors.h"
 #include "bindings/forked.h"
@@ -55,6 +56,10 @@ PyObject* make_owner(Batch& batch) {
 struct Keys {
   PyObject* env_id = PyUnicode_InternFromString("env_id");
   PyObject* players = PyUnicode_InternFromString("players");
+  PyObject* id = PyUnicode_InternFromString("id");
+  PyObject* terminated = PyUnicode_InternFromString("terminated");
+  PyObject* truncated = PyUnicode_InternFromString("truncated");
+  PyObject* rows = PyUnicode_InternFromString("rows");
   PyObject* elapsed_step = PyUnicode_InternFromString("elapsed_step");
   PyObject* episode_return = PyUnicode_InternFromString("episode_return");
   PyObject* has_episode_return = PyUnicode_InternFromString("_episode_return");
@@ -150,7 +155,7 @@ struct BatchOutput::Handout {
   nb::object owner;
   std::int32_t rows;         // one per env
   std::int32_t player_rows;  // one per player
-  const std::vector<std::int32_t>* player_owners;  // null: one player per env
+  const PlayerColumns* players;  // null: one player per env
 
   PyObject* array(void* data, int type, std::int32_t count, const std::vector<Py_ssize_t>& tail) const {
     npy_intp shape[NPY_MAXDIMS];
@@ -169,10 +174,11 @@ struct BatchOutput::Handout {
   }
 };
 
-BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
-    : pool_(pool), observation_tree_(std::move(observation_tree)) {
+BatchOutput::BatchOutput(const Pool& pool, Players& players, TreeNode observation_tree)
+    : pool_(pool), players_(players), observation_tree_(std::move(observation_tree)) {
   const auto form = [](const Leaf& leaf) {
-    return ArrayForm{numpy_type(leaf.dtype), {leaf.shape.begin(), leaf.shape.end()}, leaf.row_bytes()};
+    return ArrayForm{numpy_type(leaf.dtype), {leaf.shape.begin(), leaf.shape.end()}, leaf.row_bytes(),
+                     leaf.player_kind};
   };
   for (const Leaf& leaf : pool.spec().observation) observation_forms_.push_back(form(leaf));
   for (const Leaf& leaf : pool.spec().info)
@@ -190,7 +196,7 @@ BatchOutput::BatchOutput(const Pool& pool, TreeNode observation_tree)
 }
 
 void BatchOutput::show_players(bool always) {
-  with_players_ = always || pool_.spec().max_num_players > 1;
+  with_players_ = always || players_.are_many();
   plain_template_ = info_template(false);
   ends_template_ = info_template(true);
 }
@@ -214,11 +220,11 @@ nb::object BatchOutput::info_template(bool with_ends) const {
 
 nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& faults) {
   nb::object owner = nb::steal(make_owner(batch));
-  std::vector<std::int32_t> owners;
-  const bool many = pool_.spec().max_num_players > 1;
-  if (many) pack_players(batch, owners);
-  const Handout out{batch, owner, batch.rows, many ? static_cast<std::int32_t>(owners.size()) : batch.rows,
-                    many ? &owners : nullptr};
+  PlayerColumns packed;
+  const bool many = players_.are_many();
+  if (many) packed = pack_players(batch);
+  const Handout out{batch, owner, batch.rows, many ? static_cast<std::int32_t>(packed.env.size()) : batch.rows,
+                    many ? &packed : nullptr};
   const sm_columns& c = batch.buffer->columns.c;
   nb::object parts[5] = {owned(observation(out, c.observation)), owned(reward(out)),
                          flags(out, batch.terminated, c.terminated), flags(out, batch.truncated, c.truncated),
@@ -236,7 +242,9 @@ nb::object BatchOutput::reset_result(Batch batch, const std::vector<Fault>& faul
 PyObject* BatchOutput::observation(const Handout& out, void* const* columns) const {
   return observation_tree_.build([&](int leaf) {
     const ArrayForm& form = observation_forms_[static_cast<std::size_t>(leaf)];
-    return out.array(columns[leaf], form.type, out.player_rows, form.shape);
+    std::int32_t rows = out.player_rows;
+    if (players_.differ()) rows = static_cast<std::int32_t>(out.players->rows[static_cast<std::size_t>(form.player_kind)].size());
+    return out.array(columns[leaf], form.type, rows, form.shape);
   });
 }
 
@@ -327,14 +335,28 @@ PyObject* BatchOutput::info(const Handout& out, const std::vector<Fault>& faults
   return info.release().ptr();
 }
 
-// The env of each row, for arrays with one row per player.
+// Whose rows those of per-player arrays are.
 PyObject* BatchOutput::players(const Handout& out, nb::object ids) const {
-  if (out.player_owners) {
-    ids = filled(out.player_rows, NPY_INT32);
-    std::memcpy(data_of<std::int32_t>(ids), out.player_owners->data(), out.player_owners->size() * sizeof(std::int32_t));
-  }
   nb::object players = owned(PyDict_Copy(players_template_.ptr()));
-  if (!ids.is(all_ids_)) set(players.ptr(), keys().env_id, ids.release().ptr());
+  if (!out.players) {
+    if (!ids.is(all_ids_)) set(players.ptr(), keys().env_id, ids.release().ptr());
+    return players.release().ptr();
+  }
+  const auto add = [](nb::object& to, PyObject* key, const auto& values, int type) {
+    nb::object array = filled(static_cast<std::int32_t>(values.size()), type);
+    std::memcpy(data_of<char>(array), values.data(), values.size() * sizeof(values[0]));
+    set(to.ptr(), key, array.release().ptr());
+  };
+  add(players, keys().env_id, out.players->env, NPY_INT32);
+  add(players, keys().id, out.players->id, NPY_INT32);
+  add(players, keys().terminated, out.players->terminated, NPY_BOOL);
+  add(players, keys().truncated, out.players->truncated, NPY_BOOL);
+  if (players_.differ()) {
+    nb::object rows = owned(PyDict_New());
+    for (std::size_t kind = 0; kind < players_.kinds(); ++kind)
+      add(rows, observation_tree_.keys()[kind].ptr(), out.players->rows[kind], NPY_INT64);
+    set(players.ptr(), keys().rows, rows.release().ptr());
+  }
   return players.release().ptr();
 }
 
@@ -377,26 +399,46 @@ void BatchOutput::add_faults(const Handout& out, PyObject* info, const std::vect
 }
 
 // Each env of many players fills up to max_num_players rows. If one fills fewer, the rows after it move up, so that the
-// arrays hold only players.
-void BatchOutput::pack_players(Batch& batch, std::vector<std::int32_t>& owners) const {
-  const sm_columns& c = batch.buffer->columns.c;
-  const std::int32_t most = pool_.spec().max_num_players;
-  const std::size_t reward_bytes = pool_.options().table.reward_is_float32 ? sizeof(float) : sizeof(double);
-  std::size_t to = 0;
+// arrays hold only players. What ends an env ends its players too.
+BatchOutput::PlayerColumns BatchOutput::pack_players(const Batch& batch) const {
+  PlayerColumns packed;
+  packed.rows.resize(players_.kinds());
   for (std::int32_t row = 0; row < batch.rows; ++row) {
-    const auto from = static_cast<std::size_t>(row) * static_cast<std::size_t>(most);
-    const auto count = static_cast<std::size_t>(batch.players[row]);
-    owners.insert(owners.end(), count, batch.env_id[row]);
-    if (from != to) {
-      const auto move = [&](void* column, std::size_t bytes) {
-        std::memmove(static_cast<char*>(column) + to * bytes, static_cast<char*>(column) + from * bytes, count * bytes);
-      };
-      for (std::size_t leaf = 0; leaf < observation_forms_.size(); ++leaf)
-        move(c.observation[leaf], static_cast<std::size_t>(observation_forms_[leaf].row_bytes));
-      move(c.reward, reward_bytes);
+    const std::uint8_t* flags = batch.players + std::int64_t{row} * players_.most;
+    const std::int32_t env = batch.env_id[row];
+    for (std::int32_t player = 0; player < players_.most; ++player) {
+      int shown = flags[player];
+      if (!(shown & SM_HAS_ROW)) shown = 0;
+      if (shown == SM_HAS_ROW)
+        shown |= (batch.terminated[row] ? SM_PLAYER_TERMINATED : 0) | (batch.truncated[row] ? SM_PLAYER_TRUNCATED : 0);
+      players_.show(env, player, static_cast<std::uint8_t>(shown));
+      if (!shown) continue;
+      move_player(batch.buffer->columns.c, row, player, packed);
+      packed.rows[static_cast<std::size_t>(players_.place(player).kind)].push_back(std::ssize(packed.env));
+      packed.env.push_back(env);
+      packed.id.push_back(player);
+      packed.terminated.push_back((shown & SM_PLAYER_TERMINATED) != 0);
+      packed.truncated.push_back((shown & SM_PLAYER_TRUNCATED) != 0);
     }
-    to += count;
   }
+  return packed;
+}
+
+// Moves the rows of a player to the end of those that are packed.
+void BatchOutput::move_player(const sm_columns& c, std::int64_t row, std::int32_t player,
+                              const PlayerColumns& packed) const {
+  const auto move = [](void* column, std::int64_t from, std::int64_t to, std::int64_t bytes) {
+    if (from == to) return;
+    auto* data = static_cast<char*>(column);
+    std::memcpy(data + to * bytes, data + from * bytes, static_cast<std::size_t>(bytes));
+  };
+  const std::int64_t first = row * players_.most;
+  const auto [kind, rank] = players_.place(player);
+  for (std::size_t leaf = 0; leaf < observation_forms_.size(); ++leaf)
+    if (const ArrayForm& form = observation_forms_[leaf]; form.player_kind == kind)
+      move(c.observation[leaf], first + rank, std::ssize(packed.rows[static_cast<std::size_t>(kind)]), form.row_bytes);
+  const bool is_float32 = pool_.options().table.reward_is_float32 != 0;
+  move(c.reward, first + player, std::ssize(packed.env), is_float32 ? sizeof(float) : sizeof(double));
 }
 
 }  // namespace stepmill

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "bindings/players.h"
 #include "bindings/tree.h"
 #include "core/pool.h"
 
@@ -18,7 +19,8 @@ void register_owner_type(nanobind::module_& module);
 
 class BatchOutput {
  public:
-  BatchOutput(const Pool& pool, TreeNode observation_tree);
+  // `players`: is told what every batch shows of them.
+  BatchOutput(const Pool& pool, Players& players, TreeNode observation_tree);
 
   // (obs, reward, terminated, truncated, info)
   nanobind::object step_result(Batch batch, const std::vector<Fault>& faults);
@@ -32,6 +34,13 @@ class BatchOutput {
     int type;
     std::vector<Py_ssize_t> shape;  // of a row
     std::int64_t row_bytes;
+    std::int32_t player_kind;
+  };
+  // The players that have rows in a batch, in the order of the rows.
+  struct PlayerColumns {
+    std::vector<std::int32_t> env, id;
+    std::vector<std::uint8_t> terminated, truncated;
+    std::vector<std::vector<std::int64_t>> rows;  // by kind: where its players are in the columns above
   };
   struct InfoKey {
     nanobind::object key, mask;
@@ -57,9 +66,11 @@ class BatchOutput {
   nanobind::object true_mask(std::int32_t rows) const;
   nanobind::object flags(const Handout& out, const std::uint8_t* values, std::uint8_t* column) const;
   nanobind::object env_ids(const Handout& out) const;
-  void pack_players(Batch& batch, std::vector<std::int32_t>& owners) const;
+  PlayerColumns pack_players(const Batch& batch) const;
+  void move_player(const sm_columns& c, std::int64_t row, std::int32_t player, const PlayerColumns& packed) const;
 
   const Pool& pool_;
+  Players& players_;
   TreeNode observation_tree_;
   bool with_players_ = false;
   std::vector<ArrayForm> observation_forms_;

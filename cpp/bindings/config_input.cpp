@@ -126,7 +126,8 @@ Leaf leaf_from_python(nb::handle leaf) {
           static_cast<DType>(type),
           nb::cast<std::vector<std::int64_t>>(leaf["shape"]),
           nb::cast<std::vector<double>>(leaf["low"]),
-          nb::cast<std::vector<double>>(leaf["high"])};
+          nb::cast<std::vector<double>>(leaf["high"]),
+          nb::cast<std::int32_t>(leaf["player_kind"])};
 }
 
 // numpy's limit is 32 or 64, depending on its version; the rows of a batch need one more dimension.
@@ -228,7 +229,8 @@ EnvSpec read_spec(nb::handle spec) {
   for (nb::handle leaf : spec["action"]) out.action.push_back(leaf_from_python(leaf));
   for (nb::handle leaf : spec["info"]) out.info.push_back(leaf_from_python(leaf));
   out.max_num_players = nb::cast<std::int32_t>(spec["num_players"]);
-  out.fixed_players = true;
+  out.player_kinds = nb::cast<std::vector<std::int32_t>>(spec["player_kinds"]);
+  out.players_vary = nb::cast<bool>(spec["players_vary"]);
   check_dimensions(out);
   return out;
 }

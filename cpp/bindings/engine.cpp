@@ -49,9 +49,10 @@ void Engine::go_inside() {
 Engine::Engine(Arguments a)
     : host_object_(std::move(a.host)),
       host_(nb::cast<Host&>(host_object_)),
-      has_object_actions_(a.has_object_actions) {
-  input_.emplace(pool(), std::move(a.action_tree), a.bounds);
-  output_.emplace(pool(), std::move(a.observation_tree));
+      has_object_actions_(a.has_object_actions),
+      players_(pool().spec(), pool().num_envs()) {
+  input_.emplace(pool(), players_, std::move(a.action_tree), a.bounds);
+  output_.emplace(pool(), players_, std::move(a.observation_tree));
   for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
     all_envs_.push_back(env);
     sm_reset_request& request = pool().table().reset_request(env);

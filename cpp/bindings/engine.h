@@ -99,6 +99,7 @@ class Engine {
   const nanobind::object host_object_;
   Host& host_;  // the same
   const bool has_object_actions_;
+  Players players_;
   std::optional<ActionInput> input_;
   std::optional<BatchOutput> output_;
   nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();

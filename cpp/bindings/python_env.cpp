@@ -4,6 +4,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -21,6 +22,7 @@ namespace {
 struct Names {
   PyObject* step = PyUnicode_InternFromString("step");
   PyObject* reset = PyUnicode_InternFromString("reset");
+  PyObject* presence = PyUnicode_InternFromString("presence");
   PyObject* reset_arguments = Py_BuildValue("(NN)", PyUnicode_InternFromString("seed"),
                                             PyUnicode_InternFromString("options"));
 };
@@ -72,10 +74,12 @@ class Running {
   PythonKind& kind_;
 };
 
-// The leaves of a whole team.
-std::vector<Leaf> for_all_players(std::vector<Leaf> leaves, std::int32_t players) {
-  if (players == 1) return leaves;
+// The leaves of a whole team; those of one kind of player if their spaces differ.
+std::vector<Leaf> for_all_players(std::vector<Leaf> leaves, const EnvSpec& spec) {
+  if (spec.max_num_players == 1) return leaves;
+  const auto& kinds = spec.player_kinds;
   for (Leaf& leaf : leaves) {
+    const auto players = kinds.empty() ? spec.max_num_players : std::count(kinds.begin(), kinds.end(), leaf.player_kind);
     leaf.shape.insert(leaf.shape.begin(), players);
     if (leaf.kind == LeafKind::kDiscrete) leaf.kind = LeafKind::kMultiDiscrete;
   }
@@ -101,8 +105,8 @@ const sm_env_table& python_table() {
 
 PythonKind::PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions)
     : spec(env_spec),
-      observation(for_all_players(spec.observation, spec.max_num_players), std::move(observation_tree)),
-      action(for_all_players(spec.action, spec.max_num_players)),
+      observation(for_all_players(spec.observation, spec), std::move(observation_tree)),
+      action(for_all_players(spec.action, spec)),
       action_tree(std::move(actions)) {
   for (const Leaf& leaf : spec.info) {
     infos.push_back({owned(PyUnicode_InternFromString(leaf.name.c_str())), "info['" + leaf.name + "']", leaf});
@@ -173,6 +177,7 @@ void PythonEnv::reset(Rng&, const Options& options) {
     }
     if (!is_nothing(info)) note_.info = std::move(info);
     else note_.info = nb::object();
+    read_presence();
     observation_ = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 0));
     options_ = nb::object();
     elapsed_ = 0;
@@ -194,6 +199,7 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
     const int truncated = terminated < 0 ? -1 : PyObject_IsTrue(item[3]);
     if (truncated < 0) throw nb::python_error();
     check_info(item[4]);
+    read_presence();
     observation_ = nb::borrow(item[0]);
     elapsed_ += 1;
     outcome.terminated = terminated != 0;
@@ -234,8 +240,22 @@ double PythonEnv::read_rewards(nb::handle given) {
   return std::accumulate(rewards_.begin(), rewards_.end(), 0.0);
 }
 
+// Which players are here, if the env says so: a byte for each, of sm_player_flag.
+void PythonEnv::read_presence() {
+  if (!kind_->spec.players_vary) return;
+  const auto players = static_cast<std::size_t>(kind_->spec.max_num_players);
+  const nb::object given = owned(PyObject_GetAttr(env_.ptr(), names().presence));
+  if (!PyBytes_Check(given.ptr()) || PyBytes_GET_SIZE(given.ptr()) != static_cast<Py_ssize_t>(players))
+    raise("EnvError", "presence: expected " + std::to_string(players) + " bytes, one per player, got " +
+                          describe_object(given));
+  const auto* from = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(given.ptr()));
+  presence_.assign(from, from + players);
+}
+
 void PythonEnv::observe(const Row& row) {
   attempt(phase_, [&] {
+    for (std::size_t i = 0; i < presence_.size(); ++i)
+      row.set_presence(static_cast<int>(i), static_cast<Presence>(presence_[i]));
     for (std::size_t i = 0; i < rewards_.size(); ++i) row.set_reward(static_cast<int>(i), rewards_[i]);
     const auto to = [&](int leaf) { return row.observation<std::byte>(leaf); };
     const bool has_objects = !kind_->objects_of.is_none();
@@ -309,6 +329,7 @@ void PythonEnv::replace(nb::object env) {
   clear_references();
   env_ = std::move(env);
   rewards_.clear();
+  presence_.clear();
   elapsed_ = 0;
   ending_ = inside_ = false;
 }

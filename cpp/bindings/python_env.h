@@ -27,7 +27,8 @@ struct InfoInput {
 
 // What the Python envs of a pool, or of a worker, have in common.
 //
-// An env of many players returns and takes the rows of all players at once: its arrays have one more axis, in front.
+// An env of many players returns and takes the rows of all players at once: its arrays have one more axis, in front. If
+// players come and go, its attribute `presence` says after each call which of the rows count.
 struct PythonKind {
   PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions);
 
@@ -99,6 +100,7 @@ class PythonEnv {
   double read_rewards(nanobind::handle given);
   void write_infos(const Row& row);
   void write_info(const InfoInput& info, nanobind::handle value, std::byte* to) const;
+  void read_presence();
   static void check_info(nanobind::handle info);
 
   std::shared_ptr<PythonKind> kind_;
@@ -109,6 +111,7 @@ class PythonEnv {
   nanobind::object observation_;   // the last good one, as the env returned it
   nanobind::object last_objects_;  // its object leaves, if a failure shows it again
   std::vector<double> rewards_;    // of the last step, one per player
+  std::vector<std::uint8_t> presence_;  // of each player; empty: all are always here
   bool ending_ = false;            // the last step ended the episode
   bool inside_ = false;            // the running reset is part of that step
   const char* phase_ = "reset";

@@ -1,10 +1,15 @@
 #include "core/action_table.h"
 
+#include <cstring>
+
 namespace stepmill {
 
 ActionTable::ActionTable(Arena& arena, const EnvSpec& spec, const TableOptions& options) {
   offset_ = arena.grow(lay_out(nullptr, spec, options), kCacheLine);
   lay_out(arena.at(offset_), spec, options);
+  if (action_players_)  // a failure before the first action is one of all players
+    std::memset(action_players_, 1, static_cast<std::size_t>(options.num_envs) *
+                                        static_cast<std::size_t>(spec.max_num_players));
 }
 
 ActionTable::ActionTable(const Arena& arena, std::size_t offset, const EnvSpec& spec,
@@ -24,7 +29,7 @@ std::size_t ActionTable::lay_out(std::byte* base, const EnvSpec& spec, const Tab
   shared_.state = reinterpret_cast<sm_env_state*>(add(sizeof(sm_env_state)));
   shared_.reset = reinterpret_cast<sm_reset_request*>(add(sizeof(sm_reset_request)));
   if (players > 1)
-    action_players_ = reinterpret_cast<std::int32_t*>(add(sizeof(std::int32_t)));
+    action_players_ = reinterpret_cast<std::uint8_t*>(add(players));
 
   action_.clear();
   action_bytes_.clear();

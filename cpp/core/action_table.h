@@ -35,7 +35,8 @@ class ActionTable {
   sm_env_state& state(std::int32_t env) const { return shared_.state[env]; }
   sm_reset_request& reset_request(std::int32_t env) const { return shared_.reset[env]; }
   std::byte* action(int leaf) const { return static_cast<std::byte*>(action_[leaf]); }
-  std::int32_t* action_players() const { return action_players_; }
+  // Of all players, env by env.
+  std::uint8_t* action_players() const { return action_players_; }
   std::size_t offset() const { return offset_; }
 
  private:
@@ -45,7 +46,7 @@ class ActionTable {
   std::size_t offset_;
   std::vector<void*> action_, last_observation_;
   std::vector<std::int64_t> action_bytes_, observation_bytes_, info_bytes_;
-  std::int32_t* action_players_ = nullptr;
+  std::uint8_t* action_players_ = nullptr;
   sm_shared shared_{};
 };
 

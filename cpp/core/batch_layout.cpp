@@ -27,7 +27,7 @@ BatchLayout::BatchLayout(const EnvSpec& spec, std::int64_t capacity, bool same_s
   episode_length_ = add(sizeof(std::int32_t));
   reward_ = add(players_ * (reward_is_float32 ? sizeof(float) : sizeof(double)));
   episode_return_ = add(sizeof(double));
-  if (players_ > 1) players_at_ = add(sizeof(std::int32_t));
+  if (players_ > 1) players_at_ = add(players_);
   for (int round = 0; round < (same_step ? 2 : 1); ++round) {
     for (const Leaf& leaf : spec.observation)
       (round ? final_observation_ : observation_).push_back(add(players_ * leaf.row_bytes()));
@@ -78,7 +78,7 @@ void BatchLayout::fill(Columns& columns, std::byte* buffer) const {
   columns.c.elapsed_step = reinterpret_cast<std::int32_t*>(buffer + elapsed_step_);
   columns.c.episode_length = reinterpret_cast<std::int32_t*>(buffer + episode_length_);
   columns.c.episode_return = reinterpret_cast<double*>(buffer + episode_return_);
-  columns.c.players = players_ > 1 ? reinterpret_cast<std::int32_t*>(buffer + players_at_) : nullptr;
+  columns.c.players = players_ > 1 ? reinterpret_cast<std::uint8_t*>(buffer + players_at_) : nullptr;
 }
 
 }  // namespace stepmill

@@ -100,15 +100,23 @@ class ActionRow {
                                       row * bytes_[leaf]);
   }
 
-  // How many players sent an action.
-  int players() const { return sent_ ? sent_[env_] : 1; }
+  // Whether a player sent an action. Those that the env has shown and that go on always do.
+  bool acts(int player) const { return !sent_ || sent_[env_ * players_ + player] != 0; }
 
  private:
   void* const* action_ = nullptr;
   const std::int64_t* bytes_ = nullptr;
-  const std::int32_t* sent_ = nullptr;
+  const std::uint8_t* sent_ = nullptr;
   std::int64_t env_ = 0;
   int players_ = 1;
+};
+
+// What a row shows of a player. The last two are its last row: it has left, and does not act any more.
+enum class Presence : std::uint8_t {
+  kAbsent = 0,
+  kHere = SM_HAS_ROW,
+  kTerminated = SM_HAS_ROW | SM_PLAYER_TERMINATED,
+  kTruncated = SM_HAS_ROW | SM_PLAYER_TRUNCATED,
 };
 
 // The row of a batch that an env writes. It must write every element of the observation, and of the infos that it asks
@@ -122,7 +130,7 @@ class Row {
         observation_bytes_(shared.observation_bytes),
         info_bytes_(shared.info_bytes),
         reward_(columns.reward),
-        player_counts_(columns.players),
+        presence_(columns.players),
         row_(row),
         players_(players),
         reward_is_float32_(shared.reward_is_float32 != 0) {}
@@ -143,10 +151,12 @@ class Row {
                                 row_ * info_bytes_[leaf]);
   }
 
-  // For envs of many players: how many rows this env fills, and the reward of each.
-  void set_players(int count) const {
-    if (player_counts_) player_counts_[row_] = count;
+  // For envs of many players, each of which keeps its number, from 0 to max_num_players - 1, as long as it is in the
+  // episode. A batch has the rows of those that are not absent; if an env says nothing, all are here.
+  void set_presence(int player, Presence presence) const {
+    if (presence_) presence_[row_ * players_ + player] = static_cast<std::uint8_t>(presence);
   }
+  // The reward of each player.
   void set_reward(int player, double reward) const {
     if (!takes_rewards_) return;
     const std::int64_t row = row_ * players_ + player;
@@ -172,7 +182,7 @@ class Row {
   const std::int64_t* observation_bytes_;
   const std::int64_t* info_bytes_;
   void* reward_;
-  std::int32_t* player_counts_;
+  std::uint8_t* presence_;
   std::int64_t row_;
   int players_;
   bool reward_is_float32_;

@@ -87,6 +87,10 @@ struct sm_reset_request {
   double option[SM_MAX_RESET_OPTIONS];
 };
 
+// What a batch shows of one player of an env: nothing (0), or a row, which may be its last one. A player that has one and
+// goes on is the one that acts next.
+enum sm_player_flag { SM_HAS_ROW = 1, SM_PLAYER_TERMINATED = 2, SM_PLAYER_TRUNCATED = 4 };
+
 // The columns of one batch buffer. Arrays with a row per player have `max_num_players` rows per env.
 struct sm_columns {
   void* const* observation;
@@ -104,7 +108,8 @@ struct sm_columns {
   int32_t* elapsed_step;
   int32_t* episode_length;
   double* episode_return;
-  int32_t* players;  // players in each row's env; null if max_num_players is 1
+  // Bits of sm_player_flag, one byte per player: those of row r begin at r * max_num_players. Null if that is 1.
+  uint8_t* players;
 };
 
 struct sm_place {
@@ -118,7 +123,9 @@ struct sm_shared {
   sm_reset_request* reset;
   void* const* action;             // one per leaf
   const int64_t* action_bytes;     // of one player's row, one per leaf
-  const int32_t* action_players;   // null if max_num_players is 1
+  // Whether a player has sent an action, one byte per player: those of env e begin at e * max_num_players. Null if that is
+  // 1.
+  const uint8_t* action_players;
   const int64_t* observation_bytes;
   const int64_t* info_bytes;
   void* const* last_observation;   // null unless failures keep the last good one

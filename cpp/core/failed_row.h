@@ -15,6 +15,13 @@ inline void clear_infos(const sm_shared& shared, std::uint8_t* present, std::int
   std::memset(present + first * shared.info_leaves, 0, static_cast<std::size_t>(count * shared.info_leaves));
 }
 
+// The players that a row has if its env says nothing.
+inline void show_all_players(const sm_shared& shared, const sm_columns& columns, std::int64_t row) {
+  if (!columns.players) return;
+  const auto players = static_cast<std::size_t>(shared.max_num_players);
+  std::memset(columns.players + static_cast<std::size_t>(row) * players, SM_HAS_ROW, players);
+}
+
 // The fixed columns: no reward, no end, no infos.
 inline void write_row_without_step(const sm_shared& shared, const sm_columns& columns, std::int64_t row,
                                    std::int32_t env, std::int32_t elapsed, bool truncated) {
@@ -26,7 +33,7 @@ inline void write_row_without_step(const sm_shared& shared, const sm_columns& co
   columns.episode_return[row] = 0.0;
   columns.episode_length[row] = 0;
   clear_infos(shared, columns.info_present, row, 1);
-  if (columns.players) columns.players[row] = shared.max_num_players;
+  show_all_players(shared, columns, row);
   const std::int64_t first = row * shared.max_num_players;
   for (std::int64_t i = first; i < first + shared.max_num_players; ++i) {
     if (shared.reward_is_float32)
@@ -36,13 +43,17 @@ inline void write_row_without_step(const sm_shared& shared, const sm_columns& co
   }
 }
 
-// A failure fills its row like any result: truncated, with the last good observation. `last(leaf)` says where that
+// A failure fills its row like any result: truncated, with the last good observation of the players that have acted. `last(leaf)` says where that
 // observation is, for all players; null if none is kept: then the observation is zeros. The row has none of the env's
 // infos. Reads nothing else that another process could write.
 template <class Last>
 void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, std::int32_t env,
                       std::int32_t elapsed, Last last) {
   write_row_without_step(shared, columns, row, env, elapsed, true);
+  if (columns.players)
+    for (std::int32_t player = 0; player < shared.max_num_players; ++player)
+      columns.players[row * shared.max_num_players + player] =
+          shared.action_players[std::int64_t{env} * shared.max_num_players + player] ? SM_HAS_ROW : 0;
   for (int leaf = 0; leaf < shared.observation_leaves; ++leaf) {
     const std::int64_t bytes = shared.observation_bytes[leaf] * shared.max_num_players;
     std::byte* to = static_cast<std::byte*>(columns.observation[leaf]) + row * bytes;

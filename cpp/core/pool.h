@@ -42,7 +42,7 @@ struct Batch {
   // The columns that memory safety depends on, by row: the columns of that name or, if other processes could write into
   // them, copies in this process's own memory. Valid until the next batch is taken.
   const std::int32_t* env_id = nullptr;
-  const std::int32_t* players = nullptr;  // null if max_num_players is 1
+  const std::uint8_t* players = nullptr;  // max_num_players per row; null if that is 1
   const std::uint8_t *terminated = nullptr, *truncated = nullptr, *ended = nullptr;
 };
 

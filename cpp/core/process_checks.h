@@ -38,8 +38,8 @@ struct Asked {
 class ProcessChecks {
  public:
   // Both as the pool has attached them.
-  ProcessChecks(const EnvSpec& spec, std::int32_t num_envs, const ProcessTables& tables, const SlotRing& ring)
-      : max_players_(spec.max_num_players), num_envs_(num_envs), tables_(tables), ring_(ring) {}
+  ProcessChecks(std::int32_t num_envs, const ProcessTables& tables, const SlotRing& ring)
+      : num_envs_(num_envs), tables_(tables), ring_(ring) {}
 
   // How far the env has got with what it was asked. Nothing: this life of the worker cannot have written that word.
   std::optional<EnvWord> word(std::int32_t env, const Asked& asked) const;
@@ -75,9 +75,6 @@ class ProcessChecks {
   // Which copy of the last good observation is complete.
   std::uint32_t last_good(std::int32_t env) const { return copy(tables_.report(env).last_good) & 1; }
 
-  // The players in a row of a batch.
-  std::optional<std::int32_t> players(const sm_columns& columns, std::int64_t row) const;
-
   // Which env has taken a slot of an open batch.
   struct Slot {
     enum Kind { kFree, kSealed, kTaken, kBroken } kind;
@@ -109,18 +106,12 @@ class ProcessChecks {
     return *static_cast<const volatile T*>(&value);
   }
 
-  const std::int32_t max_players_, num_envs_;
+  const std::int32_t num_envs_;
   const ProcessTables& tables_;
   const SlotRing& ring_;
 };
 
 // Once for every row.
-
-inline std::optional<std::int32_t> ProcessChecks::players(const sm_columns& columns, std::int64_t row) const {
-  if (!columns.players) return 1;
-  const std::int32_t players = copy(columns.players[row]);
-  return players >= 0 && players <= max_players_ ? std::optional(players) : std::nullopt;
-}
 
 inline ProcessChecks::Slot ProcessChecks::slot(std::uint32_t number, std::uint32_t row) const {
   const SlotRing::Owner owner = ring_.owner(number, row);

@@ -138,8 +138,8 @@ void ProcessPool::look_around() {
 [[gnu::always_inline]] inline void ProcessPool::inspect_row(std::int32_t env, const Batch& batch, std::int32_t row) {
   const sm_columns& c = batch.buffer->columns.c;
   const auto phase = checks_.fault_phase(env, books_.seat(env).epoch);
-  if (!phase || (c.players && !checks_.players(c, row))) [[unlikely]] {
-    faults_.add(books_.spoil_row(env, *batch.buffer, row, phase ? "the players of a row" : "what is said of a row"));
+  if (!phase) [[unlikely]] {
+    faults_.add(books_.spoil_row(env, *batch.buffer, row, "what is said of a row"));
     return;
   }
   books_.inbox.add_row(env, row);
@@ -169,7 +169,6 @@ void ProcessPool::inspect(Batch& batch, bool assigned) {
     Seat& seat = books_.seat(env);
     seat.in_flight = false;
     if (!seat.answered_here) inspect_row(env, batch, row);
-    if (c.players) received_.set_players(row, checks_.players(c, row).value_or(spec_.max_num_players));
   }
   received_.put_into(batch);
 }
@@ -181,8 +180,9 @@ bool ProcessPool::read_note(std::int32_t env, const Inbox::Copy& copy) {
 
 Fault ProcessPool::spoil(const Batch& batch, std::int32_t row) {
   const Lock lock(books_.mutex);
-  received_.spoil(row, spec_.max_num_players);
-  return books_.spoil_row(received_.env(row), *batch.buffer, row, "what came with a row");
+  const Fault fault = books_.spoil_row(received_.env(row), *batch.buffer, row, "what came with a row");
+  received_.spoil(batch.buffer->columns.c, row);
+  return fault;
 }
 
 }  // namespace stepmill

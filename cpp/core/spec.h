@@ -32,6 +32,7 @@ struct Leaf {
   // One value for every element, or a single value that stands for all of them.
   std::vector<double> low{-std::numeric_limits<double>::infinity()};
   std::vector<double> high{std::numeric_limits<double>::infinity()};
+  std::int32_t player_kind = 0;  // whose leaf it is, see EnvSpec
 
   std::int64_t elements() const {
     std::int64_t count = 1;
@@ -64,8 +65,11 @@ struct EnvSpec {
   Tree action_tree = Tree::kSingle;
   // Rows that one env may fill in the per-player arrays (observation, reward, action).
   std::int32_t max_num_players = 1;
-  // Every env always has all players, and every action has a row for each of them.
-  bool fixed_players = false;
+  // The kind of each player, if the spaces of players differ; empty if all have the same. A leaf of kind k has rows only
+  // for the players of that kind, in the order of their numbers. Native envs have one kind.
+  std::vector<std::int32_t> player_kinds;
+  // A Python env says in each row which players are here. Otherwise all of them always are.
+  bool players_vary = false;
 };
 
 // One configuration value. `Reals` holds small tuples of numbers; lists of text are joined with newlines.

@@ -223,7 +223,7 @@ class Stepper {
     columns.terminated[row] = outcome.terminated;
     columns.truncated[row] = truncated;
     if constexpr (ManyPlayers<E>) {
-      if (columns.players) columns.players[row] = shared.max_num_players;
+      show_all_players(shared, columns, row);
     } else if (shared.reward_is_float32) {
       static_cast<float*>(columns.reward)[row] = static_cast<float>(outcome.reward);
     } else {

@@ -8,8 +8,11 @@
 #include "envs/classic/mountain_car.h"
 #include "envs/classic/mountain_car_continuous.h"
 #include "envs/classic/pendulum.h"
+#include "envs/debug/players.h"
 #include "envs/debug/probe.h"
 #include "envs/debug/template.h"
+#include "envs/hybrid/moving.h"
+#include "envs/hybrid/sliding.h"
 #include "envs/mujoco/catalogue.h"
 #include "envs/toy/blackjack.h"
 #include "envs/toy/catch.h"
@@ -34,8 +37,11 @@ std::span<const sm_env_table* const> catalogue() {
         table_of<Blackjack>("Blackjack"),
         table_of<Catch>("Catch"),
         table_of<NChain>("NChain"),
+        table_of<Moving>("Moving"),
+        table_of<Sliding>("Sliding"),
         table_of<Probe>("Probe"),
         table_of<Template>("Template"),
+        table_of<TemplatePlayers>("TemplatePlayers"),
     };
     const auto mujoco = mujoco_catalogue();
     all.insert(all.end(), mujoco.begin(), mujoco.end());

@@ -34,7 +34,7 @@ TEST(the_parts_of_a_table_do_not_overlap) {
   };
   add(s.state, sizeof(sm_env_state));
   add(s.reset, sizeof(sm_reset_request));
-  add(s.action_players, 4);
+  add(s.action_players, spec.max_num_players);
   add(s.action[0], 8 * 3);
   add(s.last_observation[0], 4 * 8 * 3);
   add(s.last_observation[1], 5 * 3);

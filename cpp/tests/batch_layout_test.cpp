@@ -27,7 +27,7 @@ std::vector<std::pair<std::byte*, std::int64_t>> columns_of(const Columns& colum
   add(c.episode_length, 4);
   add(c.reward, reward_bytes * players);
   add(c.episode_return, 8);
-  if (c.players) add(c.players, 4);
+  if (c.players) add(c.players, players);
   for (std::size_t i = 0; i < spec.observation.size(); ++i) {
     add(c.observation[i], spec.observation[i].row_bytes() * players);
     if (c.final_observation) add(c.final_observation[i], spec.observation[i].row_bytes() * players);

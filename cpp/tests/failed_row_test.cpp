@@ -54,6 +54,7 @@ struct Batch {
 void check_row(std::int32_t players, bool float32, bool keeps_last) {
   Batch batch(players, float32);
   const std::vector<std::uint8_t> last(batch.observation_bytes(0) + batch.observation_bytes(1), kLast);
+  if (players > 1) batch.table->action_players()[kEnv * players + 1] = 0;  // it has not acted
   write_failed_row(batch.table->shared(), batch.columns.c, 1, kEnv, kElapsed,
                    [&](int) { return keeps_last ? last.data() : nullptr; });
   const sm_columns& c = batch.columns.c;
@@ -65,7 +66,9 @@ void check_row(std::int32_t players, bool float32, bool keeps_last) {
   CHECK(c.episode_return[1] == 0.0);
   CHECK(c.episode_length[1] == 0);
   CHECK((c.players != nullptr) == (players > 1));
-  if (c.players) CHECK(c.players[1] == players);
+  if (c.players)
+    for (std::int32_t player = 0; player < players; ++player)
+      CHECK(c.players[players + player] == (player == 1 ? 0 : SM_HAS_ROW));
   CHECK(batch.is_all(c.reward, batch.reward_bytes, 1, 0));
   for (std::size_t leaf = 0; leaf < 2; ++leaf)
     CHECK(batch.is_all(c.observation[leaf], batch.observation_bytes(leaf), 1, keeps_last ? kLast : 0));

@@ -25,7 +25,7 @@ struct Memory {
         tables(spec, {kEnvs, 0, autoreset, false, false}, kBatch, {2, false}),
         bytes(tables.bytes() + 256),
         ring((tables.attach(base()), tables.slot_ring()), kEnvs, kBatch),
-        checks(spec, kEnvs, tables, ring) {}
+        checks(kEnvs, tables, ring) {}
 
   std::byte* base() {
     return reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::size_t>(bytes.data()), 2 * kCacheLine));
@@ -110,20 +110,6 @@ TEST(a_report_is_of_the_action_whose_row_it_is) {
     report.fault_phase = phase;
     CHECK(m.checks.fault_phase(1, 5).has_value() == false);
   }
-}
-
-TEST(a_row_has_as_many_players_as_there_may_be) {
-  Memory m;
-  EnvSpec spec = m.spec;
-  spec.max_num_players = 3;
-  const ProcessChecks checks(spec, kEnvs, m.tables, m.ring);
-  std::int32_t players[] = {0, 3, 4, -1, 1 << 30};
-  sm_columns columns{};
-  CHECK(*checks.players(columns, 2) == 1);  // where there is no such column
-  columns.players = players;
-  CHECK(*checks.players(columns, 0) == 0);
-  CHECK(*checks.players(columns, 1) == 3);
-  for (const std::int64_t row : {2, 3, 4}) CHECK(checks.players(columns, row).has_value() == false);
 }
 
 TEST(a_slot_is_free_sealed_somebodys_or_broken) {

@@ -374,13 +374,13 @@ class Crowd {
   Outcome step(const ActionRow& action, Rng&) {
     has_moved_ = true;
     double sum = 0.0;
-    for (int player = 0; player < action.players(); ++player)
-      sum += reward_[player] = static_cast<double>(*action.get<std::int64_t>(0, player));
+    for (int player = 0; player < 3; ++player)
+      if (action.acts(player)) sum += reward_[player] = static_cast<double>(*action.get<std::int64_t>(0, player));
     if (sum == 99.0) throw std::runtime_error("99");
     return {sum, sum == 50.0, false};
   }
   void observe(const Row& row) const {
-    row.set_players(2);
+    row.set_presence(2, Presence::kAbsent);
     for (int player = 0; player < 2; ++player) {
       row.observation<double>(0, player)[0] = player;
       row.observation<double>(0, player)[1] = reward_[player];
@@ -401,10 +401,15 @@ struct CrowdOfTwo {
     auto* actions = reinterpret_cast<std::int64_t*>(env.table().action(0));
     actions[id * 3] = first;
     actions[id * 3 + 1] = second;
-    env.table().action_players()[id] = 2;
+    env.table().action_players()[id * 3 + 2] = 0;
     return env.advance(id);
   }
   double reward(int player) const { return static_cast<double*>(env.columns().reward)[player]; }
+  std::string presence() const {
+    std::string out;
+    for (int player = 0; player < 3; ++player) out += static_cast<char>('0' + env.columns().players[player]);
+    return out;
+  }
   double seen(int player) const { return static_cast<double*>(env.columns().observation[0])[player * 2 + 1]; }
 
   Reference env;
@@ -413,7 +418,7 @@ struct CrowdOfTwo {
 TEST(every_player_has_its_own_action_reward_and_observation) {
   CrowdOfTwo crowd(SM_NEXT_STEP);
   crowd.env.reset(1);
-  CHECK(*crowd.env.columns().players == 2);
+  CHECK(crowd.presence() == "110");
   crowd.step(1, 3, 4);
   CHECK(crowd.reward(0) == 3.0);
   CHECK(crowd.reward(1) == 4.0);
@@ -431,7 +436,7 @@ TEST(a_fault_clears_the_rows_of_all_players) {
   crowd.step(0, 3, 4);
   crowd.step(0, 98, 1);
   CHECK(crowd.env.faults().size() == 1);
-  CHECK(*crowd.env.columns().players == 3);
+  CHECK(crowd.presence() == "110");  // those that have acted
   for (int player = 0; player < 3; ++player) {
     CHECK(crowd.reward(player) == 0.0);
     CHECK(crowd.seen(player) == 0.0);

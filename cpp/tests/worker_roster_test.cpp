@@ -55,7 +55,7 @@ struct Books {
   SlotRing ring{(tables.attach(reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::size_t>(memory.data()), 128))),
                  tables.slot_ring()),
                 kEnvs, kEnvs};
-  const ProcessChecks checks{spec, kEnvs, tables, ring};
+  const ProcessChecks checks{kEnvs, tables, ring};
   std::vector<Asked> asked = std::vector<Asked>(kEnvs);
   Descriptor writes;
   std::optional<WorkerRoster> roster;

@@ -8,10 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
 from stepmill.errors import ConfigError
 
-__all__ = ["EnvDescription"]
+__all__ = ["EnvDescription", "player_rows"]
+
+
+def player_rows(space: spaces.Space[Any], envs: int, players: int, kinds: tuple[str, ...]) -> spaces.Space[Any]:
+    """The space of the rows of all players of so many envs, from that of one player, or of one of each kind."""
+    if not kinds:
+        return batch_space(space, envs * players)
+    assert isinstance(space, spaces.Dict)
+    return spaces.Dict({kind: batch_space(one, envs * kinds.count(kind)) for kind, one in space.items()})
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,8 @@ class EnvDescription:
     num_players: int
     metadata: dict[str, Any]
     render_mode: str | None
+    player_kinds: tuple[str, ...] = ()  # of each player; empty if all have the same spaces
+    players_vary: bool = False  # they come and go
     info_space: spaces.Dict | None = None  # the keys of its infos that travel as arrays, like observations
 
     @classmethod
@@ -34,6 +45,8 @@ class EnvDescription:
             getattr(env, "num_players", 1),
             dict(getattr(env, "metadata", None) or {}),
             getattr(env, "render_mode", None),
+            getattr(env, "player_kinds", ()),
+            getattr(env, "players_vary", False),
             info_space if isinstance(info_space, spaces.Dict) else None,
         )
 
@@ -49,7 +62,7 @@ class EnvDescription:
 
     def check_like(self, env_id: int, first: EnvDescription, first_id: int) -> None:
         """Raises if this env, ``env_id``, cannot share a pool with ``first``."""
-        for name in ("observation_space", "action_space", "num_players"):
+        for name in ("observation_space", "action_space", "num_players", "player_kinds", "players_vary"):
             expected, got = getattr(first, name), getattr(self, name)
             if expected != got:
                 raise ConfigError(

@@ -38,6 +38,9 @@ __all__ = [
 class EnvRecord:
     """One id: a native env class, or a factory of Python envs, with its defaults.
 
+    With both, pools run the native class, and the factory makes its Python twin: for ``verify``, for pools of several
+    kinds of envs, and as a single env.
+
     ``needs`` is the optional package without which it cannot be made, ``short`` another name for ``make``.
     """
 

@@ -1,6 +1,7 @@
 """``verify``: plays native envs and Gymnasium's own side by side, and finds the first difference.
 
-Each env of the pool has a twin, a single env that ``gymnasium.make`` made. What the pool returns for an env is compared
+Each env of the pool has a twin, a single env that ``gymnasium.make`` made, or our own Python env where an id has both a
+native and a Python one. What the pool returns for an env is compared
 with what its twin returns, and not with a vector env of Gymnasium: there, a column of the info takes the type of the
 first env in the batch, and if that is an int, the fractions of the others are cut off.
 """
@@ -61,7 +62,8 @@ def verify(
     steps, so that it gets to other places. One in eight Box actions goes up to twice as far as the bounds allow.
 
     Args:
-        task_id: A native id that Gymnasium has too; without one, all of these.
+        task_id: A native id that Gymnasium has too, or that stepmill has in Python too (``Moving-v0``, ``Sliding-v0``);
+            without one, all of these.
         steps: How many steps to compare at least, of all envs together.
         num_envs: How many envs to play.
         batch_size: As for ``make``: fewer than ``num_envs`` is async mode.
@@ -95,15 +97,20 @@ def _check_comparable(id: Any) -> None:
         raise ConfigError(f"verify: expected an id such as 'CartPole-v1', or None for all, got {id!r}")
     if find(id).native is None:
         raise UnsupportedError(f"verify({id!r}): {id} has no native version to compare with Gymnasium's")
-    if id not in gymnasium.registry:
+    if not _has_twin(id):
         raise UnsupportedError(f"verify({id!r}): Gymnasium {gymnasium.__version__} has no {id} to compare with")
+
+
+def _has_twin(id: str) -> bool:
+    """Whether there is a Python env to compare the native one with."""
+    return find(id).native is not None and (find(id).factory is not None or id in gymnasium.registry)
 
 
 def _verify_all(steps: int, settings: Settings, arguments: Mapping[str, Any]) -> Verifications:
     results: list[Verification] = []
     skipped: dict[str, str] = {}
     for id in own_ids():
-        if find(id).native is None or id not in gymnasium.registry:
+        if not _has_twin(id):
             continue
         try:
             results.append(_verify_one(id, steps, settings, arguments, {}))
@@ -158,12 +165,22 @@ def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any
     with warnings.catch_warnings(), _quiet_simulator():
         warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
         rest, model = GivenModel.take(dict(config))
-        env: gymnasium.Env[Any, Any] = GymnasiumFactory(id)(**rest)
+        env: gymnasium.Env[Any, Any] = _own_twin(id, rest) or GymnasiumFactory(id)(**rest)
     if model is not None:
         changed = PythonModel(env)
         model.put_into(changed, 0)
         changed.apply()
     return env
+
+
+def _own_twin(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """Our own Python env of a native id, if it has one."""
+    factory = find(id).factory
+    if factory is None:
+        return None
+    limit = config.get("max_episode_steps")
+    env: gymnasium.Env[Any, Any] = factory(**{key: one for key, one in config.items() if key != "max_episode_steps"})
+    return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
 
 def _quiet_simulator() -> contextlib.AbstractContextManager[None]:

@@ -53,13 +53,24 @@ def test_envs_may_have_different_numbers_of_players() -> None:
         assert len(reward) == 7
 
 
-def test_without_a_map_every_env_has_all_its_players() -> None:
+def test_without_a_map_the_rows_are_those_of_the_last_batch() -> None:
+    with make(num_envs=2, length=10) as pool:
+        pool.reset()
+        obs, *_ = pool.step(np.ones(2, np.int64))
+        assert obs[:, 0].tolist() == [1, 0, 1, 0]
+        obs, *_ = pool.step([1, 0, 0, 1])
+        assert obs[:, 0].tolist() == [2, 0, 0, 0, 1, 0]
+        with pytest.raises(ActionError, match=r"\(6,\)"):
+            pool.step(np.ones(4, np.int64))
+
+
+def test_an_action_may_have_a_row_for_every_player_that_there_may_be() -> None:
     with make(num_envs=2, length=10) as pool:
         pool.reset()
         obs, *_ = pool.step(np.ones(6, np.int64))
         assert obs[:, 0].tolist() == [1, 0, 1, 0]
-        with pytest.raises(ActionError, match=r"\(6,\)"):
-            pool.step(np.ones(4, np.int64))
+        obs, *_ = pool.step([1, 0, 1, 0, 1, 1])
+        assert obs[:, 0].tolist() == [2, 0, 0, 0, 1, 0]
 
 
 def test_the_statistics_add_the_rewards_of_all_players() -> None:
@@ -97,11 +108,15 @@ def test_the_other_views_have_rows_per_player_too(view: str) -> None:
 @pytest.mark.parametrize(
     ("actions", "error", "message"),
     [
-        ({"action": [1] * 4, "env_id": [0], "players.env_id": [0] * 4}, ActionError, "at most 3 players"),
+        (
+            {"action": [1] * 4, "env_id": [0], "players.env_id": [0] * 4},
+            ActionError,
+            "env 0: expected 1 actions, one per",
+        ),
         ({"action": [1, 1], "env_id": [0], "players.env_id": [0, 1]}, EnvIdError, "names env 1"),
         ({"action": [1], "env_id": [0], "players.env_id": [7]}, EnvIdError, "out of range"),
         ({"action": [1, 1], "env_id": [0], "players.env_id": [0]}, ActionError, r"\(1,\)"),
-        ({"action": [1, 5], "env_id": [0], "players.env_id": [0, 0]}, ActionError, "env 0, player 1"),
+        ({"action": [1, 5], "env_id": [0, 1], "players.env_id": [0, 1]}, ActionError, "env 1, player 0"),
     ],
 )
 def test_wrong_players_are_refused(actions: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -125,5 +140,5 @@ def test_ids_of_players_are_integers_in_a_row() -> None:
             with pytest.raises(errors.EnvIdError, match=r"players\.env_id"):
                 pool.step({"action": np.ones(2, int), "env_id": [0, 1], "players.env_id": ids})
         with pytest.raises(errors.ActionError, match="one row per player"):
-            pool.step(np.ones(2, int))
+            pool.step(np.ones(3, int))
         pool.step({"action": np.ones(2, int), "env_id": [0, 1], "players.env_id": [0, 1]})

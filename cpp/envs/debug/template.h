@@ -87,8 +87,7 @@ class Template {
     double sum = 0.0;
     for (int player = 0; player < entered_; ++player) {
       const bool slipped = rng.random() < slip_;  // drawn always, so that draws do not shift
-      // Players beyond those who sent an action stand still.
-      const bool acts = player < action.players() && !slipped;
+      const bool acts = action.acts(player) && !slipped;
       const bool forward = acts && *action.get<std::int64_t>(0, player) == 1;
       const int move = !acts ? 0 : forward ? 1 : -1;
       tile_[player] = std::clamp(tile_[player] + move, 0, exit_);
@@ -104,7 +103,8 @@ class Template {
   // hold old values. Called after `reset` and after `step`, and twice at an end under same_step, so it
   // must change nothing.
   void observe(const Row& row) const {
-    row.set_players(entered_);  // may differ from step to step, up to max_num_players
+    // Who is here may differ from step to step. players.h, beside this file, shows players that leave, too.
+    for (int player = entered_; player < players_; ++player) row.set_presence(player, Presence::kAbsent);
     for (int player = 0; player < entered_; ++player) {
       float* out = row.observation<float>(0, player);
       out[0] = static_cast<float>(tile_[player]);

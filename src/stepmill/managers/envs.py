@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from stepmill.envs.adapters import as_base_env, as_pool_env
+from stepmill.envs.adapters import as_base_env, as_pool_env, is_pettingzoo
 from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv, is_ding_env
@@ -40,7 +40,7 @@ class EnvFactory:
 
     def __call__(self, env_id: int) -> Any:
         env = self.recipe()
-        if is_ding_env(env):
+        if is_ding_env(env) or is_pettingzoo(env):  # here all agents have rows in every step, in a timestep of the team
             env = as_base_env(env)
         if isinstance(env, DingAsBaseEnv):
             env.env_id = env_id

@@ -23,6 +23,7 @@ from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.simulator import Simulator, SimulatorSource
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.spaces import FlatSpace, Leaf
+from stepmill.trees import leaves
 
 __all__ = [
     "Host",
@@ -58,6 +59,7 @@ class Host(Protocol):
     observation: FlatSpace
     action: FlatSpace
     num_players: int
+    player_kinds: tuple[str, ...]  # of each player; empty if all have the same spaces
     metadata: dict[str, Any]
     render_mode: str | None
 
@@ -152,22 +154,35 @@ def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[st
 
 
 def python_env_arguments(
-    observation: FlatSpace, action: FlatSpace, num_players: int, infos: Sequence[Leaf]
+    observation: FlatSpace, action: FlatSpace, described: EnvDescription, infos: Sequence[Leaf]
 ) -> dict[str, Any]:
     """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/python_env.h``."""
+    kinds = sorted(set(described.player_kinds))  # the order of a Dict space
     return {
         "env_class": None,
         "configs": [],
         "sizes": None,
         "spec": {
-            "observation": [leaf.as_dict() for leaf in observation.leaves],
-            "action": [leaf.as_dict() for leaf in action.leaves],
+            "observation": _leaves(observation, kinds),
+            "action": _leaves(action, kinds),
             "info": [leaf.as_dict() for leaf in infos],
-            "num_players": num_players,
+            "num_players": described.num_players,
+            "player_kinds": [kinds.index(kind) for kind in described.player_kinds],
+            "players_vary": described.players_vary,
         },
         "observation_tree": observation.tree,
         "action_tree": action.tree,
     }
+
+
+def _leaves(space: FlatSpace, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The leaves of a space as the engine reads them, with the number of the kind of player that each belongs to."""
+    out = [{**leaf.as_dict(), "player_kind": 0} for leaf in space.leaves]
+    for number, kind in enumerate(kinds):
+        assert isinstance(space.tree, dict)
+        for index in leaves(space.tree[kind]):
+            out[index]["player_kind"] = number
+    return out
 
 
 def native_env_arguments(source: NativeSource) -> dict[str, Any]:

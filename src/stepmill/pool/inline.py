@@ -47,7 +47,7 @@ class InlineHost(_native.InlineHost):
             has_objects = bool(self.observation.object_spaces)
             super().__init__(
                 **host_arguments(settings, None),
-                **python_env_arguments(self.observation, self.action, self.num_players, self._infos),
+                **python_env_arguments(self.observation, self.action, self._described, self._infos),
                 envs=list(self._envs),
                 limits=[env.max_episode_steps for env in source.envs],
                 snapshot=snapshot,
@@ -70,9 +70,10 @@ class InlineHost(_native.InlineHost):
     def _describe(self, settings: Settings, finisher: type[RowFinisher]) -> None:
         """What views show, and what the engine is told."""
         described = EnvDescription.of_all(self._envs)
+        self._described = described
         refuse_same_step(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
-        self.num_players = described.num_players
+        self.num_players, self.player_kinds = described.num_players, described.player_kinds
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
         self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)

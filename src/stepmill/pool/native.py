@@ -21,6 +21,7 @@ class NativeHost(_native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
+    player_kinds: tuple[str, ...] = ()
     _renderer: Renderer | None = None  # until the host is built
 
     def __init__(self, source: NativeSource, settings: Settings) -> None:

@@ -423,7 +423,9 @@ def _native_config(
     given = {**record.config, **config}
     given.pop("render_mode", None)  # not the env's own business: what is drawn, and when, is decided outside
     if "max_num_players" in known:
-        given["max_num_players"] = max_num_players
+        if max_num_players != 1:  # what was asked for
+            given["max_num_players"] = max_num_players
+        given.setdefault("max_num_players", 1)
     elif max_num_players != 1:
         raise ConfigError(f"max_num_players: {record.id} has one player per env, got {max_num_players}")
     check_keys(record.id, given, [*known, "render_mode"])

@@ -26,9 +26,13 @@ _, _MID, _LAST = (np.int32(int(kind)) for kind in dm_env.StepType)
 
 
 class Players(NamedTuple):
-    """Which env each row of a per-player array belongs to."""
+    """Whose rows those of per-player arrays are; all but ``env_id`` only where envs have several players."""
 
     env_id: np.ndarray
+    id: np.ndarray | None = None
+    terminated: np.ndarray | None = None
+    truncated: np.ndarray | None = None
+    rows: dict[str, np.ndarray] | None = None
 
 
 class Observation(NamedTuple):
@@ -97,7 +101,7 @@ def _begun_or_not(info: dict[str, Any]) -> np.ndarray:
 
 
 def _observation(obs: Any, info: dict[str, Any]) -> Observation:
-    return Observation(obs, info["env_id"], info["elapsed_step"], Players(info["players"]["env_id"]), info)
+    return Observation(obs, info["env_id"], info["elapsed_step"], Players(**info["players"]), info)
 
 
 def _begun(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from stepmill import _native
+from stepmill.description import player_rows
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
@@ -27,9 +27,9 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
         self.render_mode = self._host.render_mode
         self.single_observation_space = spec.observation_space
         self.single_action_space = spec.action_space
-        rows = settings.num_envs * spec.config["max_num_players"]
-        self.observation_space = batch_space(spec.observation_space, rows)
-        self.action_space = batch_space(spec.action_space, rows)
+        rows = settings.num_envs, self._host.num_players, self._host.player_kinds
+        self.observation_space = player_rows(spec.observation_space, *rows)
+        self.action_space = player_rows(spec.action_space, *rows)
         self._take_engine_calls(GymnasiumPool)  # the engine's results are this view's
 
     @direct

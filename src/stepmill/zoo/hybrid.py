@@ -1,6 +1,7 @@
 """Hybrid actions: accelerate with a power, turn by an angle, or brake, and stop in the target.
 
-``MovingEnv`` and ``SlidingEnv`` are Gymnasium envs, ``HybridEnv`` is either of them as a ``BaseEnv``. In a step the
+``MovingEnv`` and ``SlidingEnv`` are Gymnasium envs, ``HybridEnv`` is either of them as a ``BaseEnv``. The ids
+``Moving-v0`` and ``Sliding-v0`` run the same envs natively (``cpp/envs/hybrid``), equal bit for bit. In a step the
 action acts on speed or heading, then the agent moves for ``SECONDS``:
 
 ========== ============================================ ==============================================
@@ -54,7 +55,7 @@ class Rules:
     penalty: float = 0.001  # subtracted from the reward of every step, so that sooner is better
 
     def __post_init__(self) -> None:
-        whole_number("hybrid env: time_limit", self.time_limit, 1)
+        whole_number("hybrid env: time_limit", self.time_limit, 1, 2**53)
         real_number("hybrid env: target_radius", self.target_radius, 0.01, 0.5)
         real_number("hybrid env: penalty", self.penalty, 0, 1)
 
@@ -133,7 +134,7 @@ def draw_start(random: np.random.Generator, rules: Rules) -> Start:
     heading = random.uniform(-math.pi, math.pi)
     while True:
         at_x, at_y = random.uniform(-0.9, 0.9, 2)
-        if math.hypot(at_x - x, at_y - y) > 2 * rules.target_radius:
+        if _length(at_x - x, at_y - y) > 2 * rules.target_radius:
             return Start((float(at_x), float(at_y)), float(heading), (float(x), float(y)))
 
 
@@ -164,7 +165,7 @@ class World(ABC):
     @property
     def distance(self) -> float:
         """The distance from the centre of the target."""
-        return math.dist(self.position, self.target)
+        return _length(self.position[0] - self.target[0], self.position[1] - self.target[1])
 
     @property
     def inside(self) -> bool:
@@ -215,7 +216,7 @@ class MovingWorld(World):
     """The agent moves where it faces: only its speed has inertia."""
 
     def _drive(self, action: HybridAction) -> tuple[float, float]:
-        speed = math.hypot(*self.velocity)
+        speed = _length(*self.velocity)
         if action.kind == ACCELERATE:
             speed = min(speed + action.power * ACCELERATION * SECONDS, MAX_SPEED)
         elif action.kind == TURN:
@@ -234,10 +235,15 @@ class SlidingWorld(World):
             self.heading += action.angle * MAX_TURN
             return x, y
         if action.kind == BRAKE:
-            return _with_speed(x, y, _braked(math.hypot(x, y)))
+            return _with_speed(x, y, _braked(_length(x, y)))
         push = action.power * ACCELERATION * SECONDS
         x, y = x + push * math.cos(self.heading), y + push * math.sin(self.heading)
-        return _with_speed(x, y, min(math.hypot(x, y), MAX_SPEED))
+        return _with_speed(x, y, min(_length(x, y), MAX_SPEED))
+
+
+def _length(x: float, y: float) -> float:
+    """Not ``math.hypot``, whose last bit depends on the version of Python: the native envs could not be equal to it."""
+    return math.sqrt(x * x + y * y)
 
 
 def _braked(speed: float) -> float:
@@ -247,7 +253,7 @@ def _braked(speed: float) -> float:
 
 def _with_speed(x: float, y: float, speed: float) -> tuple[float, float]:
     """A vector of that direction and length."""
-    length = math.hypot(x, y)
+    length = _length(x, y)
     return (x * speed / length, y * speed / length) if length > 0 else (0.0, 0.0)
 
 

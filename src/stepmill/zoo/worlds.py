@@ -1,11 +1,11 @@
-"""Registers the ids of ``hybrid.py`` and ``pursuit.py``, our own envs in Python."""
+"""Registers the ids of ``hybrid.py`` and ``pursuit.py``, our own envs."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from stepmill.registry import register
+from stepmill.registry import EnvRecord, add, register, register_drawer
 
 __all__: list[str] = []
 
@@ -33,6 +33,7 @@ def _pursuit(cfg: Any = None) -> Any:
     return PursuitEnv(cfg)
 
 
-register("Moving-v0", functools.partial(_field, "MovingEnv"))
-register("Sliding-v0", functools.partial(_field, "SlidingEnv"))
+for _name in ("Moving", "Sliding"):  # native, with our own Python env as the twin
+    add(EnvRecord(f"{_name}-v0", native=_name, factory=functools.partial(_field, f"{_name}Env")))
+    register_drawer(_name, "stepmill.zoo.hybrid_drawer:FieldDrawer")
 register("Pursuit-v0", _pursuit)

@@ -173,7 +173,7 @@ def test_a_team_in_async_mode_comes_back_whole() -> None:
 def test_every_agent_of_a_team_acts_or_nothing_is_sent() -> None:
     with stepmill.make(Pair, num_envs=2, backend="inline") as pool:
         pool.reset()
-        with pytest.raises(ActionError, match="env 1: expected an action of each of its 2 players, got 1"):
+        with pytest.raises(ActionError, match="env 1: expected 2 actions, one per player that is there, got 1"):
             pool.send({"action": [1, 1, 1], "env_id": [0, 1], "players.env_id": [0, 0, 1]})
         assert pool.step([1, 1, 1, 1])[0][:, 1].tolist() == [1, 1, 1, 1]
 

@@ -158,9 +158,25 @@ def test_a_parallel_env_runs_in_a_pool_an_agent_a_player(backend: str) -> None:
         assert info["players"]["env_id"].tolist() == [0, 0, 0, 1, 1, 1]
         _, reward, terminated, _, info = pool.step([1, 2, 3, 3, 2, 1])
         assert reward.tolist() == [1, 2, 3, 3, 2, 1]
-        assert info["alive"].tolist() == [[False, True, True]] * 2
-        pool.step([1, 2, 3, 3, 2, 1])
-        *_, terminated, _, info = pool.step([1, 2, 3, 3, 2, 1])
+        assert info["players"]["terminated"].tolist() == [True, False, False] * 2
+        assert info["players"]["id"].tolist() == [0, 1, 2] * 2, "the first leaves with this row"
+        _, reward, terminated, _, info = pool.step({"action": [2, 3, 2, 1], "players.env_id": [0, 0, 1, 1]})
+        assert (reward.tolist(), info["players"]["id"].tolist()) == ([2, 3, 2, 1], [1, 2] * 2)
+        _, reward, terminated, _, info = pool.step([0, 3, 0, 1])  # what players that have left would do is not read
+        assert (reward.tolist(), info["players"]["id"].tolist()) == ([3, 1], [2, 2])
+        assert terminated.all()
+        assert info["players"]["terminated"].all()
+        assert info["episode_return"].tolist() == [14, 10]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_as_a_base_env_all_agents_have_rows_in_every_step(backend: str) -> None:
+    with stepmill.make(lambda: ParallelAsBaseEnv(Relay), num_envs=2, backend=backend) as pool:
+        pool.reset()
+        for alive in ([False, True, True], [False, False, True], [False, False, False]):
+            obs, reward, terminated, _, info = pool.step([1, 2, 3, 3, 2, 1])
+            assert (obs.shape, reward.shape) == ((6, 2), (6,))
+            assert info["alive"].tolist() == [alive] * 2
         assert terminated.all()
         assert info["eval_episode_return"].tolist() == [14, 10]
 
@@ -227,14 +243,12 @@ def test_the_infos_of_the_agents_are_there_from_reset_on(backend: str) -> None:
     with stepmill.make(Two, num_envs=2, backend=backend) as pool:
         _, info = pool.reset()
         assert info["agents"]["b"]["action_mask"].tolist() == [[1, 0]] * 2
-        assert info["alive"].tolist() == [[True, True]] * 2
         pool.step([0, 0, 0, 0])
         info = pool.step([0, 0, 0, 0])[4]
-        assert info["alive"].tolist() == [[False, False]] * 2
+        assert (info["players"]["terminated"] | info["players"]["truncated"]).all()
         info = pool.step([0, 0, 0, 0])[4]  # the reset
         assert info["elapsed_step"].tolist() == [0, 0]
         assert info["agents"]["b"]["action_mask"].tolist() == [[1, 0]] * 2
-        assert info["alive"].tolist() == [[True, True]] * 2
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@
     gymnasium.Env ────── DingEnvWrapper ──────► BaseEnv ──── AsGymnasium ────► gymnasium.Env ──► pools
     dm_env.Environment ─ DmAsGymnasium ─┘          ▲  └────── TeamAsGymnasium ──────────────────► pools
     pettingzoo.ParallelEnv ── ParallelAsBaseEnv ───┤
-    ding.envs.BaseEnv ──────── DingAsBaseEnv ──────┘
+    │   ding.envs.BaseEnv ──── DingAsBaseEnv ──────┘
+    └─────────────────── ParallelAsPlayers ─────────────────────────────────────────────────────► pools
+
+A ``pettingzoo.AECEnv`` becomes a ``ParallelEnv`` first, by PettingZoo's own conversion.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -19,8 +23,9 @@ from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium, pl
 from stepmill.envs.adapters.ding import is_ding_env
 from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import ConfigError
+from stepmill.factories import close_quietly
 
-__all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "not_an_env"]
+__all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "is_pettingzoo", "not_an_env"]
 
 
 def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
@@ -31,6 +36,7 @@ def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
         from stepmill.envs.adapters.ding import DingAsBaseEnv
 
         return DingAsBaseEnv(env)
+    env = _from_aec(env)
     if _is_parallel(env):
         from stepmill.envs.adapters.parallel import ParallelAsBaseEnv
 
@@ -42,6 +48,7 @@ def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
 
 def as_gymnasium(env: Any) -> Any:
     """Any env as a ``gymnasium.Env``; a ``gymnasium.Env`` is returned unchanged."""
+    env = _from_aec(env)
     if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
     return AsGymnasium(env) if isinstance(env, BaseEnv) else _checked("as_gymnasium", _from_dm(env))
@@ -49,6 +56,15 @@ def as_gymnasium(env: Any) -> Any:
 
 def as_pool_env(env: Any, env_id: int) -> Any:
     """Any env as pools step it: like ``as_gymnasium``, but each of several agents is a player of the pool."""
+    env = _from_aec(env)
+    if _is_parallel(env) and len(getattr(env, "possible_agents", None) or ()) != 1:
+        from stepmill.envs.adapters.parallel_players import ParallelAsPlayers
+
+        try:
+            return ParallelAsPlayers(env)
+        except BaseException:
+            close_quietly(env)
+            raise
     if _is_parallel(env) or is_ding_env(env):
         env = as_base_env(env)
     if not isinstance(env, BaseEnv):
@@ -62,9 +78,14 @@ def as_pool_env(env: Any, env_id: int) -> Any:
 
 def not_an_env(env: Any) -> str:
     """The error message for something that is none of these."""
-    hint = ", an AECEnv: pettingzoo.utils.conversions.aec_to_parallel turns it into a ParallelEnv"
+    hint = (
+        ", an AECEnv that is not parallelizable: in it each agent sees what the one before it did, so that they cannot "
+        "act at the same time. pettingzoo.utils.conversions.turn_based_aec_to_parallel makes a ParallelEnv of a game "
+        "in turns: only the action of the agent whose turn it is counts. If the state changes only when all have "
+        "acted, set is_parallelizable=True in the metadata of the env"
+    )
     return (
-        "expected a gymnasium.Env, a BaseEnv, a dm_env.Environment or a pettingzoo.ParallelEnv, got a "
+        "expected a gymnasium.Env, a BaseEnv, a dm_env.Environment, or a ParallelEnv or AECEnv of PettingZoo, got a "
         f"{type(env).__name__}{hint if hasattr(env, 'agent_iter') else ''}"
     )
 
@@ -76,9 +97,26 @@ def _checked(caller: str, env: Any) -> Any:
 
 
 def _is_parallel(env: Any) -> bool:
-    """Whether it is a PettingZoo env. If there is one, the package has been imported."""
+    """Whether it is PettingZoo's. If there is one, the package has been imported."""
     module = sys.modules.get("pettingzoo.utils.env")
     return module is not None and isinstance(env, module.ParallelEnv)
+
+
+def is_pettingzoo(env: Any) -> bool:
+    """Whether it is an env of PettingZoo, of either kind."""
+    module = sys.modules.get("pettingzoo.utils.env")
+    return module is not None and isinstance(env, module.ParallelEnv | module.AECEnv)
+
+
+def _from_aec(env: Any) -> Any:
+    """An ``AECEnv``, whose agents act one after another, as a ``ParallelEnv``; unchanged if PettingZoo refuses that."""
+    module = sys.modules.get("pettingzoo.utils.env")
+    if module is None or not isinstance(env, module.AECEnv):
+        return env
+    conversions = importlib.import_module("pettingzoo.utils.conversions")
+    was_parallel = isinstance(getattr(env, "env", None), conversions.parallel_to_aec_wrapper)
+    is_parallelizable = (getattr(env, "metadata", None) or {}).get("is_parallelizable", False)
+    return conversions.aec_to_parallel(env) if was_parallel or is_parallelizable else env
 
 
 def _from_dm(env: Any) -> Any:

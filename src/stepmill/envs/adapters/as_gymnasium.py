@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.inner_attributes import InnerAttributes
 from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.results import truth
@@ -22,7 +22,7 @@ _FLOAT32 = np.dtype(np.float32)
 _SCALAR = np.generic  # what pools pass for a Discrete space; checked first because `isinstance` with several is slow
 
 
-class AsGymnasium(gymnasium.Env[Any, Any]):
+class AsGymnasium(InnerAttributes):
     """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
 
     - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with the attribute ``dynamic_seed`` of this object, which
@@ -37,7 +37,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     keeps_timesteps = False
 
     def __init__(self, base_env: BaseEnv) -> None:
-        self.base_env = base_env
+        self._inner = self.base_env = base_env
         cfg = getattr(base_env, "_cfg", None)
         asked = cfg.get("dynamic_seed", True) if isinstance(cfg, Mapping) else True
         self.dynamic_seed = getattr(base_env, "dynamic_seed", asked)
@@ -120,25 +120,6 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     def __str__(self) -> str:
         """In brackets, as Gymnasium's wrappers show what they wrap."""
         return f"<{self.base_env!r}>"
-
-    # ---- attributes by name ------------------------------------------------------------------
-
-    def _owner(self, name: str) -> Any:
-        """The object that has an attribute: this one if it is its own, else the env."""
-        return self if name in vars(self) or not hasattr(self.base_env, name) else self.base_env
-
-    def has_wrapper_attr(self, name: str) -> bool:
-        return hasattr(self._owner(name), name)
-
-    def get_wrapper_attr(self, name: str) -> Any:
-        return getattr(self._owner(name), name)
-
-    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        known = self.has_wrapper_attr(name)
-        if not known and not force:
-            return False
-        setattr(self._owner(name) if known else self.base_env, name, value)
-        return True
 
 
 class TeamAsGymnasium(AsGymnasium):

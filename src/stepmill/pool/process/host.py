@@ -64,6 +64,7 @@ class ProcessHost(_native.ProcessHost):
     """
 
     backend = "process"
+    player_kinds: tuple[str, ...] = ()
     _is_built = False
 
     def __init__(
@@ -114,9 +115,9 @@ class ProcessHost(_native.ProcessHost):
             other.check_like(worker.envs[0], described, 0)
             described = described.common(other)
         self.metadata, self.render_mode = described.metadata, described.render_mode
-        self.num_players = described.num_players
+        self.num_players, self.player_kinds = described.num_players, described.player_kinds
+        self._described = described
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
-        self._info_space = described.info_space
 
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         """Builds the native half, and what every worker is told about it."""
@@ -124,8 +125,10 @@ class ProcessHost(_native.ProcessHost):
         if isinstance(source, NativeSource):
             envs, limit = native_env_arguments(source), source.max_episode_steps
         else:
-            infos = info_leaves(self._info_space if self._finisher.takes_info_arrays else None, settings.autoreset)
-            envs = python_env_arguments(self.observation, self.action, self.num_players, infos)
+            infos = info_leaves(
+                self._described.info_space if self._finisher.takes_info_arrays else None, settings.autoreset
+            )
+            envs = python_env_arguments(self.observation, self.action, self._described, infos)
         super().__init__(
             **host_arguments(settings, limit),
             **envs,

@@ -135,7 +135,7 @@ def _described(game: Game, options: AtariOptions) -> EnvDescription:
         1,
         metadata(options),
         options.render_mode,
-        info_space(options),
+        info_space=info_space(options),
     )
 
 

@@ -11,9 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium.vector.utils import batch_space
-
-from stepmill.description import EnvDescription
+from stepmill.description import EnvDescription, player_rows
 from stepmill.errors import UnsupportedError
 from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.trial import StepCost, Trial
@@ -105,6 +103,6 @@ def _sampler(env: Any, seed: int) -> Callable[[], Any]:
     described = EnvDescription.of(env)
     space = described.action_space
     if described.num_players > 1:
-        space = batch_space(space, described.num_players)
+        space = player_rows(space, 1, described.num_players, described.player_kinds)
     space.seed(seed)
     return space.sample

@@ -1,0 +1,201 @@
+"""A PettingZoo ``ParallelEnv`` as pools step it: each agent is a player, and has rows while it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.casting import description
+from stepmill.envs.adapters.inner_attributes import InnerAttributes
+from stepmill.envs.adapters.player_kinds import kinds_of
+from stepmill.envs.results import reset_parts, step_parts
+from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError, UsageError
+from stepmill.fitting import Fitter, array_of, holds_arrays
+from stepmill.trees import leaves, map_tree, map_trees, tree_of
+
+__all__ = ["ParallelAsPlayers"]
+
+# Bits of sm_player_flag in cpp/core/env_table.h.
+_HERE, _TERMINATED, _TRUNCATED = 1, 2, 4
+
+
+class ParallelAsPlayers(InnerAttributes):
+    """A player's number is the place of its agent in ``possible_agents``.
+
+    A row of a batch shows the agents that have just acted and those that act next. An agent that has left has its last
+    reward and observation there (zeros if the env gives it none), and no more rows until it joins again. The episode is
+    over when no agent is left. ``info["agents"]`` has the agents' own infos.
+
+    The spaces are those of one agent; if they differ, dicts by kind of agent (``player_kinds.py``).
+    """
+
+    players_vary = True  # after each call, `presence` tells the pool who is there
+
+    def __init__(self, env: Any) -> None:
+        self._inner = self.parallel_env = env
+        self._agents = _possible_agents(env)
+        self.num_players = len(self._agents)
+        own = [(env.observation_space(agent), env.action_space(agent)) for agent in self._agents]
+        self.player_kinds = kinds_of(self._agents, own)
+        by_kind = dict(zip(self.player_kinds or [""] * len(own), own, strict=True))
+        for space in (one for pair in by_kind.values() for one in pair):
+            _check_space(env, space)
+        if self.player_kinds:
+            self.observation_space = spaces.Dict({kind: pair[0] for kind, pair in by_kind.items()})
+            self.action_space = spaces.Dict({kind: pair[1] for kind, pair in by_kind.items()})
+        else:
+            self.observation_space, self.action_space = own[0]
+        self._readers = {
+            agent: Fitter(
+                map_tree(_Reader, tree_of(seen)), str(env), f"observation of agent {agent!r}", ObservationError
+            )
+            for agent, (seen, _) in zip(self._agents, own, strict=True)
+        }
+        self._set_places()
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+        self.presence = bytes(self.num_players)
+
+    def _set_places(self) -> None:
+        """Where the rows of each agent are: the path to its kind, and its rank there."""
+        kinds = self.player_kinds or ("",) * self.num_players
+        self._places = {agent: (kinds[i], kinds[:i].count(kinds[i])) for i, agent in enumerate(self._agents)}
+        self._kind_trees = {
+            kind: tree_of(self.observation_space[kind] if self.player_kinds else self.observation_space)  # type: ignore[index]
+            for kind in kinds
+        }
+        self._kind_sizes = {kind: kinds.count(kind) for kind in kinds}
+
+    # ---- an episode --------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        observations, infos = reset_parts(self, self.parallel_env.reset(seed=seed, options=options))
+        self._look_around({}, {}, set())
+        return self._rows("reset", observations), _told(infos)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        env = self.parallel_env
+        acting = list(env.agents)  # a copy: some envs change theirs
+        if not acting:
+            raise UsageError(f"{self!r}: step: the episode is over, call reset first")
+        given = {agent: self._action_of(agent, action) for agent in acting}
+        observations, rewards, terminated, truncated, infos = step_parts(self, env.step(given))
+        for name, part in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
+            self._check_by_agent("step", name, part)
+        self._look_around(terminated, truncated, set(acting))
+        paid = np.array([self._number(agent, rewards.get(agent, 0.0)) for agent in self._agents])
+        is_over = not env.agents
+        is_cut_off = any(truncated[agent] and not terminated.get(agent) for agent in truncated)
+        ends = (is_over and not is_cut_off, is_over and is_cut_off)
+        return self._rows("step", observations), paid, *ends, _told(infos)
+
+    def _action_of(self, agent: Any, action: Any) -> Any:
+        kind, rank = self._places[agent]
+        return map_tree(lambda rows: rows[rank], action[kind] if self.player_kinds else action)
+
+    def _look_around(self, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any], acted: set[Any]) -> None:
+        """Sets ``presence``."""
+        here = set(self.parallel_env.agents)
+        if unknown := here.difference(self._agents):
+            raise EnvError(f"{self!r}: expected agents of possible_agents, got {sorted(map(str, unknown))}")
+        flags = bytearray(self.num_players)
+        for i, agent in enumerate(self._agents):
+            if agent in here:
+                flags[i] = _HERE
+            elif agent in acted:
+                is_cut_off = bool(truncated.get(agent))
+                has_ended = bool(terminated.get(agent)) or not is_cut_off
+                flags[i] = _HERE | (_TERMINATED if has_ended else 0) | (_TRUNCATED if is_cut_off else 0)
+        self.presence = bytes(flags)
+
+    def _rows(self, call: str, observations: Any) -> Any:
+        self._check_by_agent(call, "observations", observations)
+        rows = {kind: map_tree(_Zeros(self._kind_sizes[kind]), tree) for kind, tree in self._kind_trees.items()}
+        for i, agent in enumerate(self._agents):
+            if not self.presence[i]:
+                continue
+            if agent in observations:
+                kind, rank = self._places[agent]
+                map_trees(_Put(rank), rows[kind], self._readers[agent](observations[agent]))
+            elif self.presence[i] == _HERE:
+                raise ObservationError(
+                    f"{self!r}: {call}: expected an observation for each living agent, got none for {agent!r}"
+                )
+        return rows if self.player_kinds else rows[""]
+
+    def _check_by_agent(self, call: str, name: str, part: Any) -> None:
+        if not isinstance(part, Mapping):
+            raise EnvError(f"{self!r}: {call}: expected a dict by agent as {name}, got {description(part)}")
+
+    def _number(self, agent: Any, reward: Any) -> float:
+        try:
+            return float(reward)
+        except (TypeError, ValueError):
+            raise EnvError(
+                f"{self!r}: step: expected a number as reward of agent {agent!r}, got {description(reward)}"
+            ) from None
+
+    def render(self) -> Any:
+        return self.parallel_env.render()
+
+    def close(self) -> None:
+        self.parallel_env.close()
+
+    def __repr__(self) -> str:
+        """That of the env inside."""
+        return str(self.parallel_env)
+
+    __str__ = __repr__
+
+
+def _possible_agents(env: Any) -> list[Any]:
+    agents = list(getattr(env, "possible_agents", None) or ())
+    if not agents:
+        raise ConfigError(
+            f"{env}: expected a ParallelEnv with possible_agents, got one without: a pool must know beforehand which "
+            "agents there may be"
+        )
+    return agents
+
+
+def _check_space(env: Any, space: spaces.Space[Any]) -> None:
+    if not all(holds_arrays(leaf) for leaf in leaves(tree_of(space))):
+        raise SpaceError(f"{env}: expected agents whose spaces are arrays, or Dicts and Tuples of these, got {space}")
+
+
+def _told(infos: Mapping[Any, Any]) -> dict[str, Any]:
+    own = {str(agent): info for agent, info in infos.items() if info}
+    return {"agents": own} if own else {}
+
+
+# Classes, not closures: an env is pickled together with them.
+
+
+class _Reader:
+    """An observation as an array of its space's shape and type."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self._shape, self._dtype = space.shape or (), np.dtype(space.dtype)
+
+    def __call__(self, value: Any) -> np.ndarray:
+        return array_of(self._shape, self._dtype, value)
+
+
+class _Zeros:
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def __call__(self, space: spaces.Space[Any]) -> np.ndarray:
+        return np.zeros((self._rows, *(space.shape or ())), space.dtype)
+
+
+class _Put:
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def __call__(self, rows: np.ndarray, value: np.ndarray) -> None:
+        rows[self._row] = value
