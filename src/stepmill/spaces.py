@@ -39,6 +39,7 @@ class Leaf:
     shape: tuple[int, ...]
     low: list[float] = field(default_factory=lambda: [-np.inf])
     high: list[float] = field(default_factory=lambda: [np.inf])
+    player_kind: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -48,6 +49,7 @@ class Leaf:
             "shape": list(self.shape),
             "low": self.low,
             "high": self.high,
+            "player_kind": self.player_kind,
         }
 
 

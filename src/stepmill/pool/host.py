@@ -177,7 +177,7 @@ def python_env_arguments(
 
 def _leaves(space: FlatSpace, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """The leaves of a space as the engine reads them, with the number of the kind of player that each belongs to."""
-    out = [{**leaf.as_dict(), "player_kind": 0} for leaf in space.leaves]
+    out = [leaf.as_dict() for leaf in space.leaves]
     for number, kind in enumerate(kinds):
         assert isinstance(space.tree, dict)
         for index in leaves(space.tree[kind]):
