@@ -133,6 +133,10 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         reward = GameReward(names, rewards or {}, weapons, options.weapon_duration)
         return reward, [known[name] for name in names]
 
+    def button_names(self) -> list[str]:
+        """The buttons of an action, in order."""
+        return [button.name for button in self._game.get_available_buttons()]
+
     # ---- an episode --------------------------------------------------------------------------
 
     def reset(
