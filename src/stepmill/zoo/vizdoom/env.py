@@ -53,6 +53,7 @@ def _configured(scenario: Scenario, options: DoomOptions, takes_any_wad: bool = 
         game.set_episode_timeout(0)
     choose_format(game)
     game.set_mode(vizdoom.Mode.PLAYER)
+    game.set_window_visible(False)
     game.set_sound_enabled(False)
     for buffer in ("audio", "depth", "labels", "automap", "notifications"):  # nobody sees them
         getattr(game, f"set_{buffer}_buffer_enabled")(False)
