@@ -229,6 +229,27 @@ def atari_start(results: Results) -> Table:
     return Table("atari-start", "From the first import to the first batch of 64 Pong-v5", ("", "seconds"), rows)
 
 
+def doom(results: Results) -> Table:
+    rows = [
+        (
+            f"{row['num_envs']} {row['env']}",
+            rate(row["stepmill"]),
+            rate(row.get("gymnasium_async")),
+            times(row, "gymnasium_async"),
+            rate(row.get("envpool")),
+            times(row, "envpool"),
+            rate(row.get("loops")),
+            percent(row, "stepmill", "loops"),
+        )
+        for row in results["parts"]["doom"]
+    ]
+    columns = (
+        *("", "stepmill", "Gymnasium AsyncVectorEnv", "stepmill is faster", envpool(results, "doom")),
+        *("stepmill is faster", "one plain loop, times the cores", "stepmill reaches"),
+    )
+    return Table("doom", "ViZDoom, steps per second", columns, rows)
+
+
 def _name_of(row: Results) -> str:
     some = f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else ""
     return f"{row['num_envs']} {row['env']}{some}"
@@ -408,6 +429,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "atari": ("atari", atari),
     "atari-cost": ("atari", atari_cost),
     "atari-start": ("atari-start", atari_start),
+    "doom": ("doom", doom),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),

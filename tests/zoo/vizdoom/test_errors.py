@@ -61,6 +61,11 @@ def test_options(given: dict[str, Any], error: type[Exception], message: str) ->
 def test_keys_that_are_not_known() -> None:
     with pytest.raises(UnknownConfigError, match="did you mean 'img_height'"):
         stepmill.make("Basic-v1", image_height=3)
+    for wrong in ({"foo_bar": 3}, {"screen_resolution": "RES_1X2"}):
+        with pytest.raises(UnknownConfigError, match=f"got {next(iter(wrong))}="):
+            stepmill.make_spec("VizdoomBasic-v1", screen_format="GRAY8", **wrong)
+    spec = stepmill.make_spec("VizdoomBasic-v1", screen_format="GRAY8", frame_skip=2)
+    assert spec.observation_space["screen"].shape == (240, 320, 1)
 
 
 def test_a_scenario_must_be_named() -> None:
@@ -72,6 +77,12 @@ def test_maps_that_vizdoom_does_not_have(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "envpool_assets", None)
     with pytest.raises(MissingPackageError, match="pip install envpool-assets"):
         build("D3Battle-v1")
+
+
+def test_vizdoom_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepmill.optional.is_installed", lambda package: package.name != "vizdoom")
+    with pytest.raises(MissingPackageError, match=r"pip install 'stepmill\[vizdoom\]'"):
+        stepmill.make("Basic-v1")
 
 
 def test_data_that_is_sold() -> None:
@@ -124,6 +135,8 @@ def test_a_game_that_is_killed_is_an_error_and_the_next_reset_starts_another() -
     with stepmill.make("Basic-v1", backend="inline", seed=3) as pool:
         first, _ = pool.reset()
         (game,) = games_of(os.getpid())
+        os.kill(game, signal.SIGINT)  # as Ctrl-C in a terminal does to all processes there
+        pool.step(np.zeros((1, 3)))
         os.kill(game, signal.SIGKILL)
         with pytest.raises(EnvError, match="crash"):
             pool.step(np.zeros((1, 3)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import stepmill
 from stepmill.errors import EnvError
 from stepmill.zoo.vizdoom import SCENARIOS
-from support.doom import played, random_buttons
+from support.doom import build, played, random_buttons
 
 vizdoom = pytest.importorskip("vizdoom")
 pytestmark = [pytest.mark.zoo, pytest.mark.usefixtures("clean_folder")]
@@ -88,6 +89,22 @@ def test_a_seed_decides_the_episodes_on_any_number_of_workers() -> None:
         for other in others:
             for a, b in zip(one, other, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+def test_a_life_is_an_episode_and_the_game_goes_on() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = build("Cig-v1", game_args=f"-host 1 -port {port}", episodic_life=True)
+    env.reset(seed=0)
+    for _ in range(2):
+        env.unwrapped._game.send_game_command("kill")
+        _, _, terminated, truncated, info = env.step(np.zeros(10))
+        assert (terminated, truncated, info["DEATHCOUNT"]) == (True, False, 1)
+        _, info = env.reset()
+        assert (info["DEATHCOUNT"], info["HEALTH"]) == (0, 100)
+        assert env.step(np.zeros(10))[2:4] == (False, False)
+    env.close()
 
 
 def test_many_games_at_once() -> None:

@@ -22,7 +22,7 @@ from stepmill.zoo.vizdoom.rewards import (
     read_weapon_config,
 )
 from stepmill.zoo.vizdoom.scenarios import Scenario
-from stepmill.zoo.vizdoom.screens import Screens
+from stepmill.zoo.vizdoom.screens import Screens, choose_format
 from stepmill.zoo.vizdoom.start import GameStarter
 
 __all__ = ["DoomEnv", "describe"]
@@ -51,7 +51,9 @@ def _configured(scenario: Scenario, options: DoomOptions, takes_any_wad: bool = 
         game.add_game_args(options.game_args)
     if not options.scenario_timeout:
         game.set_episode_timeout(0)
+    choose_format(game)
     game.set_mode(vizdoom.Mode.PLAYER)
+    game.set_window_visible(False)
     game.set_sound_enabled(False)
     for buffer in ("audio", "depth", "labels", "automap", "notifications"):  # nobody sees them
         getattr(game, f"set_{buffer}_buffer_enabled")(False)
@@ -104,6 +106,7 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         self._id, self._env_id, self._options = scenario.id, env_id, options
         self._game = _configured(scenario, options)
         self.observation_space, self.action_space, self._combinations = _spaces(self._game, options)
+        self.info_space = spaces.Dict({name: spaces.Box(-np.inf, np.inf, (), np.float64) for name in _SHOWN})
         self.metadata, self.render_mode = _metadata(options), options.render_mode
         self._screens = Screens(self._game, options)
         self._reward, self._variables = self._read_rewards(vizdoom.GameVariable.__members__)
@@ -130,6 +133,10 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         names = list(dict.fromkeys([*_SHOWN, *offered, *named]))
         reward = GameReward(names, rewards or {}, weapons, options.weapon_duration)
         return reward, [known[name] for name in names]
+
+    def button_names(self) -> list[str]:
+        """The buttons of an action, in order."""
+        return [button.name for button in self._game.get_available_buttons()]
 
     # ---- an episode --------------------------------------------------------------------------
 

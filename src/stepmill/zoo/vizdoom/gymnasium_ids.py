@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import gymnasium
 
 from stepmill.description import EnvDescription
+from stepmill.errors import UnknownConfigError
 from stepmill.registry import GymnasiumFactory
 from stepmill.zoo.vizdoom.start import GameStarter
 
@@ -20,12 +22,27 @@ class VizdoomFactory(GymnasiumFactory):
     """Makes them. ViZDoom starts a game at the first reset."""
 
     def __call__(self, **config: Any) -> Any:
+        self._check(config)
         return _InItsFolder(super().__call__(**config), self.id, "game_args" in config)
 
     def known_keys(self) -> list[str] | None:
-        return None  # whatever ViZDoom's .cfg files may contain
+        return None  # all that ViZDoom's .cfg files may contain
+
+    def _check(self, config: Mapping[str, Any]) -> None:
+        """ViZDoom ignores settings that it does not understand."""
+        import vizdoom
+
+        arguments = {*inspect.signature(self.creator()).parameters, "max_episode_steps", "disable_env_checker"}
+        settings = {key: value for key, value in config.items() if key not in arguments}
+        unknown = [key for key, value in settings.items() if not vizdoom.DoomGame().set_config({key: value})]
+        if unknown:
+            raise UnknownConfigError(
+                f"{self.id}: expected arguments of ViZDoom's envs or settings of its .cfg files, got "
+                f"{', '.join(f'{key}={settings[key]!r}' for key in unknown)}"
+            )
 
     def describe(self, config: Mapping[str, Any]) -> EnvDescription:
+        self._check(config)
         env = super().__call__(**config)
         try:
             return EnvDescription.of(env)

@@ -11,10 +11,22 @@ from stepmill.errors import ConfigError
 from stepmill.optional import require
 from stepmill.zoo.vizdoom.options import DoomOptions
 
-__all__ = ["Screens"]
+__all__ = ["Screens", "choose_format"]
 
-_PLANES = ("CRCGCB", "CBCGCR")  # formats with one picture per channel
+_WITH_PLANES = {"CRCGCB": "RGB24", "CBCGCR": "BGR24"}  # one picture per channel
 _PIXELS = {"RGB24": "RGB", "BGR24": "BGR", "RGBA32": "RGBA", "ARGB32": "ARGB", "BGRA32": "BGRA", "ABGR32": "ABGR"}
+
+
+def choose_format(game: Any) -> None:
+    """Asks a game for pictures whose channels are together, where it would have one picture per channel.
+
+    The numbers are the same, and resizing them takes half the time.
+    """
+    import vizdoom
+
+    name = game.get_screen_format().name
+    if name in _WITH_PLANES:
+        game.set_screen_format(vizdoom.ScreenFormat.__members__[_WITH_PLANES[name]])
 
 
 class Screens:
@@ -23,7 +35,7 @@ class Screens:
     def __init__(self, game: Any, options: DoomOptions) -> None:
         self._cv2 = require("cv2", "opencv-python-headless", "vizdoom", "ViZDoom")
         self._format = game.get_screen_format().name
-        if self._format != "GRAY8" and self._format not in (*_PLANES, *_PIXELS):
+        if self._format != "GRAY8" and self._format not in _PIXELS:
             raise ConfigError(f"screen_format: expected grey or colours, got {self._format}, which has neither")
         self._channels = int(game.get_screen_channels())
         self._shape = (options.stack_num * self._channels, options.img_height, options.img_width)
@@ -52,21 +64,14 @@ class Screens:
 
     def _draw(self, screen: np.ndarray, out: np.ndarray) -> None:
         self._screen = screen
-        if self._format in _PIXELS:
-            resized = self._cv2.resize(screen, self._size, interpolation=self._method)
-            out[:] = np.moveaxis(resized, -1, 0)
-            return
-        for plane, small in zip(screen[None] if screen.ndim == 2 else screen, out, strict=True):
-            self._cv2.resize(plane, self._size, dst=small, interpolation=self._method)
+        if screen.ndim == 2:
+            self._cv2.resize(screen, self._size, dst=out[0], interpolation=self._method)
+        else:
+            out[:] = np.moveaxis(self._cv2.resize(screen, self._size, interpolation=self._method), -1, 0)
 
     def picture(self) -> np.ndarray:
         """The last screen as it was, for people: ``(height, width, 3)``."""
         screen = self._screen
         if screen.ndim == 2:
             return np.repeat(screen[:, :, None], 3, axis=2)
-        if self._format in _PLANES:
-            screen = np.moveaxis(screen, 0, -1)
-            order = "RGB" if self._format == "CRCGCB" else "BGR"
-        else:
-            order = _PIXELS[self._format]
-        return np.ascontiguousarray(screen[:, :, [order.index(one) for one in "RGB"]])
+        return np.ascontiguousarray(screen[:, :, [_PIXELS[self._format].index(one) for one in "RGB"]])

@@ -18,6 +18,10 @@ from stepmill.zoo.vizdoom.wads import maps_in
 
 __all__ = ["GameStarter"]
 
+_FAILURES = (
+    *("ViZDoomErrorException", "ViZDoomUnexpectedExitException", "ViZDoomNoOpenALSoundException"),
+    *("FileDoesNotExistException", "MessageQueueException", "SharedMemoryException"),
+)
 _TRIAL = Path(__file__).parent / "trial.py"
 _TRIAL_S = 60
 _SHARED_BYTES = 16 << 20  # a game's shared memory, and some to spare
@@ -52,12 +56,11 @@ class GameStarter:
         _check_shared_memory(self._name)
         with private_folder(self._program, os.getpid()) as folder:
             self._game.set_vizdoom_path(str(folder / START))
-            self._game.set_window_visible(False)
             if not self._game.get_doom_config_path():
                 self._game.set_doom_config_path(os.devnull)
             try:
                 yield
-            except (vizdoom.ViZDoomErrorException, vizdoom.ViZDoomNoOpenALSoundException) as error:
+            except tuple(getattr(vizdoom, name) for name in _FAILURES) as error:
                 raise ConfigError(f"{self._name}: the game does not start: {error}") from error
 
     def _check_files(self) -> None:
