@@ -130,7 +130,7 @@ $(BENCH)/.ready:
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
-	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco,atari]"
+	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco,atari,minigrid]"
 	@touch $@
 
 bench: $(BENCH)/.installed

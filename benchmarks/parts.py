@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import atari_parts, bare, manager_parts, mujoco_parts, python_parts, uneven_parts
+from benchmarks import atari_parts, bare, family_parts, manager_parts, mujoco_parts, python_parts, uneven_parts
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
@@ -140,6 +140,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "mujoco-memory": mujoco_parts.memory,
     "atari": atari_parts.atari,
     "atari-start": atari_parts.start,
+    "families": family_parts.families,
     "scaling": scaling,
     "imports": imports,
     **python_parts.PARTS,
