@@ -130,7 +130,7 @@ $(BENCH)/.ready:
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
-	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco,atari,vizdoom]"
+	PATH="$(abspath $(BENCH))/bin:$$PATH" $(BENCH)/bin/pip install --quiet --no-build-isolation ".[cli,mujoco,atari,vizdoom,minigrid]"
 	@touch $@
 
 bench: $(BENCH)/.installed

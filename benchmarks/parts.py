@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import atari_parts, bare, doom_parts, manager_parts, mujoco_parts, python_parts, uneven_parts
+from benchmarks import (
+    atari_parts,
+    bare,
+    doom_parts,
+    family_parts,
+    manager_parts,
+    mujoco_parts,
+    python_parts,
+    uneven_parts,
+)
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
@@ -141,6 +150,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "atari": atari_parts.atari,
     "atari-start": atari_parts.start,
     "doom": doom_parts.doom,
+    "families": family_parts.families,
     "scaling": scaling,
     "imports": imports,
     **python_parts.PARTS,

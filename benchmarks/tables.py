@@ -255,6 +255,25 @@ def _name_of(row: Results) -> str:
     return f"{row['num_envs']} {row['env']}{some}"
 
 
+def families(results: Results) -> Table:
+    rows = [
+        (
+            f"{row['num_envs']} {row['env']}",
+            rate(row["stepmill"]),
+            rate(row["gymnasium_async"]),
+            times(row, "gymnasium_async"),
+            rate(row["loop"]),
+            f"{row['stepmill']['steps_per_s'] / (row['cores'] * row['loop']['steps_per_s']):.0%}",
+        )
+        for row in results["parts"]["families"]
+    ]
+    columns = (
+        *("", "stepmill", "Gymnasium AsyncVectorEnv", "stepmill is faster", "a plain loop on one core"),
+        "stepmill's share of that times all cores",
+    )
+    return Table("families", "Envs of other packages, steps per second", columns, rows)
+
+
 def overhead(results: Results) -> Table:
     part = results["parts"]["overhead"]
     rows = []
@@ -430,6 +449,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "atari-cost": ("atari", atari_cost),
     "atari-start": ("atari-start", atari_start),
     "doom": ("doom", doom),
+    "families": ("families", families),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),

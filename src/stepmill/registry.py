@@ -223,7 +223,7 @@ def _found_in(family: Family, id: str) -> EnvRecord:
     assert family.ids is not None
     assert family.factory is not None
     load_family(family, id)
-    factory = imported(family.factory)(id)
+    factory = imported(family.factory)(id.rpartition(":")[2])
     if factory.id not in imported(family.ids)():
         raise _unknown(factory.id)
     return EnvRecord(id, factory=factory, needs=family.package)

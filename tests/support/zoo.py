@@ -45,6 +45,7 @@ CASES = {
     "box2d": Case(machines=("x86_64",)),
     "metaworld": Case(
         island="metaworld",
+        is_slow=True,
         arguments={
             f"Meta-World/{name}": {"env_name": "reach-v3"} for name in ("MT1", "goal_hidden", "goal_observable")
         },

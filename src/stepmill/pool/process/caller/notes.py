@@ -21,9 +21,32 @@ __all__ = ["read_notes"]
 def read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
     """The notes that came with rows; a native env's note is text. Unreadable parts are left out, with a warning."""
     return try_or(
-        lambda: [_read_note(*note, _load) for note in notes],
+        lambda: _read_all(notes),
         lambda _: [_or_left_out(note[1], functools.partial(_read_note, *note, _load_or_tell)) for note in notes],
     )
+
+
+def _read_all(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
+    """Envs often say the same, such as the mission of a grid: a note of nothing but texts is unpickled once."""
+    known: dict[bytes, Note] = {}
+    out: list[Note | str | None] = []
+    for row, env_id, content in notes:
+        like = known.get(content)
+        if like is not None:
+            out.append(Note(row, env_id, None, None, like.objects, None, None, like.phase))
+            continue
+        note = _read_note(row, env_id, content, _load)
+        out.append(note)
+        if isinstance(note, Note) and _is_text_only(note):
+            known[content] = note
+    return out
+
+
+def _is_text_only(note: Note) -> bool:
+    """Whether it has nothing that the caller could change, so that several rows may share it."""
+    if note.objects is None or not all(type(one) is str for one in note.objects):
+        return False
+    return all(part is None for part in (note.info, note.final_info, note.final_objects, note.error))
 
 
 def _read_note(row: int, env_id: int, content: bytes, load: Callable[[int, bytes], Any]) -> Note | str | None:
