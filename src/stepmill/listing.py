@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -109,8 +110,7 @@ def _ids_of(family: Family) -> list[str]:
     import gymnasium
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those that make an env of this package will see them
+        with _silenced():
             load_family(family, "list_all_envs")
     except Exception as error:  # whatever a broken package raises; the others can still be listed
         logging.getLogger("stepmill").warning(
@@ -120,6 +120,14 @@ def _ids_of(family: Family) -> list[str]:
     if family.ids is not None:
         return list(imported(family.ids)())
     return [id for id, spec in gymnasium.registry.items() if family.registers(spec)]
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """No warnings: those that make an env of a package will see them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _in_gymnasium() -> Iterator[tuple[str, str]]:
@@ -142,7 +150,8 @@ def _is_importable(module: str) -> bool:
     import gymnasium
 
     try:
-        importlib.import_module(module)
+        with _silenced():  # Box2D's compiled half crashes if a warning becomes an error while it is imported
+            importlib.import_module(module)
     except (ImportError, gymnasium.error.DependencyNotInstalled):
         return False
     return True

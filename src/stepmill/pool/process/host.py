@@ -125,9 +125,8 @@ class ProcessHost(_native.ProcessHost):
         if isinstance(source, NativeSource):
             envs, limit = native_env_arguments(source), source.max_episode_steps
         else:
-            infos = info_leaves(
-                self._described.info_space if self._finisher.takes_info_arrays else None, settings.autoreset
-            )
+            info_space = self._described.info_space if self._finisher.takes_info_arrays else None
+            infos = info_leaves(info_space, settings.autoreset)
             envs = python_env_arguments(self.observation, self.action, self._described, infos)
         super().__init__(
             **host_arguments(settings, limit),
