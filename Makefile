@@ -164,8 +164,8 @@ ISLAND := $(VENV)-island
 ISLANDS := nle metaworld numpy1 python
 ISLAND_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
 python_of = $(if $(filter python,$(1)),$(ISLAND_PYTHON),$(PYTHON))
-# Metaworld does not say that it needs `packaging`.
-packages_of = $(patsubst python,,$(patsubst numpy1,"numpy<2",$(patsubst metaworld,metaworld packaging,$(1))))
+wheel_of = build/islands/$(if $(filter python,$(1)),other,ours)
+extra_of = $(if $(filter nle,$(1)),[nethack])$(if $(filter metaworld,$(1)),[metaworld])
 
 build/islands/ours/.built: $(BIN)/python $(SOURCES)
 	rm -rf $(@D)
@@ -184,9 +184,9 @@ $(ISLAND)-%/.ready:
 	@touch $@
 
 .SECONDEXPANSION:
-$(ISLAND)-%/.installed: $(ISLAND)-%/.ready build/islands/$$(if $$(filter python,$$*),other,ours)/.built
-	$(@D)/bin/pip install --quiet build/islands/$(if $(filter python,$*),other,ours)/*.whl $(call packages_of,$*)
-	$(@D)/bin/pip install --quiet --no-deps --force-reinstall build/islands/$(if $(filter python,$*),other,ours)/*.whl
+$(ISLAND)-%/.installed: $(ISLAND)-%/.ready $$(call wheel_of,$$*)/.built
+	$(@D)/bin/pip install --quiet "$$(ls $(call wheel_of,$*)/*.whl)$(call extra_of,$*)" $(if $(filter numpy1,$*),"numpy<2")
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(call wheel_of,$*)/*.whl
 	@touch $@
 
 .PRECIOUS: $(ISLAND)-%/.ready
@@ -194,7 +194,7 @@ islands: $(ISLANDS:%=$(ISLAND)-%/.installed)
 
 # Without this, those tests are skipped where an island is missing or older than the sources.
 test-islands: install islands
-	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py
+	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py -m zoo
 
 lint: install
 	$(BIN)/pip install --quiet "ruff>=0.6" "mypy>=1.11"

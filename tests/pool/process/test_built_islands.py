@@ -17,7 +17,7 @@ from support.backend_envs import AskedEnv, WildEnv, assert_same, play
 from support.envs import Plain
 from support.process_envs import FaultyEnv, Gate, kill_worker
 
-pytestmark = pytest.mark.usefixtures("deadline")
+pytestmark = [pytest.mark.zoo, pytest.mark.usefixtures("deadline")]
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("python", "numpy1", "nle", "metaworld")
@@ -117,7 +117,7 @@ def test_deaths_and_deadlines_on_another_python(gate: Gate) -> None:
 
 def test_nethack() -> None:
     """Nle pins Gymnasium 1.2.0."""
-    with stepmill.make("nle:NetHackScore-v0", num_envs=2, python=built("nle")) as pool:
+    with stepmill.make("NetHackScore-v0", num_envs=2, python=built("nle")) as pool:
         obs, _ = pool.reset(seed=3)
         assert obs["glyphs"].shape == (2, 21, 79)
         assert pool.single_action_space.n == 23
@@ -125,13 +125,13 @@ def test_nethack() -> None:
             obs, reward, *_, info = pool.step([action, 22 - action])
         assert info["end_status"].tolist() == [0, 0]
         assert reward.dtype == np.float64
-    spec = stepmill.make_spec("nle:NetHackScore-v0", python=built("nle"))
+    spec = stepmill.make_spec("NetHackScore-v0", python=built("nle"))
     assert spec.observation_space["message"].shape == (256,)
 
 
 def test_metaworld() -> None:
     """It pins MuJoCo 3.3.0."""
-    with stepmill.make("metaworld:Meta-World/MT1", num_envs=2, python=built("metaworld"), env_name="reach-v3") as pool:
+    with stepmill.make("Meta-World/MT1", num_envs=2, python=built("metaworld"), env_name="reach-v3") as pool:
         obs, _ = pool.reset()
         assert obs.shape == (2, 39)
         for _ in range(20):
@@ -141,8 +141,8 @@ def test_metaworld() -> None:
 
 
 def test_both_at_once() -> None:
-    nethack = stepmill.make("nle:NetHackScore-v0", python=built("nle"))
-    arm = stepmill.make("metaworld:Meta-World/MT1", python=built("metaworld"), env_name="reach-v3")
+    nethack = stepmill.make("NetHackScore-v0", python=built("nle"))
+    arm = stepmill.make("Meta-World/MT1", python=built("metaworld"), env_name="reach-v3")
     with nethack, arm:
         nethack.reset()
         arm.reset()
