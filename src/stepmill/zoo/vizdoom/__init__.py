@@ -16,7 +16,7 @@ from typing import Any
 
 from stepmill.description import EnvDescription
 from stepmill.factories import EnvFactory
-from stepmill.optional import VIZDOOM
+from stepmill.optional import VIZDOOM, require
 from stepmill.registry import EnvRecord, Family, add, add_family
 from stepmill.zoo.vizdoom.options import OPTIONS, read_options
 from stepmill.zoo.vizdoom.scenarios import SCENARIOS, Scenario
@@ -31,6 +31,7 @@ class DoomFactory(EnvFactory):
     """Makes preprocessed envs of a scenario."""
 
     scenario: Scenario
+    is_heavy = True
 
     def __call__(self, env_id: int = 0, **config: Any) -> Any:
         from stepmill.zoo.vizdoom.env import DoomEnv
@@ -39,6 +40,10 @@ class DoomFactory(EnvFactory):
 
     def known_keys(self) -> list[str]:
         return list(OPTIONS)
+
+    def preload(self) -> None:
+        require(*VIZDOOM, self.scenario.id)
+        require("cv2", "opencv-python-headless", VIZDOOM.extra, self.scenario.id)
 
     def describe(self, config: Mapping[str, Any]) -> EnvDescription:
         from stepmill.zoo.vizdoom.env import describe
@@ -61,5 +66,7 @@ add_family(
         VIZDOOM._replace(module="vizdoom.gymnasium_wrapper"),
         (r"Vizdoom.*-v\d+",),
         factory="stepmill.zoo.vizdoom.gymnasium_ids:VizdoomFactory",
+        example="VizdoomBasic-v1",
+        at_least=704,
     )
 )

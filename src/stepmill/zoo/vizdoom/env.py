@@ -88,7 +88,11 @@ def describe(scenario: Scenario, options: DoomOptions) -> EnvDescription:
     """What an env will be like. No game is started."""
     game = _configured(scenario, options, takes_any_wad=True)
     observation, action, _ = _spaces(game, options)
-    return EnvDescription(observation, action, 1, _metadata(options), options.render_mode)
+    return EnvDescription(observation, action, 1, _metadata(options), options.render_mode, info_space=_info_space())
+
+
+def _info_space() -> spaces.Dict:
+    return spaces.Dict({name: spaces.Box(-np.inf, np.inf, (), np.float64) for name in _SHOWN})
 
 
 class DoomEnv(gymnasium.Env[np.ndarray, Any]):
@@ -106,7 +110,7 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         self._id, self._env_id, self._options = scenario.id, env_id, options
         self._game = _configured(scenario, options)
         self.observation_space, self.action_space, self._combinations = _spaces(self._game, options)
-        self.info_space = spaces.Dict({name: spaces.Box(-np.inf, np.inf, (), np.float64) for name in _SHOWN})
+        self.info_space = _info_space()
         self.metadata, self.render_mode = _metadata(options), options.render_mode
         self._screens = Screens(self._game, options)
         self._reward, self._variables = self._read_rewards(vizdoom.GameVariable.__members__)

@@ -21,9 +21,14 @@ __all__ = ["VizdoomFactory"]
 class VizdoomFactory(GymnasiumFactory):
     """Makes them. ViZDoom starts a game at the first reset."""
 
+    is_heavy = True
+
     def __call__(self, **config: Any) -> Any:
         self._check(config)
         return _InItsFolder(super().__call__(**config), self.id, "game_args" in config)
+
+    def preload(self) -> None:
+        self.creator()
 
     def known_keys(self) -> list[str] | None:
         return None  # all that ViZDoom's .cfg files may contain
