@@ -61,5 +61,7 @@ add_family(
         VIZDOOM._replace(module="vizdoom.gymnasium_wrapper"),
         (r"Vizdoom.*-v\d+",),
         factory="stepmill.zoo.vizdoom.gymnasium_ids:VizdoomFactory",
+        example="VizdoomBasic-v1",
+        at_least=704,
     )
 )
