@@ -70,7 +70,7 @@ test-mujoco3: $(MUJOCO3)/.installed
 
 # Every id of every family, in an environment that has them all but those that exclude each other, which are in islands.
 ZOO := $(VENV)-zoo
-ZOO_EXTRAS := test,minigrid,pettingzoo,highway
+ZOO_EXTRAS := test,minigrid,pettingzoo,highway,vizdoom
 
 $(ZOO)/.ready:
 	rm -rf $(ZOO)

@@ -28,7 +28,7 @@ for _game in GAMES.values():
             short=f"{_game.ale_name}-v5" if _game.ale_name != _game.name else None,
         )
     )
-add_family(Family(ALE, id_patterns(), "stepmill.zoo.atari.factory:AleFactory"))
+add_family(Family(ALE, id_patterns(), "stepmill.zoo.atari.factory:AleFactory", example="ALE/Pong-v5", at_least=352))
 
 
 def __getattr__(name: str) -> Any:
