@@ -131,9 +131,8 @@ def test_pictures_are_those_of_the_python_env(pools: Any, id: str, backend: str)
     [
         ({"render_mode": "pixels"}, "render_mode: expected None or a mode of Moving-v0"),
         ({"action_form": "list"}, "action_form: expected one of 'tuple', 'dict', got 'list'"),
-        ({"time_limit": 0}, "time_limit: expected a whole number"),
+        ({"time_limit": 0}, "time_limit: expected a whole number >= 1, got 0"),
         ({"time_limit": 2.5}, "time_limit': expected a whole number, got 2.5"),
-        ({"time_limit": 2**53 + 1}, "time_limit: expected a whole number"),
         ({"target_radius": 0.6}, "target_radius: expected a finite number >= 0.01 and <= 0.5, got 0.6"),
         ({"penalty": "much"}, "penalty': expected a number, got 'much'"),
         ({"penalty": float("nan")}, "penalty: expected a finite number"),

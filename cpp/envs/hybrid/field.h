@@ -158,8 +158,8 @@ class Field {
     if (form != "tuple" && form != "dict")
       throw std::invalid_argument("action_form: expected one of 'tuple', 'dict', got '" + form + "'");
     const std::int64_t limit = config.integer("time_limit");
-    if (limit < 1 || limit > std::int64_t{1} << 53)
-      throw std::invalid_argument("time_limit: expected a whole number >= 1 and <= 2**53, got " + std::to_string(limit));
+    if (limit < 1)
+      throw std::invalid_argument("time_limit: expected a whole number >= 1, got " + std::to_string(limit));
     const auto within = [&](const char* key, double low, double high, const char* expected) {
       const double value = config.real(key);
       if (!(value >= low && value <= high))

@@ -55,7 +55,7 @@ class Rules:
     penalty: float = 0.001  # subtracted from the reward of every step, so that sooner is better
 
     def __post_init__(self) -> None:
-        whole_number("hybrid env: time_limit", self.time_limit, 1, 2**53)
+        whole_number("hybrid env: time_limit", self.time_limit, 1)
         real_number("hybrid env: target_radius", self.target_radius, 0.01, 0.5)
         real_number("hybrid env: penalty", self.penalty, 0, 1)
 
