@@ -157,6 +157,7 @@ def test_a_spec_starts_no_game() -> None:
     spec = stepmill.make_spec("Deathmatch-v1", stack_num=2, use_combined_action=True)
     assert spec.observation_space.shape == (6, 84, 84)
     assert spec.action_space == gymnasium.spaces.Discrete(4536)
+    assert np.isfinite(stepmill.make_spec("Deathmatch-v1").action_space.sample()).all()
     assert stepmill.make_spec("D3Battle-v1").action_space.shape == (8,)  # its map may be missing
     assert stepmill.make_spec("VizdoomBasic-v1").action_space == gymnasium.spaces.Discrete(4)
     assert games_of(os.getpid()) == []

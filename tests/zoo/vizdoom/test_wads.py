@@ -16,14 +16,14 @@ BASIC = Path(vizdoom.scenarios_path) / "basic.wad"
 
 def test_the_maps_of_every_wad_that_comes_with_vizdoom() -> None:
     assert maps_in("X", "it", str(BASIC)) == {"MAP01"}
-    assert "E4M9" in maps_in("X", "it", f"{vizdoom.root_path}/freedoom1.wad")
-    assert {f"MAP{i:02}" for i in range(1, 33)} <= maps_in("X", "it", f"{vizdoom.root_path}/freedoom2.wad")
+    assert "E4M9" in (maps_in("X", "it", f"{vizdoom.root_path}/freedoom1.wad") or ())
+    assert {f"MAP{i:02}" for i in range(1, 33)} <= (maps_in("X", "it", f"{vizdoom.root_path}/freedoom2.wad") or set())
     for wad in vizdoom.wads:
         assert maps_in("X", "it", f"{vizdoom.scenarios_path}/{wad}")
 
 
 def test_an_archive_is_left_to_the_game() -> None:
-    assert maps_in("X", "it", f"{vizdoom.root_path}/vizdoom.pk3") == set()
+    assert maps_in("X", "it", f"{vizdoom.root_path}/vizdoom.pk3") is None
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def _spaces(game: Any, options: DoomOptions) -> tuple[spaces.Box, spaces.Space[A
         return observation, spaces.Discrete(len(rows)), rows
     if deltas:
         raise ConfigError("delta_button_config needs use_combined_action=True: other actions have values of their own")
-    most = np.array([np.finfo(np.float64).max if name.endswith("_DELTA") else 1.0 for name in names])
-    least = np.where(most == 1.0, 0.0, -most)
-    return observation, spaces.Box(least, most, dtype=np.float64), None
+    has_value = np.array([name.endswith("_DELTA") for name in names])
+    low, high = np.where(has_value, -np.inf, 0.0), np.where(has_value, np.inf, 1.0)
+    return observation, spaces.Box(low, high, dtype=np.float64), None
 
 
 def _metadata(options: DoomOptions) -> dict[str, Any]:

@@ -67,17 +67,18 @@ class GameStarter:
         game = self._game
         data = _find_data(self._name, game.get_doom_game_path())
         game.set_doom_game_path(data)
-        maps = maps_in(self._name, "the game's data (iwad_path, doom_game_path)", data)
+        maps = [maps_in(self._name, "the game's data (iwad_path, doom_game_path)", data)]
         scenario = game.get_doom_scenario_path()
         if scenario:
             scenario = os.path.abspath(scenario)  # the game runs in another folder
             game.set_doom_scenario_path(scenario)
-            maps = maps | maps_in(self._name, "the scenario (wad_path, doom_scenario_path)", scenario)
+            maps.append(maps_in(self._name, "the scenario (wad_path, doom_scenario_path)", scenario))
         if not os.access(self._program, os.X_OK):
             raise ConfigError(f"{self._name}: expected the game's program, got {self._program!r}")
-        if maps and game.get_doom_map().upper() not in maps:
+        known = [name for one in maps for name in one or ()]
+        if None not in maps and game.get_doom_map().upper() not in known:
             raise ConfigError(
-                f"{self._name}: expected one of the maps {', '.join(sorted(maps))}, got {game.get_doom_map()!r}"
+                f"{self._name}: expected one of the maps {', '.join(sorted(set(known)))}, got {game.get_doom_map()!r}"
             )
         files = [data, self._program, *([scenario] if scenario else [])]
         if self._is_custom or not all(map(_is_vizdooms_own, files)):

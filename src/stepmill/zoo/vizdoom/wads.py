@@ -16,8 +16,8 @@ _ENTRY = struct.Struct("<ii8s")  # where it is, its size, its name
 _FIRST_OF_A_MAP = (b"THINGS", b"TEXTMAP")  # what follows the entry that has a map's name
 
 
-def maps_in(user: str, what: str, path: str) -> set[str]:
-    """The names of the maps in a WAD; none if it is an archive, which the game reads too.
+def maps_in(user: str, what: str, path: str) -> set[str] | None:
+    """The names of the maps in a WAD; None if it is an archive, which the game reads too.
 
     Args:
         user: The env that needs it, for messages.
@@ -29,7 +29,7 @@ def maps_in(user: str, what: str, path: str) -> set[str]:
             data = file.read(_HEADER.size)
             size = os.fstat(file.fileno()).st_size
             if data[:2] == b"PK" and zipfile.is_zipfile(file):
-                return set()
+                return None
             kind, count, place = _HEADER.unpack(data) if len(data) == _HEADER.size else (b"", 0, 0)
             if kind not in (b"PWAD", b"IWAD"):
                 raise ConfigError(f"{user}: {what}: expected a WAD, got {path!r}, which is none")
