@@ -21,7 +21,6 @@ import gymnasium
 from benchmarks import bare
 from benchmarks.contestants import SEED, draw_actions, envpool_has, envpool_pool, stepmill_pool
 from benchmarks.machine import cores
-from benchmarks.python_child import family
 from benchmarks.python_contestants import BareLoop, MeetingLoops
 from benchmarks.runners import AsyncContestant, Contestant
 from benchmarks.timing import Effort, steps_per_second
@@ -93,14 +92,19 @@ class _Counted:
 
 def _cpu_seconds() -> float:
     """Of this process and its descendants. Contestants that do not run use none."""
-    ticks = 0
-    for pid in family():
+    parents, ticks = {}, {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
-        except OSError:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()  # after the name: state, parent, ...
+        except OSError:  # it ended meanwhile
             continue
-    return ticks / os.sysconf("SC_CLK_TCK")
+        parents[int(entry)] = int(fields[1])
+        ticks[int(entry)] = int(fields[11]) + int(fields[12])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- contestants -----------------------------------------------------------------------------------

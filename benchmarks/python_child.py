@@ -43,7 +43,7 @@ def main(name: str, case: dict[str, Any]) -> None:
 def memory() -> dict[str, Any] | None:
     """The proportional set sizes of this session's processes, added up; None if the system does not say."""
     total = count = 0
-    for pid in family():
+    for pid in _family():
         try:
             with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
                 total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
@@ -55,7 +55,7 @@ def memory() -> dict[str, Any] | None:
     return {"bytes": total * 1024, "processes": count}
 
 
-def family() -> list[int]:
+def _family() -> list[int]:
     """The process itself, all of its session, and all descendants."""
     parents = {}
     family = {os.getpid()}
