@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import random
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,10 +17,9 @@ import stepmill
 from stepmill.listing import EnvList
 from stepmill.registry import families
 
-__all__ = ["CASES", "STEPS", "Case", "fingerprint", "ids_of", "least", "open_pool", "play", "sampled", "where"]
+__all__ = ["CASES", "STEPS", "Case", "fingerprint", "ids_of", "least", "open_pool", "play", "where"]
 
 ROOT = Path(__file__).parent.parent.parent
-SAMPLE = 30
 STEPS = 200
 
 
@@ -32,15 +29,15 @@ class Case:
 
     island: str | None = None  # the environment that `make islands` builds, if it excludes other families
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by id: what it cannot be made without
-    alike: tuple[str, ...] = ()  # of the ids that match one, which differ in map or action form only, 30 are played
     unseeded: tuple[str, ...] = ()  # ids that cannot be seeded
+    without_chance: tuple[str, ...] = ()  # how ids begin whose envs draw nothing: every seed gives the same episodes
     is_slow: bool = False  # tenths of a second per step
     machines: tuple[str, ...] = ()  # where there are wheels; empty if everywhere
 
 
 CASES = {
     "minigrid": Case(),
-    "pettingzoo": Case(),
+    "pettingzoo": Case(without_chance=("chess_", "connect_four_", "go_", "rps_", "tictactoe_")),
     "highway": Case(is_slow=True),
     "box2d": Case(machines=("x86_64",)),
     "metaworld": Case(
@@ -84,16 +81,6 @@ def ids_of(extra: str) -> list[str]:
 def least(extra: str) -> int:
     """How many ids it has, at least."""
     return sum(one.at_least for one in families() if one.package.extra == extra)
-
-
-def sampled(extra: str) -> list[str]:
-    """The ids of a family that are played."""
-    chosen = ids_of(extra)
-    for pattern in CASES[extra].alike:
-        alike = [id for id in chosen if re.fullmatch(pattern, id)]
-        left_out = set(alike) - set(random.Random(0).sample(alike, min(SAMPLE, len(alike))))
-        chosen = [id for id in chosen if id not in left_out]
-    return chosen
 
 
 def open_pool(extra: str, id: str, **settings: Any) -> Any:

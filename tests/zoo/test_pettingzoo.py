@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import UnknownConfigError, UnknownEnvError
+from stepmill.errors import MissingPackageError, UnknownConfigError, UnknownEnvError
+from stepmill.optional import BOX2D, Package, is_installed
+from stepmill.zoo.pettingzoo import pettingzoo_ids
 from support.zoo import fingerprint
 
 mpe2 = pytest.importorskip("mpe2", reason="mpe2 is not installed")
@@ -48,3 +50,22 @@ def test_games_in_turns_are_converted(make: Any) -> None:
             obs, reward, terminated, _, _ = pool.step(np.array(actions))
         assert terminated.all()
         assert reward.tolist() == [1.0, -1.0]
+
+
+def test_a_game_that_draws_anew_follows_its_seed(make: Any) -> None:
+    pytest.importorskip("shimmy")
+    pytest.importorskip("pyspiel")
+    config = {"num_envs": 3, "backend": "inline"}
+    seen = [fingerprint(make("hanabi_v5", seed=seed, **config), 30) for seed in (7, 7, 70)]
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_multiwalker_names_the_package_that_it_needs_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has(package: Package) -> bool:
+        return package != BOX2D and is_installed(package)
+
+    monkeypatch.setattr("stepmill.optional.is_installed", has)
+    monkeypatch.setattr("stepmill.zoo.pettingzoo.is_installed", has)
+    with pytest.raises(MissingPackageError, match=r"multiwalker_v9 needs Box2D.*pip install 'stepmill\[box2d\]'"):
+        stepmill.make("multiwalker_v9")
+    assert not any(id.startswith("multiwalker") for id in pettingzoo_ids())

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from stepmill.factories import EnvFactory, accepted_keys
-from stepmill.optional import MPE2, PETTINGZOO
+from stepmill.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed
 from stepmill.registry import Family, add_family
 
 __all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]
@@ -34,7 +36,8 @@ _NAMES = {
         "tictactoe",
     ),
 }
-_SMALL_SEEDS = ("hanabi",)  # its C++ refuses seeds of more than 31 bits
+_SEEDED_EACH_TIME = ("hanabi",)  # its C++ draws anew without a seed, and refuses seeds of more than 31 bits
+_WITH_BOX2D = ("multiwalker",)  # Box2D has no wheel for some machines, so the extra does not bring it
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class PettingZooFactory(EnvFactory):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.id.rpartition("/")[2])  # frozen, and known by its short name
+        if self.id.startswith(_WITH_BOX2D):
+            check_installed(BOX2D, self.id)
 
     def __call__(self, **config: Any) -> Any:
         module = self._module()
@@ -56,7 +61,7 @@ class PettingZooFactory(EnvFactory):
         if env.metadata.get("is_parallelizable"):
             return conversions.aec_to_parallel(env)
         together = conversions.turn_based_aec_to_parallel(env)
-        return _with_small_seeds(together) if self.id.startswith(_SMALL_SEEDS) else together
+        return _seeded_each_time(together) if self.id.startswith(_SEEDED_EACH_TIME) else together
 
     def known_keys(self) -> list[str] | None:
         """The keyword arguments of the env inside its wrappers, whose functions accept any."""
@@ -70,14 +75,20 @@ class PettingZooFactory(EnvFactory):
             return importlib.import_module(_modules()[self.id])
 
 
-def _with_small_seeds(env: Any) -> Any:
+def _seeded_each_time(env: Any) -> Any:
     from pettingzoo.utils.wrappers import BaseParallelWrapper
 
-    class SmallSeeds(BaseParallelWrapper):  # type: ignore[misc]
-        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-            return self.env.reset(seed=None if seed is None else seed % 2**31, options=options)
+    class SeededEachTime(BaseParallelWrapper):  # type: ignore[misc]
+        """The seeds of all episodes follow from the one that the user gives."""
 
-    return SmallSeeds(env)
+        seeds: Any = None
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            if seed is not None or self.seeds is None:
+                self.seeds = np.random.default_rng(seed)
+            return self.env.reset(seed=int(self.seeds.integers(2**31)), options=options)
+
+    return SeededEachTime(env)
 
 
 def mpe2_ids() -> list[str]:
@@ -86,8 +97,9 @@ def mpe2_ids() -> list[str]:
 
 
 def pettingzoo_ids() -> list[str]:
-    """Those of the installed PettingZoo."""
-    return [id for collection in _COLLECTIONS for id in _modules_in(f"pettingzoo.{collection}")]
+    """Those of the installed PettingZoo that can be made."""
+    ids = [id for collection in _COLLECTIONS for id in _modules_in(f"pettingzoo.{collection}")]
+    return [id for id in ids if is_installed(BOX2D) or not id.startswith(_WITH_BOX2D)]
 
 
 def _modules() -> dict[str, str]:
@@ -128,6 +140,6 @@ add_family(
         factory=f"{_HERE}:PettingZooFactory",
         ids=f"{_HERE}:pettingzoo_ids",
         example="pistonball_v6",
-        at_least=14,
+        at_least=13,  # and multiwalker with Box2D
     )
 )
