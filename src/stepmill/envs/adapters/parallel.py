@@ -9,16 +9,16 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.arguments import true_or_false, whole_number
-from stepmill.casting import description
 from stepmill.envs.actions import action_reader
 from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
+from stepmill.envs.adapters.by_agent import check_by_agent, own_infos, step_by_agent
 from stepmill.envs.adapters.env_holder import EnvHolder
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform
-from stepmill.envs.results import reset_parts, step_parts
+from stepmill.envs.results import reset_parts
 from stepmill.envs.seeds import SEED_BITS, explained_seeds
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ConfigError, EnvError, ObservationError, UsageError
+from stepmill.errors import ConfigError, ObservationError, UsageError
 from stepmill.factories import close_quietly
 from stepmill.fitting import Fitter
 
@@ -119,7 +119,7 @@ class ParallelAsBaseEnv(EnvHolder):
         return self._rows("reset", observations)
 
     def _rows(self, call: str, observations: Any) -> Any:
-        self._check_by_agent(call, "observations", observations)
+        check_by_agent(self, call, "observations", observations)
         missing = [agent for agent in self._env.agents if agent not in observations]
         if missing:
             raise ObservationError(
@@ -132,9 +132,7 @@ class ParallelAsBaseEnv(EnvHolder):
         return stack_rows(self._observation_space, present)
 
     def _told(self, infos: Mapping[Any, Any]) -> dict[str, Any]:
-        info: dict[str, Any] = {"alive": np.array([agent in self._env.agents for agent in self._agents])}
-        own = {str(agent): info for agent, info in infos.items() if info}
-        return {**info, "agents": own} if own else info
+        return {"alive": np.array([agent in self._env.agents for agent in self._agents]), **own_infos(infos)}
 
     def step(self, action: Any) -> BaseEnvTimestep:
         if not self._has_begun:
@@ -147,31 +145,17 @@ class ParallelAsBaseEnv(EnvHolder):
         given = {
             agent: self._readers[agent](row) for agent, row in zip(self._agents, rows, strict=True) if agent in acting
         }
-        observations, rewards, terminated, truncated, infos = step_parts(self, env.step(given))
-        for name, part in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
-            self._check_by_agent("step", name, part)
-        paid = np.array([self._number(agent, rewards.get(agent, 0.0)) for agent in self._agents])
+        played = step_by_agent(self, self._agents, env.step(given))
+        paid = played.rewards
         self._score += paid
         done = not env.agents
-        info = self._told(infos)
+        info = self._told(played.infos)
         if done:
-            info["TimeLimit.truncated"] = any(truncated[agent] and not terminated.get(agent) for agent in truncated)
+            info["TimeLimit.truncated"] = played.is_cut_off
             info["eval_episode_return"] = info["final_eval_reward"] = float(self._score.sum())
             info["eval_episode_return_agents"] = self._score.astype(np.float32)
         reward = np.array([paid.sum()], np.float32) if self._shares else paid.astype(np.float32)
-        return BaseEnvTimestep(self._rows("step", observations), reward, done, info)
-
-    def _check_by_agent(self, call: str, name: str, part: Any) -> None:
-        if not isinstance(part, Mapping):
-            raise EnvError(f"{self!r}: {call}: expected a dict by agent as {name}, got {description(part)}")
-
-    def _number(self, agent: Any, reward: Any) -> float:
-        try:
-            return float(reward)
-        except (TypeError, ValueError):
-            raise EnvError(
-                f"{self!r}: step: expected a number as reward of agent {agent!r}, got {description(reward)}"
-            ) from None
+        return BaseEnvTimestep(self._rows("step", played.observations), reward, done, info)
 
     def __repr__(self) -> str:
         """Names the env inside."""

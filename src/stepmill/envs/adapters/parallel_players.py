@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.casting import description
+from stepmill.envs.adapters.by_agent import check_by_agent, own_infos, step_by_agent
 from stepmill.envs.adapters.inner_attributes import InnerAttributes
 from stepmill.envs.adapters.player_kinds import kinds_of
-from stepmill.envs.results import reset_parts, step_parts
+from stepmill.envs.results import reset_parts
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError, UsageError
 from stepmill.fitting import Fitter, array_of, holds_arrays
 from stepmill.trees import leaves, map_tree, map_trees, tree_of
@@ -75,7 +75,7 @@ class ParallelAsPlayers(InnerAttributes):
         super().reset(seed=seed)
         observations, infos = reset_parts(self, self.parallel_env.reset(seed=seed, options=options))
         self._look_around({}, {}, set())
-        return self._rows("reset", observations), _told(infos)
+        return self._rows("reset", observations), own_infos(infos)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         env = self.parallel_env
@@ -83,15 +83,11 @@ class ParallelAsPlayers(InnerAttributes):
         if not acting:
             raise UsageError(f"{self!r}: step: the episode is over, call reset first")
         given = {agent: self._action_of(agent, action) for agent in acting}
-        observations, rewards, terminated, truncated, infos = step_parts(self, env.step(given))
-        for name, part in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
-            self._check_by_agent("step", name, part)
-        self._look_around(terminated, truncated, set(acting))
-        paid = np.array([self._number(agent, rewards.get(agent, 0.0)) for agent in self._agents])
+        played = step_by_agent(self, self._agents, env.step(given))
+        self._look_around(played.terminated, played.truncated, set(acting))
         is_over = not env.agents
-        is_cut_off = any(truncated[agent] and not terminated.get(agent) for agent in truncated)
-        ends = (is_over and not is_cut_off, is_over and is_cut_off)
-        return self._rows("step", observations), paid, *ends, _told(infos)
+        ends = (is_over and not played.is_cut_off, is_over and played.is_cut_off)
+        return self._rows("step", played.observations), played.rewards, *ends, own_infos(played.infos)
 
     def _action_of(self, agent: Any, action: Any) -> Any:
         kind, rank = self._places[agent]
@@ -113,7 +109,7 @@ class ParallelAsPlayers(InnerAttributes):
         self.presence = bytes(flags)
 
     def _rows(self, call: str, observations: Any) -> Any:
-        self._check_by_agent(call, "observations", observations)
+        check_by_agent(self, call, "observations", observations)
         rows = {kind: map_tree(_Zeros(self._kind_sizes[kind]), tree) for kind, tree in self._kind_trees.items()}
         for i, agent in enumerate(self._agents):
             if not self.presence[i]:
@@ -126,18 +122,6 @@ class ParallelAsPlayers(InnerAttributes):
                     f"{self!r}: {call}: expected an observation for each living agent, got none for {agent!r}"
                 )
         return rows if self.player_kinds else rows[""]
-
-    def _check_by_agent(self, call: str, name: str, part: Any) -> None:
-        if not isinstance(part, Mapping):
-            raise EnvError(f"{self!r}: {call}: expected a dict by agent as {name}, got {description(part)}")
-
-    def _number(self, agent: Any, reward: Any) -> float:
-        try:
-            return float(reward)
-        except (TypeError, ValueError):
-            raise EnvError(
-                f"{self!r}: step: expected a number as reward of agent {agent!r}, got {description(reward)}"
-            ) from None
 
     def render(self) -> Any:
         return self.parallel_env.render()
@@ -165,11 +149,6 @@ def _possible_agents(env: Any) -> list[Any]:
 def _check_space(env: Any, space: spaces.Space[Any]) -> None:
     if not all(holds_arrays(leaf) for leaf in leaves(tree_of(space))):
         raise SpaceError(f"{env}: expected agents whose spaces are arrays, or Dicts and Tuples of these, got {space}")
-
-
-def _told(infos: Mapping[Any, Any]) -> dict[str, Any]:
-    own = {str(agent): info for agent, info in infos.items() if info}
-    return {"agents": own} if own else {}
 
 
 # Classes, not closures: an env is pickled together with them.
