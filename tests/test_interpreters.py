@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stepmill.errors import ConfigError
-from stepmill.interpreters import environ_for, interpreter, own_folders
+from stepmill.interpreters import build_mark, environ_for, interpreter, own_folders
 from support.islands import make_environment, make_program
 
 
@@ -63,3 +63,15 @@ def test_an_environment_is_entered_as_if_it_were_activated(tmp_path: Path) -> No
     there = environ_for(str(folder / "bin" / "python"), given)
     assert there == {"MINE": "1", "VIRTUAL_ENV": str(folder), "PATH": f"{folder / 'bin'}:/bin"}
     assert environ_for("/usr/bin/python3", given) == {"MINE": "1", "PATH": "/bin"}
+
+
+def test_builds_of_one_version_are_told_apart_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepmill.interpreters._PACKAGE", tmp_path)
+    marks = []
+    for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("b.py", "x = 2"), ("b.py", "x = 2")):  # of one size
+        for old in tmp_path.iterdir():
+            old.unlink()
+        (tmp_path / name).write_text(text)
+        marks.append(build_mark.__wrapped__())  # not the one that is remembered
+    assert len(set(marks[:3])) == 3
+    assert marks[3] == marks[2]

@@ -119,8 +119,8 @@ print("\\n" + json.dumps(found))
 @functools.cache
 def build_mark() -> int:
     """A number for the files of this package: two builds of one version may differ, and must not meet in a pool."""
-    files = sorted((str(one.relative_to(_PACKAGE)), one.stat().st_size) for one in _PACKAGE.rglob("*.py"))
-    return zlib.crc32(repr(files).encode())
+    files = {str(one.relative_to(_PACKAGE)): zlib.crc32(one.read_bytes()) for one in _PACKAGE.rglob("*.py")}
+    return zlib.crc32(repr(sorted(files.items())).encode())
 
 
 def why_unusable(python: str, seconds: float | None, exit_code: int | None, said: str = "") -> StepmillError:
@@ -182,7 +182,7 @@ def _misfit(
 # ---- questions -----------------------------------------------------------------------------------
 
 _ASK = """
-import os, sys
+import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 from stepmill import interpreters
 interpreters.answer(sys.argv[1], int(sys.argv[2]))
