@@ -52,9 +52,9 @@ class EnvList(list[str]):
         super().__init__(sorted({id for ids in self.families.values() for id in ids}))
 
     def __str__(self) -> str:
-        parts = [_paragraph(f"{name} ({len(ids)}):", ids) for name, ids in self.families.items()]
-        parts += [f"pip install 'stepmill[{extra}]' brings {what}" for extra, what in self.missing.items()]
-        return "\n".join(parts)
+        lines = [_paragraph(f"{name} ({len(ids)}):", ids) for name, ids in self.families.items()]
+        lines += [f"pip install 'stepmill[{extra}]' brings {what}" for extra, what in self.missing.items()]
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EnvList, (self.families, self.missing)
@@ -94,7 +94,8 @@ def parts() -> tuple[dict[str, list[str]], dict[str, MissingFamily]]:
             there.setdefault(family.package.extra, []).extend(_ids_of(family))
         else:
             _add_missing(missing, family.package.extra, family.example, family.at_least)
-    known = {id for ids in there.values() for id in ids}
+    # Ours stay ours where another package registers them too: Shimmy has dm_control's, installed or not.
+    known = {id for ids in there.values() for id in ids} | {record.id for record in records()}
     for origin, id in _in_gymnasium():
         if id not in known:
             there[origin].append(id)
