@@ -44,9 +44,7 @@ def pack(value: Any) -> bytes:
     """A value as a pickle that the caller can read. Raises whatever pickling an object of the user raises."""
     if _is_island:
         return plain.dumps(value)
-    try:
+    with contextlib.suppress(Exception):
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except BaseException:
-        pass
     by_value: bytes = cloudpickle.dumps(value)  # lambdas, and classes that only this process knows
     return by_value

@@ -92,15 +92,7 @@ class AtariOptions:
         return MOST_FRAMES if self.max_episode_steps is None else 0
 
 
-_FLAGS = (
-    "gray_scale",
-    "use_inter_area_resize",
-    "use_fire_reset",
-    "episodic_life",
-    "zero_discount_on_life_loss",
-    "reward_clip",
-    "full_action_space",
-)
+_FLAGS = tuple(one.name for one in dataclasses.fields(AtariOptions) if type(one.default) is bool)
 # What make() takes; max_episode_steps is a setting of the pool, which tells the env.
 DEFAULTS = {one.name: one.default for one in dataclasses.fields(AtariOptions) if one.name != "max_episode_steps"}
 # Those that make an id of Gymnasium's a preprocessed env.

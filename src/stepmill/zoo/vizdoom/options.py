@@ -41,8 +41,8 @@ class DoomOptions:
 
 
 OPTIONS = [*(one.name for one in fields(DoomOptions)), "reward_metric"]
-_NUMBERS = ("img_height", "img_width", "stack_num", "frame_skip", "weapon_duration")
-_FLAGS = ("use_inter_area_resize", "use_combined_action", "force_speed", "episodic_life", "scenario_timeout")
+_NUMBERS = tuple(one.name for one in fields(DoomOptions) if type(one.default) is int)
+_FLAGS = tuple(one.name for one in fields(DoomOptions) if type(one.default) is bool)
 _TEXTS = ("map_id", "game_args")
 _PATHS = ("lmp_save_dir", "cfg_path", "wad_path", "iwad_path", "vzd_path")
 
