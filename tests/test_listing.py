@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from stepmill import registry
 from stepmill.optional import Package
 from stepmill.registry import Family
 
+ZOO = Path(__file__).parent.parent / "docs" / "zoo.md"
+RECORDS, FAMILIES = tuple(registry.records()), registry.families()  # before tests add any
 PACKAGE = """
 import gymnasium
 for name in ("Village-Small-v0", "Village-Large-v0", "village/Old-v0"):
@@ -105,6 +109,17 @@ def test_an_id_of_ours_that_cannot_be_made_is_not_there_though_another_package_h
     ids = stepmill.list_all_envs()
     assert "Hut-v0" not in ids
     assert ids.missing["huts"] == ("Hut-v0", 1)
+
+
+def test_the_table_in_the_docs_has_the_same_numbers() -> None:
+    row = re.compile(r"^\| \[.*\]\(#.*\) \| .* \| (\d+).* \| (?:`([\w-]+)`.*|none) \| .* \|$", re.M)
+    documented: Counter[str] = Counter()
+    for count, extra in row.findall(ZOO.read_text()):
+        documented[extra or "stepmill"] += int(count)
+    known = Counter("stepmill" if one.needs is None else one.needs.extra for one in RECORDS)
+    for family in FAMILIES:
+        known[family.package.extra] += family.at_least
+    assert documented == known
 
 
 def test_it_can_be_pickled() -> None:

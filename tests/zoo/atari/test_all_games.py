@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import ale_py
@@ -17,15 +18,18 @@ from support.atari import compare
 pytestmark = pytest.mark.zoo
 
 STEPS = 200
-LEAST_GAMES, LEAST_IDS = 104, 350
+LEAST_GAMES, LEAST_IDS = 104, 352
+
+
+def gymnasiums_ids() -> list[str]:
+    gymnasium.register_envs(ale_py)
+    return sorted(id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("ale_py"))
 
 
 def test_there_are_enough() -> None:
-    gymnasium.register_envs(ale_py)
     ours = [id for id in stepmill.list_all_envs() if id in {f"{game.name}-v5" for game in GAMES.values()}]
-    theirs = [id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("ale_py")]
     assert len(ours) >= LEAST_GAMES
-    assert len(theirs) >= LEAST_IDS
+    assert len(gymnasiums_ids()) >= LEAST_IDS
 
 
 @pytest.mark.parametrize("rom", GAMES)
@@ -41,6 +45,18 @@ def test_a_game_is_as_its_spaces_say(rom: str) -> None:
             observation, reward, _, _, info = pool.step([int(generator.integers(spec.action_space.n))])
             assert np.isfinite(reward).all()
             assert info["ram"].shape == (1, 128)
+
+
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")  # v0
+@pytest.mark.parametrize("id", random.Random(0).sample(gymnasiums_ids(), 30))
+def test_gymnasiums_env_is_as_its_spaces_say(id: str) -> None:
+    with stepmill.make(id, num_envs=1, seed=1) as pool:
+        pool.action_space.seed(0)
+        observation, _ = pool.reset()
+        for _ in range(STEPS):
+            assert observation in pool.observation_space
+            observation, reward, _, _, _ = pool.step(pool.action_space.sample())
+            assert np.isfinite(reward).all()
 
 
 @pytest.mark.parametrize("rom", GAMES)
