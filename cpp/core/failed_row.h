@@ -43,9 +43,9 @@ inline void write_row_without_step(const sm_shared& shared, const sm_columns& co
   }
 }
 
-// A failure fills its row like any result: truncated, with the last good observation of the players that have acted. `last(leaf)` says where that
-// observation is, for all players; null if none is kept: then the observation is zeros. The row has none of the env's
-// infos. Reads nothing else that another process could write.
+// A failure fills its row like any result: truncated, with the last good observation of the players that have acted.
+// `last(leaf)` says where that observation is, for all players; null if none is kept: then the observation is zeros. The
+// row has none of the env's infos. Reads nothing else that another process could write.
 template <class Last>
 void write_failed_row(const sm_shared& shared, const sm_columns& columns, std::int64_t row, std::int32_t env,
                       std::int32_t elapsed, Last last) {

@@ -1,9 +1,9 @@
 """``verify``: plays native envs and Gymnasium's own side by side, and finds the first difference.
 
-Each env of the pool has a twin, a single env that ``gymnasium.make`` made, or our own Python env where an id has both a
-native and a Python one. What the pool returns for an env is compared
-with what its twin returns, and not with a vector env of Gymnasium: there, a column of the info takes the type of the
-first env in the batch, and if that is an int, the fractions of the others are cut off.
+Each env of the pool has a twin, a single env: one that ``gymnasium.make`` made, or our own where an id is both native
+and in Python. What the pool returns for an env is compared with what its twin returns, and not with a vector env of
+Gymnasium: there, a column of the info takes the type of the first env in the batch, and if that is an int, the
+fractions of the others are cut off.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def _check_comparable(id: Any) -> None:
 
 def _has_twin(id: str) -> bool:
     """Whether there is a Python env to compare the native one with."""
-    return find(id).native is not None and (find(id).factory is not None or id in gymnasium.registry)
+    record = find(id)
+    return record.native is not None and (record.factory is not None or id in gymnasium.registry)
 
 
 def _verify_all(steps: int, settings: Settings, arguments: Mapping[str, Any]) -> Verifications:

@@ -1,4 +1,4 @@
-"""The envs that come with stepmill: one file per family. Each registers its ids when it is imported."""
+"""The envs that come with stepmill: a file or a folder per family. Each registers its ids when it is imported."""
 
 from stepmill.zoo import (
     atari,

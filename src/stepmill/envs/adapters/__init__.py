@@ -96,22 +96,24 @@ def _checked(caller: str, env: Any) -> Any:
     return env
 
 
-def _is_parallel(env: Any) -> bool:
-    """Whether it is PettingZoo's. If there is one, the package has been imported."""
+def _pettingzoo(*names: str) -> tuple[type, ...]:
+    """Its classes of envs, for ``isinstance``. If there is such an env, the package has been imported."""
     module = sys.modules.get("pettingzoo.utils.env")
-    return module is not None and isinstance(env, module.ParallelEnv)
+    return () if module is None else tuple(getattr(module, name) for name in names)
+
+
+def _is_parallel(env: Any) -> bool:
+    return isinstance(env, _pettingzoo("ParallelEnv"))
 
 
 def is_pettingzoo(env: Any) -> bool:
     """Whether it is an env of PettingZoo, of either kind."""
-    module = sys.modules.get("pettingzoo.utils.env")
-    return module is not None and isinstance(env, module.ParallelEnv | module.AECEnv)
+    return isinstance(env, _pettingzoo("ParallelEnv", "AECEnv"))
 
 
 def _from_aec(env: Any) -> Any:
     """An ``AECEnv``, whose agents act one after another, as a ``ParallelEnv``; unchanged if PettingZoo refuses that."""
-    module = sys.modules.get("pettingzoo.utils.env")
-    if module is None or not isinstance(env, module.AECEnv):
+    if not isinstance(env, _pettingzoo("AECEnv")):
         return env
     conversions = importlib.import_module("pettingzoo.utils.conversions")
     was_parallel = isinstance(getattr(env, "env", None), conversions.parallel_to_aec_wrapper)
