@@ -34,13 +34,14 @@ class Case:
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by id: what it cannot be made without
     alike: tuple[str, ...] = ()  # of the ids that match one, which differ in map or action form only, 30 are played
     unseeded: tuple[str, ...] = ()  # ids that cannot be seeded
+    without_chance: tuple[str, ...] = ()  # beginnings of ids that play the same with any seed
     is_slow: bool = False  # tenths of a second per step
     machines: tuple[str, ...] = ()  # where there are wheels; empty if everywhere
 
 
 CASES = {
     "minigrid": Case(),
-    "pettingzoo": Case(),
+    "pettingzoo": Case(without_chance=("chess", "connect_four", "go", "rps", "tictactoe")),
     "highway": Case(is_slow=True),
     "box2d": Case(machines=("x86_64",)),
     "metaworld": Case(
