@@ -93,7 +93,8 @@ class AwakeWait {
   void learn(std::chrono::nanoseconds waited) { mean_ += (std::min(waited, kLong) - mean_) / 8; }
 
  private:
-  static constexpr std::chrono::nanoseconds kLittle{20'000}, kWorthwhile{500'000}, kMost{1'000'000}, kLong{2'000'000};
+  // Long enough for a worker of four Atari games that waits for the slowest of its neighbours.
+  static constexpr std::chrono::nanoseconds kLittle{20'000}, kWorthwhile{2'000'000}, kMost{4'000'000}, kLong{8'000'000};
   static constexpr std::chrono::nanoseconds kTaken{100'000};
   static constexpr int kBackOff = 200;
 

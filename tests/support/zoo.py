@@ -30,14 +30,14 @@ class Case:
     island: str | None = None  # the environment that `make islands` builds, if it excludes other families
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by id: what it cannot be made without
     unseeded: tuple[str, ...] = ()  # ids that cannot be seeded
-    without_chance: tuple[str, ...] = ()  # how ids begin whose envs draw nothing: every seed gives the same episodes
+    without_chance: tuple[str, ...] = ()  # beginnings of ids that play the same with any seed
     is_slow: bool = False  # tenths of a second per step
     machines: tuple[str, ...] = ()  # where there are wheels; empty if everywhere
 
 
 CASES = {
     "minigrid": Case(),
-    "pettingzoo": Case(without_chance=("chess_", "connect_four_", "go_", "rps_", "tictactoe_")),
+    "pettingzoo": Case(without_chance=("chess", "connect_four", "go", "rps", "tictactoe")),
     "highway": Case(is_slow=True),
     "box2d": Case(machines=("x86_64",)),
     "metaworld": Case(

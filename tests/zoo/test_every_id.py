@@ -80,4 +80,4 @@ def test_a_seed_decides_the_episodes_on_any_number_of_workers(extra: str) -> Non
         assert len(seen) == 1, id
         with open_pool(extra, id, num_envs=7, num_workers=2, seed=50) as pool:
             other = fingerprint(pool, steps)
-        assert (other in seen) == id.startswith(CASES[extra].without_chance), f"{id} ignores its seed, or should"
+        assert other not in seen or id.startswith(CASES[extra].without_chance), f"{id} ignores its seed"
