@@ -80,6 +80,8 @@ SPECS: list[tuple[str, dict[str, Any]]] = [
     ("ALE/Carnival-v5", {}),
     ("ALE/Freeway-v5", {"obs_type": "ram"}),
     ("ALE/Freeway-v5", {"stack_num": 3, "frame_skip": 2}),
+    ("Skiing-v5", {"full_action_space": True}),  # one of two games without FIRE in any action
+    ("ALE/LostLuggage-v5", {"full_action_space": True}),
     ("PongNoFrameskip-v4", {"obs_type": "grayscale", "full_action_space": True, "render_mode": "rgb_array"}),
 ]
 
@@ -95,6 +97,9 @@ def test_specs_need_no_emulator_and_are_right(id: str, config: Any, monkeypatch:
         assert pool.spec.config == spec.config
         observation, _ = pool.reset()
         assert spec.observation_space.contains(observation[0])
+        last = spec.action_space.n - 1
+        pool.step([last])
+        assert len(pool.call("get_action_meanings")[0]) == last + 1
 
 
 def test_what_the_table_does_not_know_the_emulator_is_asked() -> None:

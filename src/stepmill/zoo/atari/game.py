@@ -12,7 +12,7 @@ from gymnasium.utils import EzPickle, seeding
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UsageError
 from stepmill.optional import ALE, require
 from stepmill.zoo.atari.frames import Frames
-from stepmill.zoo.atari.games import FULL_ACTIONS, GAMES, WIDTH
+from stepmill.zoo.atari.games import GAMES, WIDTH
 from stepmill.zoo.atari.options import DEFAULTS, RENDER_MODES, AtariOptions
 
 __all__ = ["AtariGame", "info_space", "metadata", "quiet_emulator"]
@@ -92,7 +92,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
             self._seed_emulator(None)
             self._load()
         height = ale.getScreenDims()[0] if known is None else known.height
-        count = FULL_ACTIONS if o.full_action_space else len(self._actions) if known is None else known.num_actions
+        count = len(self._actions) if known is None else known.action_count(o.full_action_space)
         self.observation_space = spaces.Box(0, 255, o.shape, np.uint8)
         self.action_space = spaces.Discrete(count)
         self._frames = Frames(ale, height, o)
