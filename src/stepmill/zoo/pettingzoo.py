@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepmill.factories import EnvFactory, accepted_keys
-from stepmill.optional import MPE2, PETTINGZOO
+from stepmill.optional import BOX2D, MPE2, PETTINGZOO, missing
 from stepmill.registry import Family, add_family
 
 __all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]
@@ -67,7 +67,11 @@ class PettingZooFactory(EnvFactory):
     def _module(self) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo 1.27 has another way too, older ones not
-            return importlib.import_module(_modules()[self.id])
+            try:
+                return importlib.import_module(_modules()[self.id])
+            except ModuleNotFoundError as error:  # PettingZoo is there, but not what this env needs in addition
+                extra = (BOX2D if error.name == BOX2D.module else PETTINGZOO).extra
+                raise missing(str(error.name), extra, self.id) from error
 
 
 def _with_small_seeds(env: Any) -> Any:

@@ -249,6 +249,6 @@ def test_a_broken_rom_does_not_end_a_worker(backend: str, tmp_path: Path, monkey
     (tmp_path / "pong.bin").write_bytes(b"no game")
     monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
     with pytest.raises(
-        EnvError, match=r"constructor of env 0 \(Pong-v5\) failed: .*pong: its ROM is missing or broken"
+        EnvError, match=r"constructor of env \d \(Pong-v5\) failed: .*pong: its ROM is missing or broken"
     ):
         stepmill.make("Pong-v5", num_envs=2, backend=backend)
