@@ -244,6 +244,12 @@ def test_no_worker_prints_the_emulators_name(id: str) -> None:
     assert "Arcade Learning" not in done.stdout + done.stderr
 
 
+def test_a_game_for_two_does_not_end_the_process() -> None:
+    code = "from stepmill.zoo.atari import AtariGame; AtariGame('combat')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ConfigError: an Atari game: expected one that a single player can play, got 'combat'" in done.stderr
+
+
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_a_broken_rom_does_not_end_a_worker(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pong.bin").write_bytes(b"no game")
