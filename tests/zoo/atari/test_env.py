@@ -251,6 +251,8 @@ def test_same_seed_same_episodes(train: AtariEnv) -> None:
 def test_wrong_use_is_told(train: AtariEnv) -> None:
     with pytest.raises(MissingConfigError, match="AtariEnv: expected a cfg with the key env_id, got one with is_train"):
         AtariEnv({"is_train": True})
+    with pytest.raises(ConfigError, match=r"AtariEnv: size: expected a number, or \(height, width\), got \(1, 2, 3\)"):
+        AtariEnv({**CFG, "size": (1, 2, 3)})
     with pytest.raises(ConfigError, match="AtariEnv: is_train: expected True or False, got 'no'"):
         AtariEnv({**CFG, "is_train": "no"})
     for key, wrong, expected in (

@@ -62,6 +62,8 @@ class AtariEnv(BaseEnv):
                 whole_number(f"AtariEnv: {key}", given[key], 1)
         for key in ("fire_reset", "scale"):
             true_or_false(f"AtariEnv: {key}", given[key])
+        if isinstance(given["size"], tuple | list) and len(given["size"]) != 2:
+            raise ConfigError(f"AtariEnv: size: expected a number, or (height, width), got {given['size']!r}")
         check_mapping("AtariEnv: env_kwargs", given["env_kwargs"])
         self._id = given["env_id"]
         self._wrapping = {key: given[key] for key in _WRAPPING}
