@@ -29,6 +29,7 @@ __all__ = [
     "check_installed",
     "explained_misfit",
     "is_installed",
+    "missing",
     "require",
 ]
 
@@ -70,7 +71,7 @@ def require(module: str, package: str, extra: str, user: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # it is installed, but a package that it needs is not: do not hide a broken install
-        raise _missing(package, extra, user) from error
+        raise missing(package, extra, user) from error
 
 
 def is_installed(package: Package) -> bool:
@@ -81,10 +82,11 @@ def is_installed(package: Package) -> bool:
 def check_installed(package: Package, user: str) -> None:
     """Says that ``user`` needs ``package`` if it is not there, without importing it."""
     if not is_installed(package):
-        raise _missing(package.name, package.extra, user)
+        raise missing(package.name, package.extra, user)
 
 
-def _missing(package: str, extra: str, user: str) -> MissingPackageError:
+def missing(package: str, extra: str, user: str) -> MissingPackageError:
+    """The error that says so."""
     machine = platform.machine()
     advice = f". {_ELSEWHERE[extra].format(machine=machine)}" if extra in _ELSEWHERE and machine != "x86_64" else ""
     return MissingPackageError(

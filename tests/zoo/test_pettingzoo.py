@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,19 @@ def test_keys_are_those_of_the_env_inside() -> None:
     assert spec.config["max_num_players"] == 5
     with pytest.raises(UnknownConfigError, match="has no config key 'max_cycle', did you mean 'max_cycles'"):
         stepmill.make("simple_spread_v3", max_cycle=3)
+
+
+@pytest.mark.parametrize(
+    ("id", "needs", "extra"), [("pistonball_v6", "pymunk", "pettingzoo"), ("multiwalker_v9", "Box2D", "box2d")]
+)
+def test_what_an_env_needs_in_addition_is_told(
+    id: str, needs: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, needs, None)
+    for loaded in [name for name in sys.modules if name.startswith(("pettingzoo.butterfly", "pettingzoo.sisl"))]:
+        monkeypatch.delitem(sys.modules, loaded)
+    with pytest.raises(MissingPackageError, match=rf"^{id} needs {needs}, .*pip install 'stepmill\[{extra}\]'"):
+        stepmill.make(id)
 
 
 def test_games_in_turns_are_converted(make: Any) -> None:

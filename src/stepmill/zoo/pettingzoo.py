@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.factories import EnvFactory, accepted_keys
-from stepmill.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed
+from stepmill.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed, missing
 from stepmill.registry import Family, add_family
 
 __all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]
@@ -72,7 +72,11 @@ class PettingZooFactory(EnvFactory):
     def _module(self) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo 1.27 has another way too, older ones not
-            return importlib.import_module(_modules()[self.id])
+            try:
+                return importlib.import_module(_modules()[self.id])
+            except ModuleNotFoundError as error:  # PettingZoo is there, but not what this env needs in addition
+                extra = (BOX2D if error.name == BOX2D.module else PETTINGZOO).extra
+                raise missing(str(error.name), extra, self.id) from error
 
 
 def _seeded_each_time(env: Any) -> Any:

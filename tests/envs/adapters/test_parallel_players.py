@@ -258,6 +258,30 @@ class _Nameless(TagEnv):
         del self.possible_agents
 
 
+def test_agents_must_have_names_of_their_own() -> None:
+    with pytest.raises(EnvError, match=r"expected possible_agents of different names, got \['player_0', 'player_0'\]"):
+        stepmill.make(_Doubled, backend="inline")
+
+
+class _Doubled(TagEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.possible_agents = ["player_0", "player_0"]
+
+
+def test_an_episode_must_begin_with_an_agent() -> None:
+    says = "reset: expected agents that begin the episode, got none"
+    with stepmill.make(_Deserted, backend="inline") as pool, pytest.raises(EnvError, match=says):
+        pool.reset()
+
+
+class _Deserted(TagEnv):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self.agents = []
+        return {}, {}
+
+
 def test_spaces_without_arrays_are_refused_and_the_env_is_closed() -> None:
     made: list[Two] = []
 

@@ -31,7 +31,7 @@ from stepmill.errors import (
 )
 from stepmill.pool.shares import Share, share_out
 from stepmill.pool.source import EnvBlueprint, PythonSource
-from support.backend_envs import AskedEnv, Colour, Pair, WildEnv, assert_same, play
+from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, assert_same, play
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
 from support.process_envs import FaultyEnv, Gate, belongings, eventually, kill_worker, left_since, worker_pids
@@ -259,6 +259,15 @@ def test_values_come_back_plain(island: str) -> None:
         pool.set_attr("size", [2, 3])
         assert pool.get_attr("size") == (2, 3)
         assert [one.size for one in pool.call("render")] == [12, 12]
+
+
+def test_a_space_of_no_kind_that_gymnasium_has_comes_back_as_one_that_contains_any_value(island: str) -> None:
+    spec = stepmill.make_spec(SayingEnv, python=island)
+    with stepmill.make(SayingEnv, num_envs=2, python=island) as pool:
+        assert pool.single_observation_space == spec.observation_space
+        seen = [pool.reset()[0], pool.step([0, 0])[0]]
+        assert all(pool.observation_space.contains(one) for one in seen)
+        assert [one["saying"] for one in seen] == [("cold", "cold"), ("hot", "hot")]
 
 
 def test_arguments_and_results_keep_what_both_know(island: str) -> None:

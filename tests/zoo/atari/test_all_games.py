@@ -72,10 +72,11 @@ def test_greys_and_actions_are_the_emulators(rom: str) -> None:
     env.close()
 
 
+@pytest.mark.parametrize("full_action_space", [False, True])
 @pytest.mark.parametrize("game", sorted(game.ale_name for game in GAMES.values()))
-def test_gymnasiums_env_is_described_without_building_it(game: str) -> None:
-    spec = stepmill.make_spec(f"ALE/{game}-v5")
-    env = gymnasium.make(f"ALE/{game}-v5")
+def test_gymnasiums_env_is_described_without_building_it(game: str, full_action_space: bool) -> None:
+    spec = stepmill.make_spec(f"ALE/{game}-v5", full_action_space=full_action_space)
+    env = gymnasium.make(f"ALE/{game}-v5", full_action_space=full_action_space)
     assert (spec.observation_space, spec.action_space) == (env.observation_space, env.action_space)
     env.close()
 

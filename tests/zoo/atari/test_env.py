@@ -104,6 +104,16 @@ def test_where_the_game_is_made_otherwise_the_emulator_is_asked(env_kwargs: dict
     env.close()
 
 
+@pytest.mark.parametrize("shown", [{"scale": True}, {"scale": False, "frame_stack": None}], ids=str)
+def test_all_actions_change_nothing_in_what_is_seen(shown: dict[str, Any]) -> None:
+    env, usual = AtariEnv({**CFG, **shown, "env_kwargs": {"full_action_space": True}}), AtariEnv({**CFG, **shown})
+    assert env.observation_space == usual.observation_space
+    assert env.observation_space.contains(env.reset())
+    assert env.action_space == spaces.Discrete(18)
+    assert env.observation_space.contains(env.step(17).obs)
+    env.close()
+
+
 def test_info() -> None:
     info = AtariEnv({**CFG, "is_train": False, "noop_max": 30}).info()
     assert (info.obs_space.shape, info.act_space.shape, info.rew_space.shape) == ((4, 84, 84), (4,), (1,))
@@ -241,6 +251,8 @@ def test_same_seed_same_episodes(train: AtariEnv) -> None:
 def test_wrong_use_is_told(train: AtariEnv) -> None:
     with pytest.raises(MissingConfigError, match="AtariEnv: expected a cfg with the key env_id, got one with is_train"):
         AtariEnv({"is_train": True})
+    with pytest.raises(ConfigError, match=r"AtariEnv: size: expected a number, or \(height, width\), got \(1, 2, 3\)"):
+        AtariEnv({**CFG, "size": (1, 2, 3)})
     with pytest.raises(ConfigError, match="AtariEnv: is_train: expected True or False, got 'no'"):
         AtariEnv({**CFG, "is_train": "no"})
     for key, wrong, expected in (

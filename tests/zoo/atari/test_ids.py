@@ -80,6 +80,8 @@ SPECS: list[tuple[str, dict[str, Any]]] = [
     ("ALE/Carnival-v5", {}),
     ("ALE/Freeway-v5", {"obs_type": "ram"}),
     ("ALE/Freeway-v5", {"stack_num": 3, "frame_skip": 2}),
+    ("Skiing-v5", {"full_action_space": True}),  # one of two games without FIRE in any action
+    ("ALE/LostLuggage-v5", {"full_action_space": True}),
     ("PongNoFrameskip-v4", {"obs_type": "grayscale", "full_action_space": True, "render_mode": "rgb_array"}),
 ]
 
@@ -95,6 +97,9 @@ def test_specs_need_no_emulator_and_are_right(id: str, config: Any, monkeypatch:
         assert pool.spec.config == spec.config
         observation, _ = pool.reset()
         assert spec.observation_space.contains(observation[0])
+        last = spec.action_space.n - 1
+        pool.step([last])
+        assert len(pool.call("get_action_meanings")[0]) == last + 1
 
 
 def test_what_the_table_does_not_know_the_emulator_is_asked() -> None:
@@ -239,11 +244,17 @@ def test_no_worker_prints_the_emulators_name(id: str) -> None:
     assert "Arcade Learning" not in done.stdout + done.stderr
 
 
+def test_a_game_for_two_does_not_end_the_process() -> None:
+    code = "from stepmill.zoo.atari import AtariGame; AtariGame('combat')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ConfigError: an Atari game: expected one that a single player can play, got 'combat'" in done.stderr
+
+
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_a_broken_rom_does_not_end_a_worker(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pong.bin").write_bytes(b"no game")
     monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
     with pytest.raises(
-        EnvError, match=r"constructor of env 0 \(Pong-v5\) failed: .*pong: its ROM is missing or broken"
+        EnvError, match=r"constructor of env \d \(Pong-v5\) failed: .*pong: its ROM is missing or broken"
     ):
         stepmill.make("Pong-v5", num_envs=2, backend=backend)

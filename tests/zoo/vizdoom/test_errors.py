@@ -42,6 +42,7 @@ def scrambled() -> bytes:
         ({"vzd_path": "nowhere"}, ConfigError, "expected the game's program"),
         ({"map_id": "map77"}, ConfigError, "expected one of the maps .*MAP01.*got 'map77'"),
         ({"img_height": 0}, ConfigError, "img_height: expected a whole number >= 1"),
+        ({"img_height": 100_000, "img_width": 100_000}, ConfigError, "at most 256 MB"),
         ({"frame_skip": "4"}, ConfigError, "frame_skip"),
         ({"use_combined_action": 1}, ConfigError, "use_combined_action: expected True or False"),
         ({"force_speed": True}, ConfigError, "needs use_combined_action"),
@@ -64,8 +65,16 @@ def test_keys_that_are_not_known() -> None:
     for wrong in ({"foo_bar": 3}, {"screen_resolution": "RES_1X2"}):
         with pytest.raises(UnknownConfigError, match=f"got {next(iter(wrong))}="):
             stepmill.make_spec("VizdoomBasic-v1", screen_format="GRAY8", **wrong)
+        with pytest.raises(UnknownConfigError, match=f"got {next(iter(wrong))}="):
+            stepmill.make("VizdoomBasic-v1", **wrong)
     spec = stepmill.make_spec("VizdoomBasic-v1", screen_format="GRAY8", frame_skip=2)
     assert spec.observation_space["screen"].shape == (240, 320, 1)
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_wrong_values_are_told_before_any_env_is_made(backend: str) -> None:
+    with pytest.raises(ConfigError, match=r"^frame_skip: expected a whole number >= 1, got 0"):
+        stepmill.make("Basic-v1", backend=backend, frame_skip=0)
 
 
 def test_a_scenario_must_be_named() -> None:

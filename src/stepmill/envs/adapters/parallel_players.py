@@ -74,6 +74,8 @@ class ParallelAsPlayers(InnerAttributes):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         observations, infos = reset_parts(self, self.parallel_env.reset(seed=seed, options=options))
+        if not self.parallel_env.agents:
+            raise EnvError(f"{self!r}: reset: expected agents that begin the episode, got none")
         self._look_around({}, {}, set())
         return self._rows("reset", observations), own_infos(infos)
 
@@ -143,6 +145,8 @@ def _possible_agents(env: Any) -> list[Any]:
             f"{env}: expected a ParallelEnv with possible_agents, got one without: a pool must know beforehand which "
             "agents there may be"
         )
+    if len(set(agents)) < len(agents):
+        raise ConfigError(f"{env}: expected possible_agents of different names, got {agents}")
     return agents
 
 

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.any_value import AnyValue
+
 __all__ = ["NotPlain", "described", "dumps"]
 
 PROTOCOL = 5  # the highest that Python 3.11 has
@@ -85,6 +87,8 @@ def _as_plain(value: Any) -> Any:
         return tuple(value) if isinstance(value, tuple) else list(value)
     if isinstance(value, Set):
         return set(value)
+    if isinstance(value, spaces.Space):  # of no kind that Gymnasium has: its values are objects, such as texts
+        return AnyValue()
     owner = value if isinstance(value, type | FunctionType) else type(value)
     kind_of = "the module" if isinstance(value, ModuleType) else "code" if owner is value else "an object"
     raise NotPlain(

@@ -62,6 +62,8 @@ class AtariEnv(BaseEnv):
                 whole_number(f"AtariEnv: {key}", given[key], 1)
         for key in ("fire_reset", "scale"):
             true_or_false(f"AtariEnv: {key}", given[key])
+        if isinstance(given["size"], tuple | list) and len(given["size"]) != 2:
+            raise ConfigError(f"AtariEnv: size: expected a number, or (height, width), got {given['size']!r}")
         check_mapping("AtariEnv: env_kwargs", given["env_kwargs"])
         self._id = given["env_id"]
         self._wrapping = {key: given[key] for key in _WRAPPING}
@@ -177,7 +179,7 @@ class AtariEnv(BaseEnv):
         if game is None:
             space: spaces.Space[Any] = self._open().action_space
             return space
-        return spaces.Discrete(game.num_actions)
+        return spaces.Discrete(game.action_count(self._has_all_actions()))
 
     def info(self) -> BaseEnvInfo:
         info = super().info()
@@ -186,7 +188,7 @@ class AtariEnv(BaseEnv):
 
     def _wrappers(self) -> list[tuple[str, dict[str, Any]]]:
         game = self._known_game()
-        has_fire = fires(self._open()) if game is None else game.has_fire
+        has_fire = fires(self._open()) if game is None or self._has_all_actions() else game.has_fire
         return atari_wrappers(**{**self._wrapping, "fire_reset": self._wrapping["fire_reset"] and has_fire})
 
     def _known_game(self) -> Game | None:
@@ -194,9 +196,12 @@ class AtariEnv(BaseEnv):
         kwargs = self._kwargs()
         if kwargs.get("obs_type", "rgb") != "rgb":
             return None
-        if any(kwargs.get(key) for key in ("sound_obs", "full_action_space", "continuous")):
+        if kwargs.get("sound_obs") or kwargs.get("continuous"):
             return None
         return GAMES.get(kwargs.get("game", ""))
+
+    def _has_all_actions(self) -> bool:
+        return bool(self._kwargs().get("full_action_space"))
 
     def _kwargs(self) -> dict[str, Any]:
         """What the game is made with: as its id is registered, and what the user gives."""

@@ -14,7 +14,7 @@ from stepmill.description import EnvDescription
 from stepmill.errors import UnknownConfigError
 from stepmill.factories import EnvFactory
 from stepmill.registry import GymnasiumFactory, gymnasium_spec
-from stepmill.zoo.atari.games import FULL_ACTIONS, GAMES, WIDTH, Game
+from stepmill.zoo.atari.games import GAMES, WIDTH, Game
 from stepmill.zoo.atari.options import DEFAULTS, PREPROCESSING, RENDER_MODES, AtariOptions
 
 __all__ = ["AleFactory", "AtariFactory"]
@@ -131,7 +131,7 @@ def _described(game: Game, options: AtariOptions) -> EnvDescription:
 
     return EnvDescription(
         spaces.Box(0, 255, options.shape, np.uint8),
-        spaces.Discrete(FULL_ACTIONS if options.full_action_space else game.num_actions),
+        spaces.Discrete(game.action_count(options.full_action_space)),
         1,
         metadata(options),
         options.render_mode,
@@ -150,7 +150,7 @@ def _described_as_it_is(kwargs: dict[str, Any]) -> EnvDescription | None:
     shape = (128,) if channels is None else (game.height, WIDTH, *channels)
     return EnvDescription(
         spaces.Box(0, 255, shape, np.uint8),
-        spaces.Discrete(FULL_ACTIONS if kwargs.get("full_action_space") else game.num_actions),
+        spaces.Discrete(game.action_count(bool(kwargs.get("full_action_space")))),
         1,
         {"render_modes": sorted(RENDER_MODES), "render_fps": 30},
         kwargs.get("render_mode"),

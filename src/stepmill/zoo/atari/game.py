@@ -12,7 +12,7 @@ from gymnasium.utils import EzPickle, seeding
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UsageError
 from stepmill.optional import ALE, require
 from stepmill.zoo.atari.frames import Frames
-from stepmill.zoo.atari.games import FULL_ACTIONS, GAMES, WIDTH
+from stepmill.zoo.atari.games import GAMES, WIDTH
 from stepmill.zoo.atari.options import DEFAULTS, RENDER_MODES, AtariOptions
 
 __all__ = ["AtariGame", "info_space", "metadata", "quiet_emulator"]
@@ -77,7 +77,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         self.options = o = AtariOptions.read(game, options)
         ale_py = quiet_emulator()
         self.game = game
-        self._rom = _checked_rom(ale_py.roms, game)
+        self._rom = _checked_rom(ale_py, game)
         self.metadata, self.render_mode, self.info_space = metadata(o), o.render_mode, info_space(o)
         self.ale = ale = ale_py.ALEInterface()
         ale.setFloat("repeat_action_probability", o.repeat_action_probability)
@@ -92,7 +92,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
             self._seed_emulator(None)
             self._load()
         height = ale.getScreenDims()[0] if known is None else known.height
-        count = FULL_ACTIONS if o.full_action_space else len(self._actions) if known is None else known.num_actions
+        count = len(self._actions) if known is None else known.action_count(o.full_action_space)
         self.observation_space = spaces.Box(0, 255, o.shape, np.uint8)
         self.action_space = spaces.Discrete(count)
         self._frames = Frames(ale, height, o)
@@ -273,8 +273,9 @@ def _set(what: str, game: str, value: int | None, put: Any, available: Any) -> N
         raise ConfigError(f"{game}: {what}: expected one of {known}, got {value}") from error
 
 
-def _checked_rom(roms: Any, game: str) -> str:
-    """The file of a game. The emulator would end the process if it could not read it."""
+def _checked_rom(ale_py: Any, game: str) -> str:
+    """The file of a game. The emulator would end the process if it could not read it, or not play it alone."""
+    roms = ale_py.roms
     if game not in roms.get_all_rom_ids():
         raise ConfigError(f"an Atari game: expected the name of a ROM, such as 'ms_pacman', got {game!r}")
     try:
@@ -283,4 +284,6 @@ def _checked_rom(roms: Any, game: str) -> str:
         raise EnvError(
             f"{game}: its ROM is missing or broken: {error}. Install ale-py again, or see to ALE_ROMS_DIR"
         ) from error
+    if game not in GAMES and not ale_py.ALEInterface.isSupportedROM(path):
+        raise ConfigError(f"an Atari game: expected one that a single player can play, got {game!r}")
     return str(path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["FULL_ACTIONS", "GAMES", "WIDTH", "Game", "id_patterns"]
+__all__ = ["GAMES", "WIDTH", "Game", "id_patterns"]
 
 WIDTH = 160  # of every screen
-FULL_ACTIONS = 18  # what a joystick can do, with full_action_space
+_JOYSTICK = 18  # actions that a joystick has, with full_action_space
+_WITHOUT_BUTTON = 9  # those of the two games for which ale-py knows no FIRE at all
 
 
 class Game(NamedTuple):
@@ -27,6 +28,12 @@ class Game(NamedTuple):
     def ale_name(self) -> str:
         """As in ``ALE/MsPacman-v5``."""
         return self.rom.title().replace("_", "")
+
+    def action_count(self, full_action_space: bool) -> int:
+        """How many actions there are."""
+        if not full_action_space:
+            return self.num_actions
+        return _WITHOUT_BUTTON if self.rom in ("lost_luggage", "skiing") else _JOYSTICK
 
 
 _WITH_FIRE = {

@@ -41,6 +41,12 @@ class DoomFactory(EnvFactory):
     def known_keys(self) -> list[str]:
         return list(OPTIONS)
 
+    def limited(
+        self, config: dict[str, Any], given: int | None, registered: int | None
+    ) -> tuple[dict[str, Any], int | None]:
+        read_options(config)  # wrong values are told before any env is made
+        return super().limited(config, given, registered)
+
     def preload(self) -> None:
         require(*VIZDOOM, self.scenario.id)
         require("cv2", "opencv-python-headless", VIZDOOM.extra, self.scenario.id)

@@ -24,7 +24,6 @@ class VizdoomFactory(GymnasiumFactory):
     is_heavy = True
 
     def __call__(self, **config: Any) -> Any:
-        self._check(config)
         return _InItsFolder(super().__call__(**config), self.id, "game_args" in config)
 
     def preload(self) -> None:
@@ -32,6 +31,12 @@ class VizdoomFactory(GymnasiumFactory):
 
     def known_keys(self) -> list[str] | None:
         return None  # all that ViZDoom's .cfg files may contain
+
+    def limited(
+        self, config: dict[str, Any], given: int | None, registered: int | None
+    ) -> tuple[dict[str, Any], int | None]:
+        self._check(config)
+        return super().limited(config, given, registered)
 
     def _check(self, config: Mapping[str, Any]) -> None:
         """ViZDoom ignores settings that it does not understand."""
@@ -47,7 +52,6 @@ class VizdoomFactory(GymnasiumFactory):
             )
 
     def describe(self, config: Mapping[str, Any]) -> EnvDescription:
-        self._check(config)
         env = super().__call__(**config)
         try:
             return EnvDescription.of(env)

@@ -62,6 +62,11 @@ def read_options(given: Mapping[str, Any]) -> DoomOptions:
         name: _text(name, os.fspath(path) if isinstance(path := getattr(options, name), os.PathLike) else path)
         for name in _PATHS
     }
+    if checked["img_height"] * checked["img_width"] * checked["stack_num"] > 1 << 28:
+        raise ConfigError(
+            "img_height, img_width, stack_num: expected observations of at most 256 MB per channel, got "
+            f"{options.stack_num} frames of {options.img_height} x {options.img_width}"
+        )
     if options.render_mode is not None:
         one_of("render_mode", options.render_mode, ("rgb_array",))
     if options.force_speed and not options.use_combined_action:
