@@ -194,7 +194,7 @@ void ActionInput::write_players(nb::handle action, const PlayerKeys& keys, std::
       const nb::object& name = tree_.keys()[kind];
       const nb::object rows = part_of(action, name, "action");
       const PlayerKeys own{part_of(keys.env_id, name, "players.env_id"), part_of(keys.id, name, "players.id")};
-      write_kind(kind, tree_.children()[kind], rows, own, envs, "[" + text_of(nb::repr(name)) + "]");
+      write_kind(kind, tree_.children()[kind], rows, own, envs, std::string("[") + text_of(nb::repr(name)) + "]");
     }
   }
   player_rows_.commit(envs, pool_.table().action_players());
