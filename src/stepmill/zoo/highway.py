@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from stepmill.optional import HIGHWAY
 from stepmill.registry import Family, GymnasiumFactory, add_family
+from stepmill.zoo.further_seeds import FurtherSeeds
 
 __all__ = ["HighwayFactory", "SeededHighway"]
 
@@ -28,15 +28,13 @@ class SeededHighway(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._seeds = np.random.default_rng()
+        self._seeds = FurtherSeeds()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Its reset makes a new action space, so that cannot be seeded before."""
-        if seed is not None:
-            self._seeds = np.random.default_rng(seed)
         observation, _ = self.env.reset(seed=seed, options=options)
         inside: Any = self.unwrapped
-        inside.action_space.seed(int(self._seeds.integers(2**31)))
+        inside.action_space.seed(int(self._seeds.after(seed).integers(2**31)))
         return observation, inside._info(observation, action=inside.action_space.sample())
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from stepmill.optional import NLE
 from stepmill.registry import Family, GymnasiumFactory, add_family
+from stepmill.zoo.further_seeds import FurtherSeeds
 
 __all__ = ["NetHackFactory", "SeededNetHack"]
 
@@ -35,13 +35,11 @@ class SeededNetHack(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._seeds = np.random.default_rng()
+        self._seeds = FurtherSeeds()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts a game. NetHack must not mix in true randomness, as it does now and then by itself."""
-        if seed is not None:
-            self._seeds = np.random.default_rng(seed)
-        core, disp = (int(one) for one in self._seeds.integers(2**62, size=2))
+        core, disp = (int(one) for one in self._seeds.after(seed).integers(2**62, size=2))
         self.unwrapped.seed(core, disp, reseed=False)  # type: ignore[attr-defined]
         return self.env.reset(seed=seed, options=options)
 

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from stepmill.factories import EnvFactory, accepted_keys
 from stepmill.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed, missing
 from stepmill.registry import Family, add_family
+from stepmill.zoo.further_seeds import FurtherSeeds
 
 __all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]
 
@@ -85,12 +84,12 @@ def _seeded_each_time(env: Any) -> Any:
     class SeededEachTime(BaseParallelWrapper):  # type: ignore[misc]
         """The seeds of all episodes follow from the one that the user gives."""
 
-        seeds: Any = None
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self._further_seeds = FurtherSeeds()
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-            if seed is not None or self.seeds is None:
-                self.seeds = np.random.default_rng(seed)
-            return self.env.reset(seed=int(self.seeds.integers(2**31)), options=options)
+            return self.env.reset(seed=int(self._further_seeds.after(seed).integers(2**31)), options=options)
 
     return SeededEachTime(env)
 
