@@ -250,10 +250,17 @@ def find_source(
         )
     if max_num_players != 1:
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
-    pairs = list(zip(tasks, configs, strict=True))
-    made = {(id(task), id(one)): _python_env(task, one, max_episode_steps) for task, one in _once(pairs, _ids)}
-    envs = [made[_ids(one)] for one in pairs]
+    envs = _blueprints(tasks, configs, lambda task, one: _python_env(task, one, max_episode_steps))
     return PythonSource(_name(tasks[0]), envs, *_limit_and_threshold(tasks[0], envs[0], max_episode_steps))
+
+
+def _blueprints(
+    tasks: list[Any], configs: list[dict[str, Any]], make: Callable[[Any, dict[str, Any]], EnvBlueprint]
+) -> list[EnvBlueprint]:
+    """One per env; envs with the same task and the same configuration share theirs."""
+    pairs = list(zip(tasks, configs, strict=True))
+    made = {_ids(pair): make(*pair) for pair in _once(pairs, _ids)}
+    return [made[_ids(pair)] for pair in pairs]
 
 
 def _limit_and_threshold(
@@ -289,20 +296,16 @@ def _island_source(
     tasks: list[Any], configs: list[dict[str, Any]], max_episode_steps: int | None, pythons: list[str | None]
 ) -> PythonSource:
     """Envs of which some run with other interpreters."""
+    python_of = {id(config): python for config, python in zip(configs, pythons, strict=True)}
 
-    def blueprint(task: Any, config: dict[str, Any], python: str | None) -> EnvBlueprint:
+    def blueprint(task: Any, config: dict[str, Any]) -> EnvBlueprint:
+        python = python_of[id(config)]
         if python is None:
             return _python_env(task, config, max_episode_steps)
         _check_task(task)
         return EnvBlueprint(IslandTask.of(task), config, max_episode_steps, None, python)
 
-    made: dict[tuple[int, int], EnvBlueprint] = {}
-    envs = []
-    for task, config, python in zip(tasks, configs, pythons, strict=True):
-        key = id(task), id(config)
-        if key not in made:
-            made[key] = blueprint(task, config, python)
-        envs.append(made[key])
+    envs = _blueprints(tasks, configs, blueprint)
     if envs[0].python is not None:
         return PythonSource(_name(tasks[0]), envs, max_episode_steps, None)
     return PythonSource(_name(tasks[0]), envs, *_limit_and_threshold(tasks[0], envs[0], max_episode_steps))
