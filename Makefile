@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-torch test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -34,10 +34,27 @@ run: install
 test: install $(if $(FILTER),,test-cpp)
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
 
-# The tests that need torch, which `make test` skips if it is not installed.
-test-torch: install
-	$(BIN)/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
-	$(BIN)/python -m pytest tests -m "torch and not zoo"
+# Our drop-ins beside the libraries that they are for, and the tests of tensors, in an environment that has all of them:
+# `make test` does without.
+INTEGRATIONS := $(VENV)-integrations
+
+$(INTEGRATIONS)/.ready:
+	rm -rf $(INTEGRATIONS)
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/pip install --quiet --upgrade pip
+	$(INTEGRATIONS)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
+	@touch $@
+
+$(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(BIN)/python $(SOURCES)
+	rm -rf build/integrations
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/integrations .
+	$(INTEGRATIONS)/bin/pip install --quiet "$$(ls build/integrations/*.whl)[test,torch,sb3,tianshou,torchrl,minari,jax]"
+	$(INTEGRATIONS)/bin/pip install --quiet --no-deps --force-reinstall build/integrations/*.whl
+	@touch $@
+
+integrations: $(INTEGRATIONS)/.installed
+	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
 # `make test` plays 8,000 (1,000).
@@ -218,4 +235,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-island-*

@@ -33,7 +33,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests marked ``torch`` need it. `make test` does without; `make test-torch` installs it and runs just these."""
+    """Tests marked ``torch`` need it. `make test` does without; `make integrations` has it."""
     if item.get_closest_marker("torch") is not None:
         pytest.importorskip("torch")
 
