@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -162,7 +163,10 @@ def _register() -> None:
 
 
 class BareGame:
-    """The emulator and our frames, and nothing else: no infos, no lives, no episodes but for a new game after each."""
+    """The emulator and our frames, and nothing else: no infos, no lives.
+
+    It plays what a pool plays: no-ops and FIRE at the start of a game, which takes the place of the step after an end.
+    """
 
     def __init__(self, game: str) -> None:
         from stepmill.zoo.atari import AtariGame
@@ -170,19 +174,33 @@ class BareGame:
         game_env = AtariGame(game.lower(), reuse_memory=True)
         game_env.reset(seed=SEED)
         self._ale, self._frames, self._actions = game_env.ale, game_env._frames, game_env._actions
+        self._noop, self._fire, self._fires = game_env._noop, game_env._fire, game_env._fires
+        self._random, self._most_noops = random.Random(), game_env.options.noop_max
+        self._is_over = False
 
     def reset(self) -> None:
+        act = self._ale.act
         self._ale.reset_game()
+        for _ in range(self._random.randint(1, self._most_noops)):
+            act(self._noop)
+        self._frames.fill()
+        for _ in range(4 * self._fires):
+            act(self._fire)
+        self._is_over = False
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, None]:
         act, frames = self._ale.act, self._frames
+        if self._is_over:
+            self.reset()
+            return frames.stack, 0.0, False, False, None
         button = self._actions[action]
         reward = act(button) + act(button) + act(button)
         frames.take(1)
         reward += act(button)
         frames.take(0)
         frames.push(True)
-        return frames.stack, reward, self._ale.game_over(), False, None
+        self._is_over = self._ale.game_over()
+        return frames.stack, reward, False, False, None
 
     def close(self) -> None:
         """Nothing to close."""

@@ -96,7 +96,7 @@ class AwakeWait {
   // Long enough for a worker of four Atari games that waits for the slowest of its neighbours.
   static constexpr std::chrono::nanoseconds kLittle{20'000}, kWorthwhile{2'000'000}, kMost{4'000'000}, kLong{8'000'000};
   static constexpr std::chrono::nanoseconds kTaken{100'000};
-  static constexpr int kBackOff = 200;
+  static constexpr int kBackOff = 20;
 
   std::chrono::nanoseconds mean_{50'000};
   int back_off_ = 0;
