@@ -7,7 +7,7 @@ their values travel beside the arrays as Python objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -17,7 +17,17 @@ from gymnasium import spaces
 
 from stepmill.trees import Tree, map_tree, map_trees, paths, space_from, tree_of
 
-__all__ = ["FlatSpace", "Leaf", "LeafKind", "flatten", "map_object_leaves", "object_leaves", "space_of", "spec_of"]
+__all__ = [
+    "FlatSpace",
+    "Leaf",
+    "LeafKind",
+    "flatten",
+    "map_object_leaves",
+    "object_leaves",
+    "object_reader",
+    "space_of",
+    "spec_of",
+]
 
 
 class LeafKind(IntEnum):
@@ -172,7 +182,7 @@ def _spec_of_leaf(name: str, space: spaces.Space[Any]) -> Any:
 
 def object_leaves(tree: Tree, value: Any) -> Iterator[Any]:
     """The values at the object leaves of a nested value, in the order of the leaves."""
-    if isinstance(tree, dict):  # without map_trees: this runs in every step, and builds nothing
+    if isinstance(tree, dict):  # without map_trees, which would build a tree
         for key, child in tree.items():
             yield from object_leaves(child, value[key])
     elif isinstance(tree, tuple):
@@ -180,6 +190,14 @@ def object_leaves(tree: Tree, value: Any) -> Iterator[Any]:
             yield from object_leaves(child, part)
     elif tree < 0:
         yield value
+
+
+def object_reader(tree: Tree) -> Callable[[Any], list[Any]]:
+    """``object_leaves`` of a tree, for every step of an env: in a flat dict, which keys have objects is found once."""
+    if isinstance(tree, dict) and not any(isinstance(child, dict | tuple) for child in tree.values()):
+        keys = [key for key, leaf in tree.items() if leaf < 0]
+        return lambda value: [value[key] for key in keys]
+    return lambda value: list(object_leaves(tree, value))
 
 
 def map_object_leaves(tree: Tree, value: Any, objects: list[Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
 from stepmill.pool.infos import info_leaves, plain_info
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.object_actions import object_parts
-from stepmill.pool.rows import Note, RowFinisher, objects_of, snapshot
+from stepmill.pool.rows import Note, RowFinisher, object_copier, snapshot
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import PythonSource
 from stepmill.spaces import flatten
@@ -51,7 +50,7 @@ class InlineHost(_native.InlineHost):
                 envs=list(self._envs),
                 limits=[env.max_episode_steps for env in source.envs],
                 snapshot=snapshot,
-                objects_of=functools.partial(objects_of, self.observation.tree) if has_objects else None,
+                objects_of=object_copier(self.observation.tree) if has_objects else None,
             )
             for env_id in self._builder.models:
                 self.before_reset(env_id, self._builder.models.before_reset(env_id))

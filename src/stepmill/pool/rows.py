@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,10 +12,10 @@ import numpy as np
 from stepmill.errors import EnvError
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.infos import engine_keys, merge_infos
-from stepmill.spaces import FlatSpace, map_object_leaves, object_leaves
+from stepmill.spaces import FlatSpace, map_object_leaves, object_reader
 from stepmill.trees import map_tree
 
-__all__ = ["Note", "RowFinisher", "is_abnormal", "objects_of", "raised_by", "snapshot"]
+__all__ = ["Note", "RowFinisher", "is_abnormal", "object_copier", "raised_by", "snapshot"]
 
 
 class Note(NamedTuple):  # made for every row with a text or an info: a dataclass would take five times as long
@@ -108,9 +108,14 @@ def is_abnormal(info: Mapping[str, Any]) -> bool:
     return isinstance(told, bool | np.bool_) and bool(told)
 
 
-def objects_of(tree: Any, observation: Any) -> list[Any]:
-    """Copies of the object leaves of an observation, which the env can no longer change."""
-    return [copy.deepcopy(one) for one in object_leaves(tree, observation)]
+def object_copier(tree: Any) -> Callable[[Any], list[Any]]:
+    """What gives copies of the object leaves of an observation, which the env can no longer change."""
+    read = object_reader(tree)
+
+    def objects_of(observation: Any) -> list[Any]:
+        return [one if type(one) is str else copy.deepcopy(one) for one in read(observation)]
+
+    return objects_of
 
 
 def snapshot(value: Any) -> Any:

@@ -26,7 +26,7 @@ from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import snapshot
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.pool.warn_once import warn_once
-from stepmill.spaces import object_leaves
+from stepmill.spaces import object_reader
 
 __all__ = ["serve"]
 
@@ -101,7 +101,7 @@ def serve(
             envs=envs,
             limits=[env.max_episode_steps for env in source.envs[first_env : first_env + len(envs)]],
             snapshot=snapshot,
-            objects_of=functools.partial(_pack_objects, tree) if attachment["has_objects"] else None,
+            objects_of=_object_packer(tree) if attachment["has_objects"] else None,
             write_note=_write_note,
         )
     for env_id in builder.models if builder is not None else ():
@@ -145,17 +145,41 @@ def _write_note(
     phase: str,
 ) -> bytes:
     """Pickles every part separately: if the caller cannot read one, it still gets the others."""
+    if info is None and final_info is None and final_objects is None and error is None and len(objects or ()) < _SHORT:
+        return _note_of_objects(objects, phase)
     infos = [None if part is None else _dumps(env_id, part) for part in (info, final_info)]
     return pickle.dumps(([*infos, objects, final_objects], None if error is None else describe(error), phase))
 
 
-def _pack_objects(tree: Any, observation: Any) -> bytes:
-    """The object leaves of an observation, pickled. Called while the env is observed, so a failure fails the env."""
-    objects = list(object_leaves(tree, observation))
-    try:
-        return outgoing.pack(objects)
-    except BaseException as error:
-        raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
+# An env often says the same for a whole episode, such as the mission of a grid: what is short is pickled once.
+_SHORT = 1000
+_remembered = functools.lru_cache(maxsize=256)
+
+
+@_remembered
+def _note_of_objects(objects: bytes | None, phase: str) -> bytes:
+    return pickle.dumps(([None, None, objects, None], None, phase))
+
+
+@_remembered
+def _pack_text(text: str) -> bytes:
+    return outgoing.pack([text])
+
+
+def _object_packer(tree: Any) -> Callable[[Any], bytes]:
+    """What pickles the object leaves of an observation. Called while the env is observed: a failure fails the env."""
+    read = object_reader(tree)
+
+    def pack(observation: Any) -> bytes:
+        objects = read(observation)
+        try:
+            if len(objects) == 1 and type(objects[0]) is str and len(objects[0]) < _SHORT:
+                return _pack_text(objects[0])
+            return outgoing.pack(objects)
+        except BaseException as error:
+            raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
+
+    return pack
 
 
 def _write_text(env_id: int, text: str) -> bytes:
