@@ -7,7 +7,6 @@ Gymnasium's vector env runs its own wrappers, without the FIRE.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import statistics
 import subprocess
@@ -21,15 +20,15 @@ import gymnasium
 
 from benchmarks import bare
 from benchmarks.contestants import SEED, draw_actions, envpool_has, envpool_pool, stepmill_pool
+from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.machine import cores
 from benchmarks.python_contestants import BareLoop, MeetingLoops
 from benchmarks.runners import AsyncContestant, Contestant
-from benchmarks.timing import Effort, steps_per_second
+from benchmarks.timing import Effort
 
 GAMES = ("Pong", "Breakout", "Seaquest")
 SYNC, ASYNC = (8, 64), ((128, 64),)
 START = ("Pong", 64)
-LEAST_S = 1.0  # a batch of 64 takes tens of milliseconds: shorter samples would hold too few
 
 Log = Callable[[str], None]
 
@@ -54,58 +53,10 @@ def _compare(game: str, num_envs: int, batch_size: int | None, effort: Effort, l
         if batch_size is None:
             runners["gymnasium_async"] = _gymnasium_async(game, num_envs)
         row: dict[str, Any] = {"env": id, "num_envs": num_envs, "batch_size": batch_size or num_envs}
-        return row | _interleaved(runners, effort)
+        return row | interleaved_with_cpu_time(runners, effort)
     finally:
         for runner in runners.values():
             runner.close()
-
-
-def _interleaved(runners: dict[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
-    rates: dict[str, list[float]] = {name: [] for name in runners}
-    costs: dict[str, list[float]] = {name: [] for name in runners}
-    for _ in range(effort.repeats):
-        for name, runner in runners.items():
-            before, runner.steps = _cpu_seconds(), 0
-            rates[name].append(steps_per_second(_Counted(runner), max(effort.seconds, LEAST_S)))
-            costs[name].append((_cpu_seconds() - before) / runner.steps)
-    return {
-        name: {
-            "steps_per_s": statistics.median(rates[name]),
-            "samples": rates[name],
-            "cpu_us": statistics.median(costs[name]) * 1e6,
-            "num_threads": getattr(runner, "num_threads", None),
-        }
-        for name, runner in runners.items()
-    }
-
-
-class _Counted:
-    """A runner that counts its steps, those of the warm-up too."""
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-        self.rows_per_call = runner.rows_per_call
-
-    def run(self, calls: int) -> None:
-        self._runner.run(calls)
-        self._runner.steps += calls * self.rows_per_call
-
-
-def _cpu_seconds() -> float:
-    """Of this process and its descendants. Contestants that do not run use none."""
-    parents, ticks = {}, {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()  # after the name: state, parent, ...
-        except OSError:  # it ended meanwhile
-            continue
-        parents[int(entry)] = int(fields[1])
-        ticks[int(entry)] = int(fields[11]) + int(fields[12])
-    family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- contestants -----------------------------------------------------------------------------------

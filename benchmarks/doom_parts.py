@@ -1,21 +1,22 @@
-"""ViZDoom: stepmill beside EnvPool, Gymnasium's AsyncVectorEnv, and a plain loop over one game."""
+"""ViZDoom: stepmill beside EnvPool, Gymnasium's AsyncVectorEnv, and a plain loop over the games of one worker."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import importlib.util
-import itertools
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
-from benchmarks.contestants import SEED, draw_actions, envpool_has, envpool_pool, stepmill_pool
+from benchmarks.contestants import draw_actions, envpool_has, envpool_pool, stepmill_pool
+from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.machine import cores
+from benchmarks.python_contestants import BareLoop
 from benchmarks.runners import Contestant
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Effort
 from stepmill.registry import find
 
 ENVS = ("Basic-v1", "VizdoomBasic-v1")  # preprocessed, four tics per step; and ViZDoom's own, one tic per step
@@ -25,7 +26,7 @@ Log = Callable[[str], None]
 
 
 def doom(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Steps per second, all envs in each step."""
+    """Steps per second, all envs in each step, and the CPU time of a step, that of the games included."""
     if importlib.util.find_spec("vizdoom") is None:
         log("no vizdoom: left out")
         return []
@@ -40,18 +41,15 @@ def _compare(env: str, num_envs: int, effort: Effort, log: Log) -> dict[str, Any
         for name, make in _contestants(env, num_envs).items():
             runners[name] = make()
             made.callback(runners[name].close)
-        results = interleaved(runners, effort)
-    row: dict[str, Any] = {"env": env, "num_envs": num_envs, "batch_size": num_envs}
-    row |= results
-    row["loops"] = {"steps_per_s": cores() * results["loop"]["steps_per_s"]}
-    return row
+        results = interleaved_with_cpu_time(runners, effort)
+    return {"env": env, "num_envs": num_envs, "batch_size": num_envs, "cores": cores(), **results}
 
 
 def _contestants(env: str, num_envs: int) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "stepmill": lambda: stepmill_pool(env, num_envs, backend="process", start_timeout=600),
         "gymnasium_async": lambda: _gymnasium_async(env, num_envs),
-        "loop": lambda: Loop(env),
+        "loop": lambda: _loop(env, max(1, num_envs // cores())),
     }
     if envpool_has(env):
         found["envpool"] = lambda: envpool_pool(env, num_envs, min(num_envs, cores()))
@@ -69,21 +67,6 @@ def _gymnasium_async(env: str, num_envs: int) -> Contestant:
     return Contestant(gymnasium.vector.AsyncVectorEnv(makers), draw_actions(env, num_envs))
 
 
-class Loop:
-    """One game in a plain Python loop: its process and ours take turns, so that together they keep one core busy."""
-
-    rows_per_call = 1
-
-    def __init__(self, env: str) -> None:
-        self._env = _build(env)
-        self._env.reset(seed=SEED)
-        self._actions = itertools.cycle(batch[0] for batch in draw_actions(env, 1))
-
-    def run(self, calls: int) -> None:
-        for action in itertools.islice(self._actions, calls):
-            _, _, terminated, truncated, _ = self._env.step(action)
-            if terminated or truncated:
-                self._env.reset()
-
-    def close(self) -> None:
-        self._env.close()
+def _loop(env: str, num_envs: int) -> Contestant:
+    """As many games as one worker of the pool has, in a plain loop: each is a process that takes turns with ours."""
+    return Contestant(BareLoop([functools.partial(_build, env)] * num_envs), draw_actions(env, num_envs))

@@ -10,10 +10,11 @@ import gymnasium
 import numpy as np
 
 import stepmill
+from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.machine import cores
 from benchmarks.python_contestants import ACTION_BATCHES, SEED, BareLoop
 from benchmarks.runners import Contestant
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Effort
 from stepmill.errors import MissingPackageError
 
 ENVS = ("MiniGrid-Empty-8x8-v0",)
@@ -23,7 +24,7 @@ Log = Callable[[str], None]
 
 
 def families(effort: Effort, log: Log) -> list[dict[str, Any]]:
-    """Steps per second, all envs in each step. An env whose package is missing is left out."""
+    """Steps per second, all envs in each step, and the CPU time of a step. Envs without their package are left out."""
     out = []
     for env in ENVS:
         try:
@@ -39,17 +40,18 @@ def _compare(env: str, num_envs: int, effort: Effort, log: Log) -> dict[str, Any
     log(f"{env}, {num_envs} envs")
     make_one = partial(gymnasium.make, env, disable_env_checker=True)
     actions = _draw_actions(make_one(), num_envs)
+    share = max(1, num_envs // cores())  # as many as a worker of the pool has
     runners = {
         "stepmill": Contestant(stepmill.make(env, num_envs=num_envs, seed=SEED), actions),
         # Missions are texts, for which its shared memory has no place.
         "gymnasium_async": Contestant(
             gymnasium.vector.AsyncVectorEnv([make_one] * num_envs, shared_memory=False), actions
         ),
-        "loop": Contestant(BareLoop([make_one] * num_envs), actions),
+        "loop": Contestant(BareLoop([make_one] * share), [batch[:share] for batch in actions]),
     }
     row: dict[str, Any] = {"env": env, "num_envs": num_envs, "cores": cores()}
     try:
-        return row | interleaved(runners, effort)
+        return row | interleaved_with_cpu_time(runners, effort)
     finally:
         for runner in runners.values():
             runner.close()

@@ -230,24 +230,11 @@ def atari_start(results: Results) -> Table:
 
 
 def doom(results: Results) -> Table:
-    rows = [
-        (
-            f"{row['num_envs']} {row['env']}",
-            rate(row["stepmill"]),
-            rate(row.get("gymnasium_async")),
-            times(row, "gymnasium_async"),
-            rate(row.get("envpool")),
-            times(row, "envpool"),
-            rate(row.get("loops")),
-            percent(row, "stepmill", "loops"),
-        )
-        for row in results["parts"]["doom"]
-    ]
-    columns = (
-        *("", "stepmill", "Gymnasium AsyncVectorEnv", "stepmill is faster", envpool(results, "doom")),
-        *("stepmill is faster", "one plain loop, times the cores", "stepmill reaches"),
-    )
-    return Table("doom", "ViZDoom, steps per second", columns, rows)
+    return _families("doom", "ViZDoom, steps per second", results)
+
+
+def doom_cost(results: Results) -> Table:
+    return _families_cost("doom", "CPU time of one step of one game", results)
 
 
 def _name_of(row: Results) -> str:
@@ -256,22 +243,48 @@ def _name_of(row: Results) -> str:
 
 
 def families(results: Results) -> Table:
+    return _families("families", "Envs of other packages, steps per second", results)
+
+
+def families_cost(results: Results) -> Table:
+    return _families_cost("families", "CPU time of one step of one env", results)
+
+
+def _families(part: str, title: str, results: Results) -> Table:
+    has_envpool = any("envpool" in row for row in results["parts"][part])
     rows = [
         (
             f"{row['num_envs']} {row['env']}",
             rate(row["stepmill"]),
             rate(row["gymnasium_async"]),
             times(row, "gymnasium_async"),
-            rate(row["loop"]),
+            *((rate(row.get("envpool")), times(row, "envpool")) if has_envpool else ()),
+            rate({"steps_per_s": row["cores"] * row["loop"]["steps_per_s"]}),
             f"{row['stepmill']['steps_per_s'] / (row['cores'] * row['loop']['steps_per_s']):.0%}",
         )
-        for row in results["parts"]["families"]
+        for row in results["parts"][part]
     ]
     columns = (
-        *("", "stepmill", "Gymnasium AsyncVectorEnv", "stepmill is faster", "a plain loop on one core"),
-        "stepmill's share of that times all cores",
+        *("", "stepmill", "Gymnasium AsyncVectorEnv", "stepmill is faster"),
+        *((envpool(results, part), "stepmill is faster") if has_envpool else ()),
+        *("one plain loop, times the cores", "stepmill reaches"),
     )
-    return Table("families", "Envs of other packages, steps per second", columns, rows)
+    return Table(part, title, columns, rows)
+
+
+def _families_cost(part: str, title: str, results: Results) -> Table:
+    """What a step costs, and how many steps the cores could do if they did nothing but the loop's work."""
+    rows = []
+    for row in results["parts"][part]:
+        most = row["cores"] / row["loop"]["cpu_us"] * 1e6
+        cells = [f"{row[name]['cpu_us']:,.0f} µs" for name in ("loop", "stepmill", "gymnasium_async")]
+        reached = f"{row['stepmill']['steps_per_s'] / most:.0%}"
+        rows.append((f"{row['num_envs']} {row['env']}", *cells, rate({"steps_per_s": most}), reached))
+    columns = (
+        *("", "a plain loop", "stepmill", "Gymnasium AsyncVectorEnv"),
+        *("steps per second if all cores did the loop's work", "stepmill reaches"),
+    )
+    return Table(f"{part}-cost", title, columns, rows)
 
 
 def overhead(results: Results) -> Table:
@@ -449,7 +462,9 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "atari-cost": ("atari", atari_cost),
     "atari-start": ("atari-start", atari_start),
     "doom": ("doom", doom),
+    "doom-cost": ("doom", doom_cost),
     "families": ("families", families),
+    "families-cost": ("families", families_cost),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "scaling": ("scaling", scaling),

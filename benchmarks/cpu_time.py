@@ -1,0 +1,64 @@
+"""Steps per second, and the CPU time of a step: of this process, its threads, and all processes that it started.
+
+Seconds vary with what else a machine does; CPU time varies less, and tells what the cores could do at most.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from typing import Any
+
+from benchmarks.timing import Effort, steps_per_second
+
+LEAST_S = 1.0  # a batch takes up to tens of milliseconds: shorter samples would hold too few
+
+
+def interleaved_with_cpu_time(runners: dict[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
+    """One sample of each, round after round, so that a disturbance hits all of them alike."""
+    rates: dict[str, list[float]] = {name: [] for name in runners}
+    costs: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(effort.repeats):
+        for name, runner in runners.items():
+            counted, before = _Counted(runner), _cpu_seconds()
+            rates[name].append(steps_per_second(counted, max(effort.seconds, LEAST_S)))
+            costs[name].append((_cpu_seconds() - before) / counted.steps)
+    return {
+        name: {
+            "steps_per_s": statistics.median(rates[name]),
+            "samples": rates[name],
+            "cpu_us": statistics.median(costs[name]) * 1e6,
+            "num_threads": getattr(runner, "num_threads", None),
+        }
+        for name, runner in runners.items()
+    }
+
+
+class _Counted:
+    """A runner that counts its steps, those of the warm-up too."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.rows_per_call = runner.rows_per_call
+        self.steps = 0
+
+    def run(self, calls: int) -> None:
+        self._runner.run(calls)
+        self.steps += calls * self.rows_per_call
+
+
+def _cpu_seconds() -> float:
+    """Of this process and its descendants. Contestants that do not run use none."""
+    parents, ticks = {}, {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()  # after the name: state, parent, ...
+        except OSError:  # it ended meanwhile
+            continue
+        parents[int(entry)] = int(fields[1])
+        ticks[int(entry)] = int(fields[11]) + int(fields[12])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
