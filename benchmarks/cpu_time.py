@@ -20,9 +20,9 @@ def interleaved_with_cpu_time(runners: dict[str, Any], effort: Effort) -> dict[s
     costs: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(effort.repeats):
         for name, runner in runners.items():
-            counted, before = _Counted(runner), _cpu_seconds()
+            counted, before = _Counted(runner), cpu_seconds()
             rates[name].append(steps_per_second(counted, max(effort.seconds, LEAST_S)))
-            costs[name].append((_cpu_seconds() - before) / counted.steps)
+            costs[name].append((cpu_seconds() - before) / counted.steps)
     return {
         name: {
             "steps_per_s": statistics.median(rates[name]),
@@ -47,7 +47,7 @@ class _Counted:
         self.steps += calls * self.rows_per_call
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Of this process and its descendants. Contestants that do not run use none."""
     parents, ticks = {}, {}
     for entry in filter(str.isdigit, os.listdir("/proc")):

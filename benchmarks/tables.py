@@ -237,6 +237,15 @@ def doom_cost(results: Results) -> Table:
     return _families_cost("doom", "CPU time of one step of one game", results)
 
 
+def game_steps(results: Results) -> Table:
+    rows = [
+        (game, part, f"{us:,.1f} µs" if us < 1e4 else f"{us / 1e6:.2f} s")
+        for game, parts in results["parts"]["game-steps"].items()
+        for part, us in parts.items()
+    ]
+    return Table("game-steps", "CPU time of the parts of one step", ("", "part", "CPU time"), rows)
+
+
 def _name_of(row: Results) -> str:
     some = f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else ""
     return f"{row['num_envs']} {row['env']}{some}"
@@ -463,6 +472,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "atari-start": ("atari-start", atari_start),
     "doom": ("doom", doom),
     "doom-cost": ("doom", doom_cost),
+    "game-steps": ("game-steps", game_steps),
     "families": ("families", families),
     "families-cost": ("families", families_cost),
     "overhead": ("overhead", overhead),
