@@ -1,0 +1,245 @@
+"""PPO in one file, on any id with flat observations and discrete or continuous actions.
+
+    pip install 'stepmill[torch]'
+    python examples/ppo.py                                    # CartPole-v1, solved in under a minute
+    python examples/ppo.py --env-id Acrobot-v1 --seed 3
+    python examples/ppo.py --envs gymnasium                   # the same run on Gymnasium's vector env, only slower
+
+Trains, then plays 100 episodes of envs with other seeds and prints their mean return.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+from torch.distributions import Categorical, Independent, Normal
+
+import stepmill
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env-id", default="CartPole-v1")
+    parser.add_argument("--envs", choices=["stepmill", "gymnasium", "gymnasium-async"], default="stepmill")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--num-steps", type=int, default=32, help="of each env, between updates")
+    parser.add_argument("--total-steps", type=int, default=100_000, help="of all envs together")
+    parser.add_argument("--epochs", type=int, default=20, help="how often each update goes over its data")
+    parser.add_argument("--minibatches", type=int, default=1)
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="at the start; it falls to 0")
+    parser.add_argument("--clip", type=float, default=0.2, help="at the start; it falls to 0")
+    parser.add_argument("--gamma", type=float, default=0.98)
+    parser.add_argument("--gae-lambda", type=float, default=0.8)
+    parser.add_argument("--entropy", type=float, default=0.0)
+    parser.add_argument("--value-weight", type=float, default=0.5)
+    parser.add_argument("--max-gradient", type=float, default=0.5)
+    parser.add_argument("--episodes", type=int, default=100, help="played at the end")
+    parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
+    return parser.parse_args()
+
+
+def make_envs(args: argparse.Namespace, num_envs: int, seed: int) -> Any:
+    """All that differs between the libraries. Their envs are equal, and so the trainings are, too."""
+    if args.envs == "stepmill":
+        return stepmill.make(args.env_id, num_envs=num_envs, seed=seed)
+    mode = "sync" if args.envs == "gymnasium" else "async"
+    return gymnasium.make_vec(args.env_id, num_envs=num_envs, vectorization_mode=mode)
+
+
+# ---- the agent -------------------------------------------------------------------------------------
+
+
+class Agent(nn.Module):
+    """A policy and a value, each a small network of its own."""
+
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Discrete | spaces.Box) -> None:
+        super().__init__()
+        inputs = int(np.prod(observation_space.shape))
+        self.is_discrete = isinstance(action_space, spaces.Discrete)
+        outputs = int(action_space.n) if isinstance(action_space, spaces.Discrete) else int(np.prod(action_space.shape))
+        self.policy = network(inputs, outputs, last_gain=0.01)
+        self.critic = network(inputs, 1, last_gain=1.0)
+        self.log_std = nn.Parameter(torch.zeros(outputs))
+
+    def distribution(self, obs: torch.Tensor) -> Any:
+        out = self.policy(obs.flatten(1))
+        return Categorical(logits=out) if self.is_discrete else Independent(Normal(out, self.log_std.exp()), 1)
+
+    def value(self, obs: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.critic(obs.flatten(1)).squeeze(-1)
+        return values
+
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.policy(obs.flatten(1))
+        return out.argmax(-1) if self.is_discrete else out
+
+
+def network(inputs: int, outputs: int, last_gain: float) -> nn.Sequential:
+    layers = [nn.Linear(inputs, 64), nn.Linear(64, 64), nn.Linear(64, outputs)]
+    for layer, gain in zip(layers, (2**0.5, 2**0.5, last_gain), strict=True):
+        nn.init.orthogonal_(layer.weight, gain)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+
+
+# ---- training --------------------------------------------------------------------------------------
+
+
+def train(args: argparse.Namespace) -> Agent:
+    torch.manual_seed(args.seed)
+    envs = make_envs(args, args.num_envs, args.seed)
+    agent = Agent(envs.single_observation_space, envs.single_action_space)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    steps, rows = args.num_steps, args.num_envs
+
+    # Row t of these arrays is the time before step t; the last row of `obs` is the time after the last step.
+    obs = torch.zeros(steps + 1, rows, *envs.single_observation_space.shape)
+    actions = torch.zeros(steps, rows, *envs.single_action_space.shape)
+    log_probs, rewards = torch.zeros(steps, rows), torch.zeros(steps, rows)
+    terminated, ended = torch.zeros(steps, rows), torch.zeros(steps, rows)
+    # A pool resets an env in the step after an episode's end: that step's action counts for nothing, and neither may it
+    # in the loss. In return, the observation of the ending step is there, and its value is what truncation needs.
+    counts = torch.ones(steps, rows)
+    just_ended = torch.zeros(rows)
+
+    first, _ = envs.reset(seed=args.seed)
+    obs[0] = torch.as_tensor(first)
+    running, finished = np.zeros(rows), []  # returns of the episodes that run, and of those that have ended
+    updates = args.total_steps // (steps * rows)
+    began, env_seconds = time.perf_counter(), 0.0
+    for update in range(updates):
+        left = 1.0 - update / updates
+        optimizer.param_groups[0]["lr"] = left * args.learning_rate
+
+        for t in range(steps):
+            counts[t] = 1.0 - just_ended
+            with torch.no_grad():
+                distribution = agent.distribution(obs[t])
+                actions[t] = action = distribution.sample()
+                log_probs[t] = distribution.log_prob(action)
+            env_began = time.perf_counter()
+            following, reward, is_terminated, is_truncated, _ = envs.step(action.numpy())
+            env_seconds += time.perf_counter() - env_began
+            obs[t + 1], rewards[t] = torch.as_tensor(following), torch.as_tensor(reward)
+            terminated[t] = torch.as_tensor(is_terminated)
+            ended[t] = just_ended = torch.as_tensor(is_terminated | is_truncated).float()
+            running += reward
+            for i in np.flatnonzero(is_terminated | is_truncated):
+                finished.append(float(running[i]))
+                running[i] = 0.0
+
+        with torch.no_grad():
+            values = agent.value(obs.flatten(0, 1)).view(steps + 1, rows)
+        advantages = estimate_advantages(args, rewards, values, terminated, ended)
+        learn(args, agent, optimizer, left * args.clip, obs[:-1], actions, log_probs, advantages, values[:-1], counts)
+        obs[0] = obs[-1]
+
+        seconds, done = time.perf_counter() - began, (update + 1) * steps * rows
+        mean = float(np.mean(finished[-20:])) if finished else float("nan")
+        share = env_seconds / seconds
+        print(
+            f"\r{done:>9,} of {args.total_steps:,} steps, {done / seconds:,.0f} per second, "
+            f"envs {share:.0%} of the time, mean return of the last 20 episodes {mean:.1f}   ",
+            end="",
+            flush=True,
+        )
+        if args.log is not None:
+            with args.log.open("w" if update == 0 else "a") as file:
+                file.write(json.dumps({"steps": done, "seconds": seconds, "return": mean, "env_share": share}) + "\n")
+    print()
+    envs.close()
+    return agent
+
+
+def estimate_advantages(
+    args: argparse.Namespace,
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    terminated: torch.Tensor,
+    ended: torch.Tensor,
+) -> torch.Tensor:
+    """GAE. An episode that was cut off goes on in value; one that terminated does not."""
+    advantages, following = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        error = rewards[t] + args.gamma * values[t + 1] * (1.0 - terminated[t]) - values[t]
+        following = error + args.gamma * args.gae_lambda * (1.0 - ended[t]) * following
+        advantages[t] = following
+    return advantages
+
+
+def learn(
+    args: argparse.Namespace,
+    agent: Agent,
+    optimizer: torch.optim.Optimizer,
+    clip: float,
+    obs: torch.Tensor,
+    actions: torch.Tensor,
+    log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    values: torch.Tensor,
+    counts: torch.Tensor,
+) -> None:
+    """Some epochs of PPO's clipped loss, over the steps that count."""
+    chosen = counts.flatten().nonzero().squeeze(-1)
+    obs, actions = obs.flatten(0, 1)[chosen], actions.flatten(0, 1)[chosen]
+    log_probs, advantages = log_probs.flatten()[chosen], advantages.flatten()[chosen]
+    returns = advantages + values.flatten()[chosen]
+    for _ in range(args.epochs):
+        for batch in torch.randperm(len(chosen)).chunk(args.minibatches):
+            distribution = agent.distribution(obs[batch])
+            ratio = (distribution.log_prob(actions[batch]) - log_probs[batch]).exp()
+            scaled = advantages[batch]
+            scaled = (scaled - scaled.mean()) / (scaled.std() + 1e-8)
+            policy_loss = -torch.min(scaled * ratio, scaled * ratio.clamp(1.0 - clip, 1.0 + clip)).mean()
+            value_loss = (agent.value(obs[batch]) - returns[batch]).square().mean()
+            loss = policy_loss + args.value_weight * value_loss - args.entropy * distribution.entropy().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), args.max_gradient)
+            optimizer.step()
+
+
+# ---- what it has learned ---------------------------------------------------------------------------
+
+
+def evaluate(args: argparse.Namespace, agent: Agent) -> list[float]:
+    """The return of the first episode of each of some envs, with seeds that the training did not have."""
+    with stepmill.make(args.env_id, num_envs=args.episodes, seed=args.seed + 1_000_000) as envs:
+        obs, _ = envs.reset()
+        returns = np.full(args.episodes, np.nan)
+        while np.isnan(returns).any():
+            with torch.no_grad():
+                action = agent.best_action(torch.as_tensor(obs, dtype=torch.float32))
+            obs, _, is_terminated, is_truncated, info = envs.step(action.numpy())
+            first = (is_terminated | is_truncated) & np.isnan(returns)
+            if first.any():
+                returns[first] = info["episode_return"][first]
+    return list(returns)
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(1)  # the networks are small: more threads would only get in each other's way
+    torch.backends.mkldnn.enabled = False  # on ARM it prepares each product of matrices anew, however small
+    began = time.perf_counter()
+    agent = train(args)
+    seconds = time.perf_counter() - began
+    returns = evaluate(args, agent)
+    print(
+        f"{args.env_id}, seed {args.seed}: mean return {np.mean(returns):.1f} ± {np.std(returns):.1f} "
+        f"over {len(returns)} episodes, after {seconds:.0f} s of training"
+    )
+
+
+if __name__ == "__main__":
+    main()

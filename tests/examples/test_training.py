@@ -1,0 +1,45 @@
+"""The examples that learn, for a few updates each: `make examples` runs them to the end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(example: str, *arguments: str) -> str:
+    """What it printed in the end."""
+    program = [sys.executable, str(EXAMPLES / example), *arguments]
+    return subprocess.run(program, capture_output=True, text=True, check=True, timeout=600).stdout.splitlines()[-1]
+
+
+def curve(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: line[key] for key in ("steps", "return")} for line in lines]
+
+
+def test_ppo_prints_what_it_reached() -> None:
+    assert "over 5 episodes" in run("ppo.py", "--total-steps", "1024", "--episodes", "5")
+
+
+def test_ppo_takes_continuous_actions() -> None:
+    assert "over 2 episodes" in run("ppo.py", "--env-id", "Pendulum-v1", "--total-steps", "512", "--episodes", "2")
+
+
+@pytest.mark.parametrize("envs", ["gymnasium", "gymnasium-async"])
+def test_ppo_learns_the_same_on_gymnasiums_envs(envs: str, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    common = ("--total-steps", "4096", "--num-envs", "4", "--seed", "7")
+    end = run("ppo.py", *common, "--log", str(ours)), run("ppo.py", *common, "--log", str(theirs), "--envs", envs)
+    assert curve(ours) == curve(theirs)
+    assert end[0].partition(", after")[0] == end[1].partition(", after")[0]
+    assert len(curve(ours)) == 32
+    assert curve(ours)[-1]["return"] != curve(ours)[16]["return"], "it ends episodes on the way"
