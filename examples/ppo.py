@@ -230,7 +230,8 @@ def evaluate(args: argparse.Namespace, agent: Agent) -> list[float]:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)  # the networks are small: more threads would only get in each other's way
-    torch.backends.mkldnn.enabled = False  # on ARM it prepares each product of matrices anew, however small
+    # On ARM it prepares each product of matrices anew, however small they are.
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     began = time.perf_counter()
     agent = train(args)
     seconds = time.perf_counter() - began
