@@ -222,7 +222,7 @@ def find_source(
     env_config: Sequence[Mapping[str, Any]] | None,
     backend: str,
     max_episode_steps: int | None,
-    max_num_players: int,
+    max_num_players: int | None,
     python: str | None = None,
 ) -> NativeSource | PythonSource:
     """Finds the envs of a pool, without building any. Those on islands are only found there."""
@@ -234,7 +234,7 @@ def find_source(
     if pythons is not None:
         if backend in ("thread", "inline"):
             refuse_processes("python")
-        if max_num_players != 1:
+        if max_num_players not in (None, 1):
             raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
         return _island_source(tasks, configs, max_episode_steps, pythons)
     if isinstance(tasks[0], str) and all(task == tasks[0] for task in _once(tasks)):
@@ -248,7 +248,7 @@ def find_source(
             f"backend='thread' runs native envs, and {_name(tasks[0])} is not one: use backend='process', 'inline' or "
             "'auto'"
         )
-    if max_num_players != 1:
+    if max_num_players not in (None, 1):
         raise UnsupportedError("max_num_players is for native envs of many players; this is a Python env")
     envs = _blueprints(tasks, configs, lambda task, one: _python_env(task, one, max_episode_steps))
     return PythonSource(_name(tasks[0]), envs, *_limit_and_threshold(tasks[0], envs[0], max_episode_steps))
@@ -357,7 +357,7 @@ def _native_source(
     configs: list[dict[str, Any]],
     backend: str,
     max_episode_steps: int | None,
-    max_num_players: int,
+    max_num_players: int | None,
 ) -> NativeSource | None:
     """Native envs; None if Gymnasium's Python env of that id must run instead: for its render mode or its simulator."""
     env_class = record.native
@@ -421,15 +421,15 @@ def _shared_description(
 
 
 def _native_config(
-    record: EnvRecord, config: dict[str, Any], known: Mapping[str, Any], max_num_players: int
+    record: EnvRecord, config: dict[str, Any], known: Mapping[str, Any], max_num_players: int | None
 ) -> dict[str, Any]:
     given = {**record.config, **config}
     given.pop("render_mode", None)  # not the env's own business: what is drawn, and when, is decided outside
     if "max_num_players" in known:
-        if max_num_players != 1:  # what was asked for
+        if max_num_players is not None:
             given["max_num_players"] = max_num_players
         given.setdefault("max_num_players", 1)
-    elif max_num_players != 1:
+    elif max_num_players not in (None, 1):
         raise ConfigError(f"max_num_players: {record.id} has one player per env, got {max_num_players}")
     check_keys(record.id, given, [*known, "render_mode"])
     return given
