@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.description import EnvDescription
-from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
+from stepmill.errors import ConfigError, EnvError, StepmillError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
 from stepmill.factories import EnvFactory, accepted_keys, close_quietly, imported, parameters_of
 from stepmill.interpreters import interpreter
 from stepmill.pool.island_task import IslandTask
@@ -178,7 +178,10 @@ class PythonSource:
                 blueprint.factory.preload()
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
-        """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``."""
+        """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``.
+
+        What an env of ours refuses, an option that it does not have for one, is raised as it is.
+        """
         blueprint = self.envs[env_id]
         try:
             env = blueprint.factory(**_with_ids(blueprint, env_id, worker_id))
@@ -189,6 +192,8 @@ class PythonSource:
         except KeyboardInterrupt:  # Ctrl-C, most likely
             raise
         except BaseException as error:  # SystemExit too: an env must not end the program that builds it
+            if _is_complete(error, blueprint.factory):
+                raise
             raise EnvError(
                 f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
                 env_id=env_id,
@@ -199,6 +204,11 @@ class PythonSource:
             close_quietly(env)
             raise ConfigError(f"env {env_id} ({self.id}): {fault}")
         return env
+
+
+def _is_complete(error: BaseException, factory: Callable[..., Any]) -> bool:
+    """Whether an error says all there is to say: an env of ours has refused an option, or lacks something."""
+    return isinstance(factory, EnvFactory) and isinstance(error, StepmillError) and not isinstance(error, EnvError)
 
 
 def _fault(env: Any) -> str | None:

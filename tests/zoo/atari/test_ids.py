@@ -258,3 +258,15 @@ def test_a_broken_rom_does_not_end_a_worker(backend: str, tmp_path: Path, monkey
         EnvError, match=r"constructor of env \d \(Pong-v5\) failed: .*pong: its ROM is missing or broken"
     ):
         stepmill.make("Pong-v5", num_envs=2, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("id", ["Pong-v5", "ALE/Pong-v5"])
+def test_a_mode_that_the_game_does_not_have_is_told_with_those_that_it_has(id: str, backend: str) -> None:
+    with pytest.raises(ConfigError, match=r"^pong: mode: expected one of 0, 1, got 77"):
+        stepmill.make(id, backend=backend, mode=77)
+
+
+def test_a_difficulty_that_the_game_does_not_have_is_told_with_those_that_it_has() -> None:
+    with pytest.raises(ConfigError, match=r"^pong: difficulty: expected one of 0, 1, 2, 3, got 9"):
+        stepmill.make("PongNoFrameskip-v4", backend="inline", difficulty=9)

@@ -120,7 +120,7 @@ def test_a_broken_config(tmp_path: Path, config: str, message: str) -> None:
 def test_a_broken_wad(tmp_path: Path, backend: str) -> None:
     """Of this one, only the game can tell. It ends, and the process that started it goes on."""
     path = written(tmp_path / "x.wad", scrambled())
-    with pytest.raises(EnvError, match=r"does not start with '.*x\.wad'"):
+    with pytest.raises(ConfigError, match=r"does not start with '.*x\.wad'"):
         stepmill.make("Basic-v1", backend=backend, wad_path=str(path))
     assert games_of(os.getpid()) == []
 

@@ -56,7 +56,11 @@ class AleFactory(GymnasiumFactory):
 
         quiet_emulator()
         if not PREPROCESSING & config.keys():
-            return super().__call__(**config)
+            try:
+                return super().__call__(**config)
+            except (RuntimeError, TypeError):
+                self._check_variant(config)
+                raise
         config = self._with_kwargs(config)
         return _game(config.pop("game"), config)
 
@@ -82,6 +86,14 @@ class AleFactory(GymnasiumFactory):
             rom = kwargs.pop("game")
             return _described(GAMES[rom], AtariOptions.read(self.id, kwargs)) if rom in GAMES else None
         return _described_as_it_is({**gymnasium_spec(self.id).kwargs, **config})
+
+    def _check_variant(self, config: Mapping[str, Any]) -> None:
+        """Raises if the game has no such mode or difficulty: the emulator does not say which it has."""
+        from stepmill.zoo.atari.game import AtariGame
+
+        given = {key: config[key] for key in ("mode", "difficulty") if config.get(key) is not None}
+        if given:
+            AtariGame(gymnasium_spec(self.id).kwargs["game"], **given)
 
     def _with_kwargs(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the preprocessed game: what the id is registered with, and what the user gives."""

@@ -219,7 +219,8 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
 
 
 def _failed(env_id: int, error: BaseException) -> _BuildFailed:
-    if isinstance(error, ConfigError):  # from our checks: one that a constructor raised is the cause of an EnvError
+    # From our checks: what a constructor of the user's raised is the cause of an EnvError.
+    if isinstance(error, StepmillError) and not isinstance(error, EnvError):
         return _BuildFailed(env_id, "config", error)
     own = error.__cause__ if isinstance(error, EnvError) else None
     return _BuildFailed(env_id, "constructor", own or error)
