@@ -31,7 +31,7 @@ from stepmill.errors import (
 )
 from stepmill.pool.shares import Share, share_out
 from stepmill.pool.source import EnvBlueprint, PythonSource
-from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, assert_same, play
+from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
 from support.process_envs import FaultyEnv, Gate, belongings, eventually, kill_worker, left_since, worker_pids
@@ -82,6 +82,14 @@ def test_single_envs_of_a_pool_are_on_islands(island: str) -> None:
         assert_same(got, play(oracle, 20))
     there = interpreter_of(island)
     assert shown == [None, there, there, None, there]
+
+
+def test_a_space_of_a_package_is_the_same_at_home_and_on_an_island(island: str) -> None:
+    """MiniGrid's missions are texts in such a space."""
+    with stepmill.make(WishingEnv, num_envs=3, env_config=[{}, {"python": island}, {}]) as pool:
+        obs, _ = pool.reset()
+        assert obs["wish"] == ("tea",) * 3
+        assert pool.step([0, 0, 0])[0]["wish"] == ("salt",) * 3
 
 
 def test_at_home_is_where_it_always_was() -> None:
