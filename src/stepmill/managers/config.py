@@ -10,7 +10,7 @@ from typing import Any
 
 from stepmill.arguments import one_of, real_number, seconds, true_or_false, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
-from stepmill.pool.source import check_keys
+from stepmill.factories import check_keys
 
 __all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import logging
 import operator
@@ -16,8 +15,8 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.description import EnvDescription
-from stepmill.errors import ConfigError, EnvError, StepmillError, UnknownConfigError, UnknownEnvError, UnsupportedError, summary
-from stepmill.factories import EnvFactory, accepted_keys, close_quietly, imported, parameters_of
+from stepmill.errors import ConfigError, EnvError, StepmillError, UnknownEnvError, UnsupportedError, summary
+from stepmill.factories import EnvFactory, accepted_keys, check_keys, close_quietly, imported, parameters_of
 from stepmill.interpreters import interpreter
 from stepmill.pool.island_task import IslandTask
 from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
@@ -554,20 +553,6 @@ def _with_ids(blueprint: EnvBlueprint, env_id: int, worker_id: int) -> dict[str,
         if name in parameters and name not in config:
             config[name] = value
     return config
-
-
-def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None) -> None:
-    """Raises if a key is not known; the error names it, the nearest known key, and all known keys."""
-    if known is None:
-        return
-    known = list(known)
-    for key in given:
-        if key in known:
-            continue
-        near = difflib.get_close_matches(str(key), known, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else "."
-        listing = ", ".join(known) if known else "none"
-        raise UnknownConfigError(f"{name} has no config key {key!r}{hint} Known keys: {listing}")
 
 
 def _name(task: Any) -> str:
