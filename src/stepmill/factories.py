@@ -40,8 +40,8 @@ class EnvFactory:
         """
         return config, given or registered
 
-    def preload(self) -> None:
-        """Imports what its envs need. Called once, in the process that worker processes are forked from."""
+    def preload(self, config: Mapping[str, Any]) -> None:
+        """Imports what an env with this configuration needs: once, in the process that workers are forked from."""
 
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:

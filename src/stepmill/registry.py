@@ -323,6 +323,10 @@ class GymnasiumFactory(EnvFactory):
         entry_point: Any = gymnasium_spec(self.id).entry_point
         return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
+    def preload(self, config: Mapping[str, Any]) -> None:
+        with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
+            self.creator()
+
     def limited(
         self, config: dict[str, Any], given: int | None, registered: int | None
     ) -> tuple[dict[str, Any], int | None]:

@@ -172,9 +172,9 @@ class PythonSource:
 
     def preload(self) -> None:
         """Imports what the envs need, as far as their factories tell."""
-        for blueprint in _once(self.envs, lambda one: id(one.factory)):
+        for blueprint in _once(self.envs):
             if isinstance(blueprint.factory, EnvFactory):
-                blueprint.factory.preload()
+                blueprint.factory.preload(blueprint.config)
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``.

@@ -23,14 +23,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 
 from stepmill.errors import ConfigError
 from stepmill.interpreters import environ_for, own_folders
 from stepmill.pool.process import plain
 from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.registry import GymnasiumFactory, gymnasium_spec
 
 __all__ = ["Payload", "StderrHandler", "one_thread_each", "pack", "unpack"]
 
@@ -127,8 +125,6 @@ class Payload:
             source = source.resolved()
         self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
         self._register_specs()  # the modules imported just now have registered their own versions
-        if isinstance(source, PythonSource):
-            _import_by_id(source)
         return source
 
     def _register_specs(self) -> None:
@@ -210,15 +206,6 @@ def _each_pickled(values: list[Any], dump: Dump, split: bool = False) -> list[by
             if split and len(value) > 1:
                 pickled += _each_pickled([{key: one} for key, one in value.items()], dump)
     return pickled
-
-
-def _import_by_id(source: PythonSource) -> None:
-    """Imports what Gymnasium would import for the first env of an id: once here, instead of in every worker."""
-    for id in {env.factory.id for env in source.envs if isinstance(env.factory, GymnasiumFactory)}:
-        with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
-            entry_point = gymnasium_spec(id).entry_point
-            if isinstance(entry_point, str):
-                load_env_creator(entry_point)
 
 
 # ---- surroundings --------------------------------------------------------------------------------

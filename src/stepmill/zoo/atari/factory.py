@@ -35,7 +35,7 @@ class AtariFactory(EnvFactory):
     def known_keys(self) -> list[str]:
         return list(DEFAULTS)
 
-    def preload(self) -> None:
+    def preload(self, config: Mapping[str, Any]) -> None:
         _preload_frames()
 
     def limited(self, config: dict[str, Any], given: int | None, registered: int | None) -> Limited:
@@ -68,10 +68,13 @@ class AleFactory(GymnasiumFactory):
         own = super().known_keys()
         return None if own is None else list(dict.fromkeys([*own, *DEFAULTS]))
 
-    def preload(self) -> None:
+    def preload(self, config: Mapping[str, Any]) -> None:
         from stepmill.zoo.atari.game import quiet_emulator
 
         quiet_emulator()
+        super().preload(config)
+        if PREPROCESSING & config.keys():
+            _preload_frames()
 
     def limited(self, config: dict[str, Any], given: int | None, registered: int | None) -> Limited:
         if PREPROCESSING & config.keys():
@@ -120,6 +123,7 @@ def _game(rom: str, config: dict[str, Any]) -> Any:
 
 
 def _preload_frames() -> None:
+    """OpenCV: 45 ms that each worker would spend by itself."""
     from stepmill.zoo.atari.frames import preload
     from stepmill.zoo.atari.game import quiet_emulator
 
