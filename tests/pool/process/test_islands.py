@@ -120,6 +120,26 @@ def test_a_worker_has_envs_of_one_interpreter() -> None:
     assert [one.last - one.first for one in share_out(source, 8, 8)] == [1] * 8
 
 
+MEETING = """
+import pathlib, sys
+# Opening either end of a named pipe waits for the other one.
+home = pathlib.Path(sys.prefix)
+open(home.parent / "{name}", "rb" if home.name == "left" else "wb").close()
+"""
+
+
+def test_islands_of_one_pool_start_and_load_at_the_same_time(tmp_path: Path) -> None:
+    """One after another, the first would wait for the second until the deadline."""
+    files = {name: MEETING.format(name=name) for name in ("sitecustomize", "meeting")}
+    files["meeting"] += "from support.envs import Plain"
+    for name in files:
+        os.mkfifo(tmp_path / name)
+    modules = {f"{name}.py": content for name, content in files.items()}
+    islands = [make_environment(tmp_path / name, files=modules) for name in ("left", "right")]
+    with stepmill.make("meeting:Plain", num_envs=2, env_config=[{"python": one} for one in islands]) as pool:
+        assert pool.reset()[0].shape == (2, 2)
+
+
 # ---- what only the island knows ------------------------------------------------------------------
 
 

@@ -54,22 +54,28 @@ class Island:
             self._packed = pack(part, python, ABROAD)
 
     def keep_server(self, deadline: Deadline, until: contextlib.ExitStack) -> None:
-        """Starts the server, which then lives at least until ``until`` is closed."""
+        """Starts the server, which then lives at least until ``until`` is closed. Does not wait until it is up."""
         until.callback(return_server, lease_server(deadline, self.python))
 
-    def loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
-        """A template that is ready to fork workers, kept for later ones."""
+    def loading_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
+        """A template that loads what the envs need, or has done so already. Does not wait for that."""
         if self.template is not None and self.template.is_alive:
             return self.template
         self.end()
         self.template = self._new_template(deadline, silent)
-        if self._load(self.template, deadline) > 1:
+        self.template.begin_loading(self._packed, self._loads_in_template, deadline)
+        return self.template
+
+    def loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
+        """A template that is ready to fork workers, kept for later ones."""
+        template = self.loading_template(deadline, silent=silent)
+        if not template.is_loaded and self._finish_loading(template, deadline) > 1:
             # A fork copies only one thread, and locks held by the others stay locked. So each worker loads for itself.
             self._loads_in_template = False
             self.end()
-            self.template = self._new_template(deadline, silent)
-            self._load(self.template, deadline)
-        return self.template
+            template = self.loading_template(deadline, silent=silent)
+            self._finish_loading(template, deadline)
+        return template
 
     def end(self) -> None:
         """Ends the template with its workers."""
@@ -98,9 +104,9 @@ class Island:
             ) from self._by_value
         return made
 
-    def _load(self, template: TemplateHandle, deadline: Deadline) -> int:
+    def _finish_loading(self, template: TemplateHandle, deadline: Deadline) -> int:
         try:
-            threads, found = template.load(self._packed, self._loads_in_template, deadline)
+            threads, found = template.finish_loading(deadline)
         except LoadError as error:
             failure = build_error(self._shown, None, error.phase, error.description)
             if self.python is not None and isinstance(failure, MissingPackageError):  # it names the package, not where

@@ -41,7 +41,7 @@ class Launcher:
         self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
         self._started: list[WorkerHandle] = []
-        self._until_started = contextlib.ExitStack()  # a lease of the server, if it was started before ``start``
+        self._until_started = contextlib.ExitStack()  # leases of the servers
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
@@ -139,6 +139,12 @@ class Launcher:
 
     def _start(self, cancel_fd: int | None, kind: str = "worker") -> list[WorkerHandle]:
         deadline = Deadline(self._start_timeout, cancel_fd)
+        for island in self._islands.values():  # each step for all of them, so that they do it at the same time
+            with island.explained(self.obituary_fd):
+                island.keep_server(deadline, self._until_started)
+        for island in self._islands.values():
+            with island.explained(self.obituary_fd):
+                island.loading_template(deadline)
         for island in self._islands.values():
             with island.explained(self.obituary_fd):
                 island.loaded_template(deadline).unmute(deadline)
