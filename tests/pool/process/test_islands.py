@@ -29,6 +29,7 @@ from stepmill.errors import (
     UnsupportedError,
     WorkerDiedError,
 )
+from stepmill.interpreters import build_mark
 from stepmill.pool.shares import Share, share_out
 from stepmill.pool.source import EnvBlueprint, PythonSource
 from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
@@ -414,10 +415,12 @@ def test_stepmill_must_be_installed_there(files: Any, packages: bool, words: str
     assert left_since(before) == []
 
 
-def test_another_build_of_the_same_version_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("part", [min, max], ids=["compiled", "python"])
+def test_another_build_of_the_same_version_is_refused(tmp_path: Path, monkeypatch: Any, part: Any) -> None:
     folder = make_environment(tmp_path / "there")
-    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: 1)
-    monkeypatch.setattr("stepmill.pool.process.caller.server_handle.build_mark", lambda: 1)
+    ours = build_mark()
+    assert len(ours) == 2
+    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: {**ours, part(ours): 1})
     with pytest.raises(MissingPackageError, match="another build of version"):
         stepmill.make(Plain, python=folder)
 

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
-from stepmill.interpreters import build_mark, environ_for, why_unusable
+from stepmill.interpreters import environ_for, is_same_build, why_unusable
 from stepmill.pool.process.caller.child_process import ask_for_process, ends, is_over, kill, resume
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.caller.streams import standard_streams
@@ -76,7 +76,7 @@ class ServerHandle:
                 return
             try:
                 (_, mark, self.versions), _ = deadline.receive(self._wire, self._resume)  # it says that it is up
-                self._is_up = self.python is None or mark == build_mark()
+                self._is_up = self.python is None or is_same_build(mark)
             except (WireClosed, ValueError):  # the latter: another version says something else
                 pass
             if not self._is_up:
