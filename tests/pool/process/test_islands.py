@@ -249,7 +249,7 @@ def test_code_travels_by_value_between_equal_versions(island: str, monkeypatch: 
 
     with stepmill.make(lambda: Local(4), num_envs=2, python=island) as pool:
         assert pool.get_attr("start") == (4, 4)
-    monkeypatch.setattr("stepmill.pool.process.caller.island.versions", lambda: ("cpython-399", "3"))
+    monkeypatch.setattr("stepmill.pool.process.caller.interpreter_part.versions", lambda: ("cpython-399", "3"))
     with pytest.raises(ConfigError, match=r"only between equal versions.*cpython-399.*Local.* cannot be imported"):
         stepmill.make(Local, num_envs=2, python=island)
     pool = stepmill.make(AskedEnv, python=island)  # it can be imported there

@@ -19,10 +19,10 @@ from stepmill.pool.process.pickling import ABROAD, BY_NAME, CodeByValue, version
 from stepmill.pool.process.wire import WireClosed
 from stepmill.pool.source import Found, NativeSource, PythonSource
 
-__all__ = ["Island"]
+__all__ = ["InterpreterPart"]
 
 
-class Island:
+class InterpreterPart:
     """The template of one pool that an interpreter runs; None is the caller's own.
 
     Attributes:
