@@ -30,7 +30,7 @@ from stepmill.pool.process import plain
 from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Payload", "StderrHandler", "one_thread_each", "pack", "unpack"]
+__all__ = ["Payload", "StderrHandler", "one_thread_each", "pack_payload", "unpack_payload"]
 
 Dump = Callable[[Any], bytes]
 
@@ -49,7 +49,7 @@ def one_thread_each(environ: Mapping[str, str]) -> dict[str, str]:
     return {**dict.fromkeys(_THREAD_SETTINGS, "1"), **environ}
 
 
-def pack(source: PythonSource | NativeSource, python: str | None = None, to: Destination = AT_HOME) -> bytes:
+def pack_payload(source: PythonSource | NativeSource, python: str | None = None, to: Destination = AT_HOME) -> bytes:
     """Packs a source and the surroundings of the calling process; for an island, the path of its interpreter."""
     dump = functools.partial(dumps, searched={}, to=to)
     environ = dict(os.environ)
@@ -69,14 +69,14 @@ def pack(source: PythonSource | NativeSource, python: str | None = None, to: Des
     )
 
 
-def unpack(packed: bytes) -> Payload:
+def unpack_payload(packed: bytes) -> Payload:
     """Reads the outer layer."""
     return Payload(**pickle.loads(packed))
 
 
 @dataclass(frozen=True)
 class Payload:
-    """The outer layer: what ``pack`` found in the caller, and the inner layer as bytes."""
+    """The outer layer: what ``pack_payload`` found in the caller, and the inner layer as bytes."""
 
     argv: list[str]
     sys_path: list[str | None]  # None stands for what this interpreter has itself

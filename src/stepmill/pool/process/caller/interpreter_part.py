@@ -14,7 +14,7 @@ from stepmill.pool.process.caller.construction import build_error, describe_exit
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.caller.server_handle import lease_server, return_server
 from stepmill.pool.process.caller.template_handle import LoadError, TemplateHandle
-from stepmill.pool.process.payload import pack
+from stepmill.pool.process.payload import pack_payload
 from stepmill.pool.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
 from stepmill.pool.process.wire import WireClosed
 from stepmill.pool.source import Found, NativeSource, PythonSource
@@ -44,14 +44,14 @@ class InterpreterPart:
         self._loads_in_template = True
         self._by_value: CodeByValue | None = None  # why the payload contains code, if it does
         if python is None or isinstance(source, NativeSource):
-            self._packed = pack(source if isinstance(source, NativeSource) else source.part_for(python))
+            self._packed = pack_payload(source if isinstance(source, NativeSource) else source.part_for(python))
             return
         part = source.part_for(python)
         try:
-            self._packed = pack(part, python, BY_NAME)
+            self._packed = pack_payload(part, python, BY_NAME)
         except CodeByValue as error:
             self._by_value = error
-            self._packed = pack(part, python, ABROAD)
+            self._packed = pack_payload(part, python, ABROAD)
 
     def keep_server(self, deadline: Deadline, until: contextlib.ExitStack) -> None:
         """Starts the server, which then lives at least until ``until`` is closed. Does not wait until it is up."""

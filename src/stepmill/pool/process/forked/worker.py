@@ -33,7 +33,7 @@ from stepmill.pool.process.forked.guardian import (
 )
 from stepmill.pool.process.forked.step_cost import step_cost
 from stepmill.pool.process.forked.worker_loop import serve
-from stepmill.pool.process.payload import StderrHandler, unpack
+from stepmill.pool.process.payload import StderrHandler, unpack_payload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack
 from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reach
@@ -175,7 +175,7 @@ class _BuildFailed(Exception):
 
 def _load(context: Context) -> PythonSource | NativeSource:
     try:
-        payload = unpack(context.packed or b"")
+        payload = unpack_payload(context.packed or b"")
         payload.apply()
         _prefix_logs()
         source = payload.source()
@@ -241,7 +241,7 @@ def _describe(description: EnvDescription, env_id: int) -> bytes:
     try:
         if outgoing.is_island():
             description = replace(description, metadata=outgoing.plain_parts(description.metadata))
-        return outgoing.pack(description)
+        return outgoing.pickled(description)
     except Exception as error:
         raise ConfigError(
             f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"

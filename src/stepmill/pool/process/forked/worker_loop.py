@@ -163,7 +163,7 @@ def _note_of_objects(objects: bytes | None, phase: str) -> bytes:
 
 @_remembered
 def _pack_text(text: str) -> bytes:
-    return outgoing.pack([text])
+    return outgoing.pickled([text])
 
 
 def _object_packer(tree: Any) -> Callable[[Any], bytes]:
@@ -175,7 +175,7 @@ def _object_packer(tree: Any) -> Callable[[Any], bytes]:
         try:
             if len(objects) == 1 and type(objects[0]) is str and len(objects[0]) < _SHORT:
                 return _pack_text(objects[0])
-            return outgoing.pack(objects)
+            return outgoing.pickled(objects)
         except BaseException as error:
             raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
 
@@ -189,11 +189,11 @@ def _write_text(env_id: int, text: str) -> bytes:
 
 def _dumps(env_id: int, part: Any) -> bytes:
     try:
-        return outgoing.pack(part)
+        return outgoing.pickled(part)
     except BaseException:  # it may be anything, and must cost neither the row nor the worker
         pass
     try:
-        return outgoing.pack(_picklable_parts(env_id, part))
+        return outgoing.pickled(_picklable_parts(env_id, part))
     except BaseException as error:
         warn_once(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
         return pickle.dumps({})
@@ -204,7 +204,7 @@ def _picklable_parts(env_id: int, info: Any) -> Any:
     kept = {}
     for key, value in info.items():
         try:
-            outgoing.pack((key, value))
+            outgoing.pickled((key, value))
         except BaseException as error:
             warn_once(
                 f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}"
@@ -240,7 +240,7 @@ def _answer(
     except BaseException as error:
         return pickle.dumps((False, describe(error)))
     try:
-        return outgoing.pack((True, value))
+        return outgoing.pickled((True, value))
     except BaseException as error:
         described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
         reason = f"{described}, cannot be pickled: {summary(error)}"
