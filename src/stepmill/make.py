@@ -11,12 +11,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import one_of
+from stepmill.pool.find_source import find_source
 from stepmill.pool.host import describe_source, open_engine
 from stepmill.pool.inline import InlineHost
 from stepmill.pool.native import NativeHost
 from stepmill.pool.settings import SETTINGS, Settings, check_settings, refuse_processes
 from stepmill.pool.shares import with_workers_for
-from stepmill.pool.source import NativeSource, PythonSource, find_source
+from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.refusals import explained_refusals
 from stepmill.signatures import EnvType, pool_of_env_type, same_parameters, same_settings
 from stepmill.spec import PoolSpec

@@ -26,6 +26,7 @@ import gymnasium
 
 from stepmill.errors import ConfigError
 from stepmill.interpreters import environ_for, own_folders
+from stepmill.pool.find_source import resolved
 from stepmill.pool.process import plain
 from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
@@ -122,7 +123,7 @@ class Payload:
         before = self._known_warnings()
         source: PythonSource | NativeSource = pickle.loads(self.pickled_source)
         if isinstance(source, PythonSource):
-            source = source.resolved()
+            source = resolved(source)
         self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
         self._register_specs()  # the modules imported just now have registered their own versions
         return source
