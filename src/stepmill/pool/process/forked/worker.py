@@ -145,7 +145,7 @@ def _work(context: Context) -> int:
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
-    failed = serve(wire, context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
+    failed = serve(context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
     with contextlib.suppress(WireClosed):
         wire.send(("closed", failed))
     return 0
