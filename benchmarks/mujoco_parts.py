@@ -23,7 +23,8 @@ from benchmarks.contestants import (
 from benchmarks.machine import cores
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved
-from stepmill.pool.source import NativeSource, find_source
+from stepmill.pool.find_source import find_source
+from stepmill.pool.source import NativeSource
 
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "Hopper-v5")
 SYNC, ASYNC = (8, 64), ((128, 64),)

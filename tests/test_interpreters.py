@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stepmill.errors import ConfigError
-from stepmill.interpreters import build_mark, environ_for, interpreter, own_folders
+from stepmill.interpreters import build_mark, environ_for, interpreter, is_same_build, own_folders
 from support.islands import make_environment, make_program
 
 
@@ -73,5 +73,17 @@ def test_builds_of_one_version_are_told_apart_by_their_files(tmp_path: Path, mon
             old.unlink()
         (tmp_path / name).write_text(text)
         marks.append(build_mark.__wrapped__())  # not the one that is remembered
-    assert len(set(marks[:3])) == 3
+    assert len({one["python"] for one in marks[:3]}) == 3
     assert marks[3] == marks[2]
+
+
+def test_the_compiled_module_is_compared_with_one_for_the_same_python_and_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: {"python": 1, "_native.cpython-311-aarch64.so": 2})
+    assert is_same_build({"python": 1, "_native.cpython-311-aarch64.so": 2})
+    assert is_same_build({"python": 1, "_native.cpython-312-aarch64.so": 3})
+    assert not is_same_build({"python": 1, "_native.cpython-311-aarch64.so": 3})
+    assert not is_same_build({"python": 2, "_native.cpython-312-aarch64.so": 3})
+    for other in ({}, 1, None):  # it did not say, or says something else
+        assert not is_same_build(other)

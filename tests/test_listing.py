@@ -52,6 +52,14 @@ def villages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return write
 
 
+def test_what_a_package_prints_when_it_is_imported_is_not_shown(
+    villages: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    villages(PACKAGE + "import sys\nprint('a notice')\nprint('another', file=sys.stderr)")
+    assert "Village-Small-v0" in stepmill.list_all_envs()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_it_is_a_sorted_list_of_ids() -> None:
     ids = stepmill.list_all_envs()
     assert isinstance(ids, list)

@@ -218,6 +218,23 @@ def test_an_id_that_resembles_those_of_a_missing_package_names_it(monkeypatch: p
     is_missing(monkeypatch, "nle")
     with pytest.raises(UnknownEnvError, match=r"it resembles those of nle, which pip install 'stepmill\[nethack\]'"):
         stepmill.make("nethackscore-v0")
+    with pytest.raises(UnknownEnvError, match=r"it resembles those of nle"):
+        stepmill.make("NetHackScore")
+
+
+@pytest.mark.parametrize("id", ["Quarry", "quarry-v3", "Quarry-v3 ", " Quarry-v3\n"])
+def test_an_id_without_version_or_with_spaces_is_found_in_a_package_that_nothing_has_imported(
+    id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Package("quarry_of_tests", "quarry", "quarry")
+    monkeypatch.setattr(registry, "_families", [registry.Family(package, (r"Quarry-v\d",))])
+    (tmp_path / "quarry_of_tests.py").write_text("import gymnasium\ngymnasium.register('Quarry-v3', 'nowhere:Env')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "quarry_of_tests", raising=False)
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    with pytest.raises(UnknownEnvError, match=r"did you mean Quarry-v3\?"):
+        stepmill.make(id)
 
 
 def test_an_id_that_resembles_none_gets_no_hint() -> None:

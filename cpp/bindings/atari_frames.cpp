@@ -54,17 +54,17 @@ void register_atari_frames(nb::module_& m) {
       .def_ro("stack", &AtariFrames::stack)
       .def("translate", [](AtariFrames& self, int picture) { return self.frames.translate(picture); }, "picture"_a)
       .def("learn", [](AtariFrames& self, int picture) { self.frames.learn(picture); }, "picture"_a)
-      .def("pool", [](AtariFrames& self) { self.frames.pool(); })
+      .def("maximum", [](AtariFrames& self) { self.frames.maximum(); })
       .def("shift", [](AtariFrames& self) { self.frames.shift(); })
       .def("resize", [](AtariFrames& self) { self.frames.resize(); })
       .def("repeat", [](AtariFrames& self) { self.frames.repeat(); })
       .def("push",
-           [](AtariFrames& self, bool pool) {
-             if (pool) self.frames.pool();
+           [](AtariFrames& self, bool of_both) {
+             if (of_both) self.frames.maximum();
              self.frames.shift();
              self.frames.resize();
            },
-           "pool"_a);
+           "of_both"_a);
   m.def("area_resize_fits", &AreaResize::fits, "height"_a, "width"_a, "new_height"_a, "new_width"_a,
         "Whether our area resize computes this size as OpenCV does.");
 }

@@ -159,7 +159,7 @@ TEST(the_newest_frame_is_the_maximum_of_both_pictures_and_the_oldest_is_dropped)
   const auto show = [&](std::uint8_t newest, std::uint8_t before) {
     std::fill_n(room.pictures.begin(), 21 * 16, newest);
     std::fill_n(room.pictures.begin() + 21 * 16, 21 * 16, before);
-    frames.pool();
+    frames.maximum();
     frames.shift();
     frames.resize();
   };

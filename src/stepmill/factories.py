@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stepmill.description import EnvDescription
+from stepmill.errors import UnknownConfigError
 
-__all__ = ["EnvFactory", "accepted_keys", "close_quietly", "imported", "parameters_of"]
+__all__ = ["EnvFactory", "accepted_keys", "check_keys", "close_quietly", "imported", "parameters_of"]
 
 
 class EnvFactory:
@@ -38,8 +40,8 @@ class EnvFactory:
         """
         return config, given or registered
 
-    def preload(self) -> None:
-        """Imports what its envs need. Called once, in the process that worker processes are forked from."""
+    def preload(self, config: Mapping[str, Any]) -> None:
+        """Imports what an env with this configuration needs: once, in the process that workers are forked from."""
 
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
@@ -48,6 +50,20 @@ def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return None
     return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None) -> None:
+    """Raises if a key is not known; the error names it, the nearest known key, and all known keys."""
+    if known is None:
+        return
+    known = list(known)
+    for key in given:
+        if key in known:
+            continue
+        near = difflib.get_close_matches(str(key), known, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else "."
+        listing = ", ".join(known) if known else "none"
+        raise UnknownConfigError(f"{name} has no config key {key!r}{hint} Known keys: {listing}")
 
 
 def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

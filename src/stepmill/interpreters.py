@@ -21,7 +21,7 @@ from typing import Any
 
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, StepmillError
 
-__all__ = ["answer", "ask", "build_mark", "environ_for", "interpreter", "own_folders", "why_unusable"]
+__all__ = ["answer", "ask", "build_mark", "environ_for", "interpreter", "is_same_build", "own_folders", "why_unusable"]
 
 _OLDEST = (3, 11)
 _PACKAGE = Path(__file__).parent
@@ -117,10 +117,23 @@ print("\\n" + json.dumps(found))
 
 
 @functools.cache
-def build_mark() -> int:
-    """A number for the files of this package: two builds of one version may differ, and must not meet in a pool."""
+def build_mark() -> dict[str, int]:
+    """Numbers for the files of this package: two builds of one version may differ, and must not meet in a pool.
+
+    One is for its code in Python; one, by its name, for the compiled module, whose name tells the Python and the
+    machine it is for.
+    """
     files = {str(one.relative_to(_PACKAGE)): zlib.crc32(one.read_bytes()) for one in _PACKAGE.rglob("*.py")}
-    return zlib.crc32(repr(sorted(files.items())).encode())
+    compiled = {one.name: zlib.crc32(one.read_bytes()) for one in _PACKAGE.glob("_native*.so")}
+    return {"python": zlib.crc32(repr(sorted(files.items())).encode()), **compiled}
+
+
+def is_same_build(mark: Any) -> bool:
+    """Whether the ``build_mark`` of another interpreter is that of the same build, perhaps for another Python."""
+    ours = build_mark()
+    if not isinstance(mark, Mapping):  # an older build has another kind of mark
+        return False
+    return "python" in mark and all(ours[name] == mark[name] for name in ours.keys() & mark.keys())
 
 
 def why_unusable(python: str, seconds: float | None, exit_code: int | None, said: str = "") -> StepmillError:
@@ -171,7 +184,7 @@ def _misfit(
         return MissingPackageError(
             f"{where}: expected stepmill {ours}, as in this process, got {found['version']}: {install.format('')}"
         )
-    if found["mark"] != build_mark():
+    if not is_same_build(found["mark"]):
         return MissingPackageError(
             f"{where}: expected the stepmill of this process, got another build of version {ours}. Install both "
             f"from one wheel or checkout: {python} -m pip install --force-reinstall --no-deps PATH"
@@ -199,7 +212,7 @@ def ask(python: str, question: str, seconds: float = 60.0) -> Any:
             raise why_unusable(python, seconds, None) from None
         file.seek(0)
         mark, _, content = file.read().partition(b"\n")
-    if done.returncode != 0 or mark != str(build_mark()).encode():
+    if done.returncode != 0 or not is_same_build(json.loads(mark or b"{}")):
         raise why_unusable(python, seconds, done.returncode, done.stderr.decode(errors="replace"))
     return pickle.loads(content)
 
@@ -210,7 +223,7 @@ def answer(question: str, fd: int) -> None:
 
     content = pickle.dumps(imported(question)(), 4)
     with os.fdopen(fd, "wb") as file:
-        file.write(b"%d\n" % build_mark() + content)
+        file.write(json.dumps(build_mark()).encode() + b"\n" + content)
 
 
 def _run(python: str, arguments: list[str], seconds: float | None, **more: Any) -> subprocess.CompletedProcess[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import textwrap
@@ -125,8 +126,13 @@ def _ids_of(family: Family) -> list[str]:
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
-    """No warnings: those that make an env of a package will see them."""
-    with warnings.catch_warnings():
+    """No warnings and notices of packages: who only asks for a list has no use for them."""
+    unread = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(unread),
+        contextlib.redirect_stderr(unread),
+    ):
         warnings.simplefilter("ignore")
         yield
 

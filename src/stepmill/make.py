@@ -11,12 +11,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import one_of
+from stepmill.pool.find_source import find_source
 from stepmill.pool.host import describe_source, open_engine
 from stepmill.pool.inline import InlineHost
 from stepmill.pool.native import NativeHost
 from stepmill.pool.settings import SETTINGS, Settings, check_settings, refuse_processes
 from stepmill.pool.shares import with_workers_for
-from stepmill.pool.source import NativeSource, PythonSource, find_source
+from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.refusals import explained_refusals
 from stepmill.signatures import EnvType, pool_of_env_type, same_parameters, same_settings
 from stepmill.spec import PoolSpec
@@ -42,7 +43,7 @@ def make(
     backend: str = "auto",
     autoreset: str | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
-    max_num_players: int = 1,
+    max_num_players: int | None = None,
     thread_affinity_offset: int = -1,
     step_timeout: float | None = None,
     reset_timeout: float | None = None,
@@ -74,7 +75,8 @@ def make(
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
-        max_num_players: How many rows an env with many players may fill.
+        max_num_players: How many rows a native env with many players may fill; by default what its id is registered
+            with, or 1.
         thread_affinity_offset: The core that the first thread is bound to; -1 binds none.
         step_timeout: For worker processes: how many seconds a step may take.
         reset_timeout: For worker processes: how many seconds a reset may take.

@@ -84,6 +84,7 @@ class Family:
         return self.has(spec.id) or entry_point.partition(":")[0].split(".")[0] == self.package.module
 
 
+_VERSIONS = ("", "-v0", "_v0")  # what may be missing at the end of an id
 _records: dict[str, EnvRecord] = {}  # by id, and by short name
 _families: list[Family] = []
 _drawers: dict[str, str] = {}  # by native class
@@ -235,12 +236,17 @@ def _unknown(id: str) -> UnknownEnvError:
     """Says what resembles an unknown id: other ids, or those of a package that is not installed."""
     import gymnasium
 
+    meant = id.strip()
+    alike = [one for one in _families if any(one.has(f"{meant}{v}", any_case=True) for v in _VERSIONS)]
+    for family in alike:
+        if is_installed(family.package):
+            load_family(family, id)  # its ids are known from now on
     in_gymnasium = [one for one, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str)]
     near = ids_like(id, [*_records, *in_gymnasium, *_ids_of_others()])
     hint = f", did you mean {' or '.join(near)}?" if near else "."
-    alike = [one.package for one in _families if one.has(id, any_case=True) and not is_installed(one.package)]
-    if not near and alike:
-        hint = f": it resembles those of {alike[0].name}, which pip install 'stepmill[{alike[0].extra}]' brings."
+    missing = [one.package for one in alike if not is_installed(one.package)]
+    if not near and missing:
+        hint = f": it resembles those of {missing[0].name}, which pip install 'stepmill[{missing[0].extra}]' brings."
     return UnknownEnvError(
         f"unknown env id {id!r}{hint} list_all_envs() lists those that are installed; those of a package that it does "
         "not know are written 'package:id'"
@@ -316,6 +322,10 @@ class GymnasiumFactory(EnvFactory):
 
         entry_point: Any = gymnasium_spec(self.id).entry_point
         return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+    def preload(self, config: Mapping[str, Any]) -> None:
+        with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
+            self.creator()
 
     def limited(
         self, config: dict[str, Any], given: int | None, registered: int | None

@@ -15,8 +15,11 @@ _VERSION = re.compile(r"[-_]v\d+$")
 
 def ids_like(id: str, known: Iterable[str]) -> list[str]:
     """The known ids that differ from ``id`` in a few letters, in case or in their version; the nearest first."""
+    known, id = list(dict.fromkeys(known)), id.strip()
+    if id in known:  # there were only spaces around it
+        return [id]
     by_name: dict[str, list[str]] = {}
-    for one in dict.fromkeys(known):
+    for one in known:
         by_name.setdefault(_name(one), []).append(one)
     wanted = _name(id)
     same = wanted in by_name  # all but its version, or the case

@@ -133,6 +133,14 @@ def test_an_env_of_one_player_has_one() -> None:
         stepmill.make("CartPole-v1", max_num_players=2)
 
 
+def test_one_player_can_be_asked_for_where_the_id_has_more() -> None:
+    assert stepmill.make_spec("TemplatePlayers-v0").config["max_num_players"] == 4
+    assert stepmill.make_spec("TemplatePlayers-v0", max_num_players=1).config["max_num_players"] == 1
+    with stepmill.make("TemplatePlayers-v0", num_envs=2, max_num_players=1) as pool:
+        pool.reset()
+        assert len(pool.step(np.zeros(2, int))[0]) == 2
+
+
 def test_ids_of_players_are_integers_in_a_row() -> None:
     with stepmill.make("Template-v0", num_envs=2, max_num_players=3) as pool:
         pool.reset()

@@ -322,6 +322,36 @@ class RewritingEnv(CountingEnv):
         return *super().step(action)[:4], self._tell()
 
 
+class Wish(spaces.Space[str]):
+    """A space of a package, of no kind that Gymnasium has."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        super().__init__((), np.str_)
+        self.words = words
+
+    def contains(self, x: Any) -> bool:
+        return x in self.words
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Wish) and self.words == other.words
+
+
+class WishingEnv(CountingEnv):
+    """Observes a word of such a space beside its count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Dict({"count": self.observation_space, "wish": Wish(("tea", "salt"))})
+
+    def reset(self, **arguments: Any) -> Any:
+        count, info = super().reset(**arguments)
+        return {"count": count, "wish": "tea"}, info
+
+    def step(self, action: int) -> Any:
+        count, *rest = super().step(action)
+        return {"count": count, "wish": "salt"}, *rest
+
+
 class AskedEnv(CountingEnv):
     """Answers questions."""
 

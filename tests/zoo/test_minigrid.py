@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import stepmill
+from support.islands import make_environment
 
 pytest.importorskip("minigrid", reason="minigrid is not installed")
 
@@ -66,3 +68,11 @@ def test_make_spec_follows_the_configuration() -> None:
     spec = stepmill.make_spec("MiniGrid-Empty-8x8-v0", size=6, num_envs=3)
     assert spec.observation_space["image"].shape == (7, 7, 3)
     assert spec.config["size"] == 6
+
+
+def test_envs_at_home_and_on_an_island_share_a_pool(make: Any, tmp_path: Path) -> None:
+    island = make_environment(tmp_path / "there")
+    pool = make("MiniGrid-Empty-5x5-v0", num_envs=2, seed=[3, 3], env_config=[{}, {"python": island}])
+    obs, _ = pool.reset()
+    assert obs["mission"] == ("get to the green goal square",) * 2
+    np.testing.assert_array_equal(*obs["image"])

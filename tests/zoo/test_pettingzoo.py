@@ -12,6 +12,7 @@ import stepmill
 from stepmill.errors import MissingPackageError, UnknownConfigError, UnknownEnvError
 from stepmill.optional import BOX2D, Package, is_installed
 from stepmill.zoo.pettingzoo import pettingzoo_ids
+from support.subprocesses import run_well
 from support.zoo import fingerprint
 
 mpe2 = pytest.importorskip("mpe2", reason="mpe2 is not installed")
@@ -51,6 +52,17 @@ def test_what_an_env_needs_in_addition_is_told(
         monkeypatch.delitem(sys.modules, loaded)
     with pytest.raises(MissingPackageError, match=rf"^{id} needs {needs}, .*pip install 'stepmill\[{extra}\]'"):
         stepmill.make(id)
+
+
+def test_the_module_of_an_id_is_imported_before_workers_are_forked() -> None:
+    code = """
+        import sys
+        from stepmill.registry import find
+        factory = find("simple_spread_v3").factory
+        factory.preload({})
+        print("mpe2.simple_spread_v3" in sys.modules)
+    """
+    assert run_well(code) == "True\n"
 
 
 def test_games_in_turns_are_converted(make: Any) -> None:

@@ -105,7 +105,7 @@ class Frames {
   void learn(int picture) { greys_.learn(memory_.screen, picture_at(picture), sizes_.screen_bytes()); }
 
   // The maximum of both pictures becomes the newest one.
-  void pool() {
+  void maximum() {
     std::uint8_t* __restrict newest = memory_.pictures;
     const std::uint8_t* __restrict before = memory_.pictures + sizes_.picture_bytes();
     const std::size_t bytes = sizes_.picture_bytes();

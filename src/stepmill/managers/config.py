@@ -10,7 +10,8 @@ from typing import Any
 
 from stepmill.arguments import one_of, real_number, seconds, true_or_false, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
-from stepmill.pool.source import check_keys
+from stepmill.factories import check_keys
+from stepmill.interpreters import interpreter
 
 __all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
 
@@ -28,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "step_wait_timeout": None,
     "connect_timeout": 60,
     "num_workers": None,
+    "python": None,
     # Keys of DI-engine's configurations that have no effect here.
     "context": "fork",
     "copy_on_get": True,
@@ -65,6 +67,7 @@ class ManagerSettings:
     wait_num: float
     wait_timeout: float | None
     num_workers: int | None
+    python: str | None  # the interpreter of the workers, if it is not the caller's
 
 
 def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
@@ -100,6 +103,10 @@ def read_settings(
             raise UnsupportedError(
                 f"{name}: {key}: an env in this process cannot be interrupted: use SubprocessEnvManager"
             )
+    if values["python"] is not None and not in_processes:
+        raise UnsupportedError(
+            f"{name}: python: another interpreter runs envs in worker processes: use SubprocessEnvManager"
+        )
     one_of(f"{name}: retry_type", values["retry_type"], ("reset", "renew"))
     one_of(f"{name}: output", values["output"], ("numpy", "torch"))
     one_of(
@@ -123,6 +130,7 @@ def read_settings(
         if values["step_wait_timeout"] is None
         else real_number(f"{name}: step_wait_timeout", values["step_wait_timeout"], 0.0),
         num_workers=_workers(f"{name}: num_workers", values["num_workers"]) if in_processes else None,
+        python=None if values["python"] is None else interpreter(f"{name}: python", values["python"]),
     )
 
 

@@ -24,6 +24,7 @@ from stepmill.managers.envs import (
 )
 from stepmill.managers.rows import RowReader, RowsAsTheyCome
 from stepmill.pool.host import Preparation, PythonHost, open_engine
+from stepmill.pool.island_task import IslandTask
 from stepmill.pool.settings import check_settings, default_workers
 from stepmill.pool.source import EnvBlueprint, PythonSource
 from stepmill.pool.user_code import try_or
@@ -33,11 +34,9 @@ __all__ = ["ManagerPool", "open_pool"]
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> _native.Engine:
     """A pool that gives results as soon as they are ready, and resets nothing by itself."""
+    factories = [EnvFactory(one, not settings.shared_memory) for one in recipes]
     source = PythonSource(
-        _name_of(recipes[0].env_fn),
-        [EnvBlueprint(EnvFactory(one, not settings.shared_memory), {}, None) for one in recipes],
-        None,
-        None,
+        _name_of(recipes[0].env_fn), [_blueprint(one, settings.python) for one in factories], None, None
     )
     workers = settings.num_workers
     if workers is None and backend == "process":
@@ -47,6 +46,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         num_workers=workers,
         seed=[secrets.randbits(62) for _ in recipes],  # until the caller calls `seed`
         backend=backend,
+        python=settings.python,
         autoreset="disabled",
         step_timeout=settings.step_timeout,
         reset_timeout=settings.reset_timeout,
@@ -64,6 +64,11 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
 
         host = ProcessHost(source, pool_settings, finisher=RowsAsTheyCome)
     return open_engine(host, pool_settings)
+
+
+def _blueprint(factory: EnvFactory, python: str | None) -> EnvBlueprint:
+    task = factory if python is None else IslandTask.of(factory)
+    return EnvBlueprint(task, {}, None, python=python)
 
 
 def _name_of(env_fn: Any) -> str:

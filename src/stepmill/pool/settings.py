@@ -109,7 +109,7 @@ class Settings:
     backend: Annotated[str, Setting("auto", _word("auto", "thread", "process", "inline"))]
     autoreset: Annotated[Autoreset, Setting("next_step", _autoreset)]
     max_episode_steps: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**31 - 1)))]
-    max_num_players: Annotated[int, Setting(1, _whole(1, 2**15))]
+    max_num_players: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**15)))]  # None: as the id has it
     thread_affinity_offset: Annotated[int, Setting(-1, _whole(-1, 2**15))]
     step_timeout: Annotated[float | None, Setting(None, _or_none(seconds))]
     reset_timeout: Annotated[float | None, Setting(None, _or_none(seconds))]

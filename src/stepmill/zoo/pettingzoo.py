@@ -11,7 +11,7 @@ import importlib.util
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,9 @@ class PettingZooFactory(EnvFactory):
         module = self._module()
         make: Callable[..., Any] = getattr(module, "raw_env", None) or getattr(module, "parallel_env", module.env)
         return accepted_keys(make)
+
+    def preload(self, config: Mapping[str, Any]) -> None:
+        self._module()
 
     def _module(self) -> Any:
         with warnings.catch_warnings():

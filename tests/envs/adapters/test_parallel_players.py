@@ -258,6 +258,18 @@ class _Nameless(TagEnv):
         del self.possible_agents
 
 
+@pytest.mark.parametrize("kind", ["env_id", "id", "action", "players.env_id"])
+def test_a_kind_must_not_be_named_like_a_key_that_goes_with_actions(kind: str) -> None:
+    class Clash(Two):
+        possible_agents = [f"{kind}_0", "other_0"]  # noqa: RUF012
+
+        def observation_space(self, agent: str) -> Any:
+            return spaces.Box(-5, 5, (len(agent),), np.float32)
+
+    with pytest.raises(EnvError, match=f"expected agents that are not named action, .*got the kind '{kind}'"):
+        stepmill.make(Clash, backend="inline")
+
+
 def test_agents_must_have_names_of_their_own() -> None:
     with pytest.raises(EnvError, match=r"expected possible_agents of different names, got \['player_0', 'player_0'\]"):
         stepmill.make(_Doubled, backend="inline")

@@ -29,9 +29,10 @@ from stepmill.errors import (
     UnsupportedError,
     WorkerDiedError,
 )
+from stepmill.interpreters import build_mark
 from stepmill.pool.shares import Share, share_out
 from stepmill.pool.source import EnvBlueprint, PythonSource
-from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, assert_same, play
+from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
 from support.process_envs import FaultyEnv, Gate, belongings, eventually, kill_worker, left_since, worker_pids
@@ -84,6 +85,14 @@ def test_single_envs_of_a_pool_are_on_islands(island: str) -> None:
     assert shown == [None, there, there, None, there]
 
 
+def test_a_space_of_a_package_is_the_same_at_home_and_on_an_island(island: str) -> None:
+    """MiniGrid's missions are texts in such a space."""
+    with stepmill.make(WishingEnv, num_envs=3, env_config=[{}, {"python": island}, {}]) as pool:
+        obs, _ = pool.reset()
+        assert obs["wish"] == ("tea",) * 3
+        assert pool.step([0, 0, 0])[0]["wish"] == ("salt",) * 3
+
+
 def test_at_home_is_where_it_always_was() -> None:
     with stepmill.make("CartPole-v1", num_envs=2, env_config=[{"python": None}] * 2) as pool:
         assert pool.is_native
@@ -110,6 +119,26 @@ def test_a_worker_has_envs_of_one_interpreter() -> None:
     fives = [Share(2, 3, "a"), Share(3, 5, "a"), Share(5, 7, "a")]
     assert share_out(source, 8, 5) == [Share(0, 2, None), *fives, Share(7, 8, "b")]
     assert [one.last - one.first for one in share_out(source, 8, 8)] == [1] * 8
+
+
+MEETING = """
+import pathlib, sys
+# Opening either end of a named pipe waits for the other one.
+home = pathlib.Path(sys.prefix)
+open(home.parent / "{name}", "rb" if home.name == "left" else "wb").close()
+"""
+
+
+def test_islands_of_one_pool_start_and_load_at_the_same_time(tmp_path: Path) -> None:
+    """One after another, the first would wait for the second until the deadline."""
+    files = {name: MEETING.format(name=name) for name in ("sitecustomize", "meeting")}
+    files["meeting"] += "from support.envs import Plain"
+    for name in files:
+        os.mkfifo(tmp_path / name)
+    modules = {f"{name}.py": content for name, content in files.items()}
+    islands = [make_environment(tmp_path / name, files=modules) for name in ("left", "right")]
+    with stepmill.make("meeting:Plain", num_envs=2, env_config=[{"python": one} for one in islands]) as pool:
+        assert pool.reset()[0].shape == (2, 2)
 
 
 # ---- what only the island knows ------------------------------------------------------------------
@@ -220,7 +249,7 @@ def test_code_travels_by_value_between_equal_versions(island: str, monkeypatch: 
 
     with stepmill.make(lambda: Local(4), num_envs=2, python=island) as pool:
         assert pool.get_attr("start") == (4, 4)
-    monkeypatch.setattr("stepmill.pool.process.caller.island.versions", lambda: ("cpython-399", "3"))
+    monkeypatch.setattr("stepmill.pool.process.caller.interpreter_part.versions", lambda: ("cpython-399", "3"))
     with pytest.raises(ConfigError, match=r"only between equal versions.*cpython-399.*Local.* cannot be imported"):
         stepmill.make(Local, num_envs=2, python=island)
     pool = stepmill.make(AskedEnv, python=island)  # it can be imported there
@@ -386,10 +415,12 @@ def test_stepmill_must_be_installed_there(files: Any, packages: bool, words: str
     assert left_since(before) == []
 
 
-def test_another_build_of_the_same_version_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("part", [min, max], ids=["compiled", "python"])
+def test_another_build_of_the_same_version_is_refused(tmp_path: Path, monkeypatch: Any, part: Any) -> None:
     folder = make_environment(tmp_path / "there")
-    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: 1)
-    monkeypatch.setattr("stepmill.pool.process.caller.server_handle.build_mark", lambda: 1)
+    ours = build_mark()
+    assert len(ours) == 2
+    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: {**ours, part(ours): 1})
     with pytest.raises(MissingPackageError, match="another build of version"):
         stepmill.make(Plain, python=folder)
 

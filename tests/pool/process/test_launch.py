@@ -508,6 +508,19 @@ def test_an_info_that_the_caller_cannot_read_costs_nothing_else() -> None:
         assert pool.step([0] * 3)[4]["count"].tolist() == [-1] * 3
 
 
+def test_the_module_of_an_id_is_imported_once_for_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    importers = tmp_path / "importers"
+    (tmp_path / "slow_to_import.py").write_text(
+        "import os\nfrom support.envs import Plain\n"
+        f"with open({str(importers)!r}, 'a') as file:\n    print(os.getpid(), file=file)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = gymnasium.envs.registration.EnvSpec("Slow-v0", "slow_to_import:Plain")
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with stepmill.make("Slow-v0", num_envs=3, num_workers=3, backend="process"):
+        assert len(set(importers.read_text().split()) - {str(os.getpid())}) == 1
+
+
 def test_what_the_caller_imported_is_not_imported_in_workers_for_its_warnings_and_logs(tmp_path: Path) -> None:
     """Every framework imports torch, and torch has a warning, a filter and a formatter of its own."""
     folder = str(tmp_path)

@@ -19,6 +19,7 @@ from stepmill.errors import (
     ActionError,
     ConfigError,
     MissingConfigError,
+    UnknownConfigError,
     UnknownEnvError,
     UsageError,
 )
@@ -268,6 +269,11 @@ def test_wrong_use_is_told(train: AtariEnv) -> None:
             AtariEnv({**CFG, key: wrong})
     with pytest.raises(UnknownEnvError, match="AtariEnv: env_id: expected the id of a game, got 'ALE/Pingpong-v5'"):
         _ = AtariEnv({"env_id": "ALE/Pingpong-v5"}).action_space
+    for size in (84, None):  # without and with the wrappers
+        with pytest.raises(
+            UnknownConfigError, match=r"^AtariEnv: env_kwargs has no config key 'dificulty', did you mean"
+        ):
+            AtariEnv({**CFG, "size": size, "env_kwargs": {"dificulty": 1}}).reset()
     with pytest.raises(UsageError, match=r"AtariEnv\(BreakoutNoFrameskip-v4, env_id=0\): step before reset"):
         AtariEnv(CFG).step(0)
     train.reset()

@@ -18,6 +18,7 @@ from stepmill.registry import _records
 from stepmill.zoo.atari import AtariGame
 from stepmill.zoo.atari.games import GAMES, id_patterns
 from stepmill.zoo.atari.options import DEFAULTS
+from support.subprocesses import run_well
 
 gymnasium.register_envs(ale_py)
 
@@ -258,3 +259,26 @@ def test_a_broken_rom_does_not_end_a_worker(backend: str, tmp_path: Path, monkey
         EnvError, match=r"constructor of env \d \(Pong-v5\) failed: .*pong: its ROM is missing or broken"
     ):
         stepmill.make("Pong-v5", num_envs=2, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("id", ["Pong-v5", "ALE/Pong-v5"])
+def test_a_mode_that_the_game_does_not_have_is_told_with_those_that_it_has(id: str, backend: str) -> None:
+    with pytest.raises(ConfigError, match=r"^pong: mode: expected one of 0, 1, got 77"):
+        stepmill.make(id, backend=backend, mode=77)
+
+
+def test_a_difficulty_that_the_game_does_not_have_is_told_with_those_that_it_has() -> None:
+    with pytest.raises(ConfigError, match=r"^pong: difficulty: expected one of 0, 1, 2, 3, got 9"):
+        stepmill.make("PongNoFrameskip-v4", backend="inline", difficulty=9)
+
+
+@pytest.mark.parametrize(("config", "loaded"), [({}, {"ale_py.env"}), ({"stack_num": 2}, {"ale_py.env", "cv2"})])
+def test_what_an_env_needs_is_imported_before_workers_are_forked(config: dict[str, Any], loaded: set[str]) -> None:
+    code = f"""
+        import sys
+        from stepmill.registry import find
+        find("ALE/Pong-v5").factory.preload({config})
+        print(sorted({{"ale_py.env", "cv2"}} & set(sys.modules)))
+    """
+    assert run_well(code) == f"{sorted(loaded)}\n"

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import stepmill
 from stepmill.errors import ConfigError, InFlightError, ResourceError
-from stepmill.pool.source import find_source
+from stepmill.pool.find_source import find_source
 from support.gl import gl_backend
 from support.moviepy import pretend_moviepy
 from support.subprocesses import run, run_well

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import ConfigError, EnvError, MissingConfigError, MissingPackageError, UnknownConfigError
+from stepmill.errors import (
+    ConfigError,
+    EnvError,
+    MissingConfigError,
+    MissingPackageError,
+    ResourceError,
+    UnknownConfigError,
+)
 from support.doom import build, games_of
 
 vizdoom = pytest.importorskip("vizdoom")
@@ -120,7 +127,7 @@ def test_a_broken_config(tmp_path: Path, config: str, message: str) -> None:
 def test_a_broken_wad(tmp_path: Path, backend: str) -> None:
     """Of this one, only the game can tell. It ends, and the process that started it goes on."""
     path = written(tmp_path / "x.wad", scrambled())
-    with pytest.raises(EnvError, match=r"does not start with '.*x\.wad'"):
+    with pytest.raises(ConfigError, match=r"does not start with '.*x\.wad'"):
         stepmill.make("Basic-v1", backend=backend, wad_path=str(path))
     assert games_of(os.getpid()) == []
 
@@ -132,11 +139,17 @@ def test_a_game_that_hangs_at_its_start(tmp_path: Path, monkeypatch: pytest.Monk
         build("Basic-v1", wad_path=path)
 
 
-def test_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepmill.errors import ResourceError
-
+def test_too_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepmill.zoo.vizdoom.start._SHARED_BYTES", 1 << 60)
+    with pytest.raises(ResourceError, match="MB are left: make it larger"):
+        build("Basic-v1")
     with pytest.raises(ResourceError, match="--shm-size"):
+        stepmill.make("Basic-v1", backend="inline")
+
+
+def test_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepmill.zoo.vizdoom.start.SHARED", tmp_path / "shm")
+    with pytest.raises(ResourceError, match=r"shm, which is not there: No such file.*mount -t tmpfs"):
         build("Basic-v1")
 
 

@@ -15,7 +15,7 @@ from stepmill.zoo.vizdoom.private_folder import private_folder
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stands for the folders of the system."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(module, "_SHARED", tmp_path)
+    monkeypatch.setattr(module, "SHARED", tmp_path)
     module._sweep.cache_clear()
     return tmp_path
 

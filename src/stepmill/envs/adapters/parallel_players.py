@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class ParallelAsPlayers(InnerAttributes):
         by_kind = dict(zip(self.player_kinds or [""] * len(own), own, strict=True))
         for space in (one for pair in by_kind.values() for one in pair):
             _check_space(env, space)
+        _check_kinds(env, by_kind)
         if self.player_kinds:
             self.observation_space = spaces.Dict({kind: pair[0] for kind, pair in by_kind.items()})
             self.action_space = spaces.Dict({kind: pair[1] for kind, pair in by_kind.items()})
@@ -148,6 +149,18 @@ def _possible_agents(env: Any) -> list[Any]:
     if len(set(agents)) < len(agents):
         raise ConfigError(f"{env}: expected possible_agents of different names, got {agents}")
     return agents
+
+
+_TAKEN = ("action", "env_id", "id", "players.env_id", "players.id")  # keys that go with the action of a batch
+
+
+def _check_kinds(env: Any, kinds: Iterable[str]) -> None:
+    clash = next((kind for kind in kinds if kind in _TAKEN), None)
+    if clash is not None:
+        raise ConfigError(
+            f"{env}: expected agents that are not named {', '.join(_TAKEN)}, got the kind {clash!r}: its actions would "
+            "be under a key that means something else. Rename these agents"
+        )
 
 
 def _check_space(env: Any, space: spaces.Space[Any]) -> None:

@@ -33,6 +33,7 @@ from stepmill.pool.infos import info_leaves
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.object_actions import object_parts
+from stepmill.pool.process import plain
 from stepmill.pool.process.caller.child_process import kill
 from stepmill.pool.process.caller.construction import build_error
 from stepmill.pool.process.caller.launcher import Launcher
@@ -107,11 +108,11 @@ class ProcessHost(_native.ProcessHost):
             self.observation, self.action = native_spaces(source)
             return
         first = started[0].ready_payload
-        described: EnvDescription = cloudpickle.loads(first or b"")
+        described = _description(first, source)
         for worker in started[1:]:
             if worker.ready_payload == first:
                 continue
-            other: EnvDescription = cloudpickle.loads(worker.ready_payload or b"")
+            other = _description(worker.ready_payload, source)
             other.check_like(worker.envs[0], described, 0)
             described = described.common(other)
         self.metadata, self.render_mode = described.metadata, described.render_mode
@@ -369,6 +370,15 @@ class _FailedCall:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
         return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+
+
+def _description(payload: bytes | None, source: PythonSource) -> EnvDescription:
+    """What a worker said of its envs. Beside islands, the spaces at home are plain too: they must be the same."""
+    described: EnvDescription = cloudpickle.loads(payload or b"")
+    if not source.has_islands:
+        return described
+    seen, done = pickle.loads(plain.dumps((described.observation_space, described.action_space)))
+    return replace(described, observation_space=seen, action_space=done)
 
 
 def _file_of(content: bytes) -> int:

@@ -14,7 +14,7 @@ import cloudpickle
 
 from stepmill.pool.process import plain
 
-__all__ = ["is_island", "pack", "plain_parts", "set_island"]
+__all__ = ["is_island", "pickled", "plain_parts", "set_island"]
 
 _is_island = False
 
@@ -35,12 +35,12 @@ def plain_parts(values: dict[Any, Any]) -> dict[Any, Any]:
     kept = {}
     for key, value in values.items():
         with contextlib.suppress(Exception):
-            pack((key, value))
+            pickled((key, value))
             kept[key] = value
     return kept
 
 
-def pack(value: Any) -> bytes:
+def pickled(value: Any) -> bytes:
     """A value as a pickle that the caller can read. Raises whatever pickling an object of the user raises."""
     if _is_island:
         return plain.dumps(value)

@@ -23,16 +23,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 
 from stepmill.errors import ConfigError
 from stepmill.interpreters import environ_for, own_folders
+from stepmill.pool.find_source import resolved
 from stepmill.pool.process import plain
 from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.registry import GymnasiumFactory, gymnasium_spec
 
-__all__ = ["Payload", "StderrHandler", "one_thread_each", "pack", "unpack"]
+__all__ = ["Payload", "StderrHandler", "one_thread_each", "pack_payload", "unpack_payload"]
 
 Dump = Callable[[Any], bytes]
 
@@ -51,7 +50,7 @@ def one_thread_each(environ: Mapping[str, str]) -> dict[str, str]:
     return {**dict.fromkeys(_THREAD_SETTINGS, "1"), **environ}
 
 
-def pack(source: PythonSource | NativeSource, python: str | None = None, to: Destination = AT_HOME) -> bytes:
+def pack_payload(source: PythonSource | NativeSource, python: str | None = None, to: Destination = AT_HOME) -> bytes:
     """Packs a source and the surroundings of the calling process; for an island, the path of its interpreter."""
     dump = functools.partial(dumps, searched={}, to=to)
     environ = dict(os.environ)
@@ -71,14 +70,14 @@ def pack(source: PythonSource | NativeSource, python: str | None = None, to: Des
     )
 
 
-def unpack(packed: bytes) -> Payload:
+def unpack_payload(packed: bytes) -> Payload:
     """Reads the outer layer."""
     return Payload(**pickle.loads(packed))
 
 
 @dataclass(frozen=True)
 class Payload:
-    """The outer layer: what ``pack`` found in the caller, and the inner layer as bytes."""
+    """The outer layer: what ``pack_payload`` found in the caller, and the inner layer as bytes."""
 
     argv: list[str]
     sys_path: list[str | None]  # None stands for what this interpreter has itself
@@ -124,11 +123,9 @@ class Payload:
         before = self._known_warnings()
         source: PythonSource | NativeSource = pickle.loads(self.pickled_source)
         if isinstance(source, PythonSource):
-            source = source.resolved()
+            source = resolved(source)
         self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
         self._register_specs()  # the modules imported just now have registered their own versions
-        if isinstance(source, PythonSource):
-            _import_by_id(source)
         return source
 
     def _register_specs(self) -> None:
@@ -210,15 +207,6 @@ def _each_pickled(values: list[Any], dump: Dump, split: bool = False) -> list[by
             if split and len(value) > 1:
                 pickled += _each_pickled([{key: one} for key, one in value.items()], dump)
     return pickled
-
-
-def _import_by_id(source: PythonSource) -> None:
-    """Imports what Gymnasium would import for the first env of an id: once here, instead of in every worker."""
-    for id in {env.factory.id for env in source.envs if isinstance(env.factory, GymnasiumFactory)}:
-        with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
-            entry_point = gymnasium_spec(id).entry_point
-            if isinstance(entry_point, str):
-                load_env_creator(entry_point)
 
 
 # ---- surroundings --------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def _traceback(error: BaseException) -> str:
 
 def _pickled(error: BaseException) -> bytes | None:
     try:
-        pickled = outgoing.pack(error)
+        pickled = outgoing.pickled(error)
         # An exception whose constructor takes other arguments than it passes to its base fails only on unpickling.
         return pickled if isinstance(pickle.loads(pickled), BaseException) else None
     except BaseException:

@@ -15,7 +15,9 @@ from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UsageError
+from stepmill.factories import check_keys
 from stepmill.fitting import Fitter
+from stepmill.registry import GymnasiumFactory
 from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
 from stepmill.wrappers.catalogue import update_shape, wrapper_names
@@ -207,6 +209,10 @@ class AtariEnv(BaseEnv):
         """What the game is made with: as its id is registered, and what the user gives."""
         quiet_emulator()  # the import registers the games
         try:
-            return {**gymnasium.spec(self._id).kwargs, **self._env_kwargs}
+            registered = gymnasium.spec(self._id).kwargs
         except gymnasium.error.Error as error:
             raise UnknownEnvError(f"AtariEnv: env_id: expected the id of a game, got {self._id!r}: {error}") from error
+        known = GymnasiumFactory(self._id).known_keys()
+        if known is not None:
+            check_keys("AtariEnv: env_kwargs", self._env_kwargs, [*known, "max_episode_steps"])
+        return {**registered, **self._env_kwargs}

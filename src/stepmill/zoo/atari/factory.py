@@ -35,7 +35,7 @@ class AtariFactory(EnvFactory):
     def known_keys(self) -> list[str]:
         return list(DEFAULTS)
 
-    def preload(self) -> None:
+    def preload(self, config: Mapping[str, Any]) -> None:
         _preload_frames()
 
     def limited(self, config: dict[str, Any], given: int | None, registered: int | None) -> Limited:
@@ -56,7 +56,11 @@ class AleFactory(GymnasiumFactory):
 
         quiet_emulator()
         if not PREPROCESSING & config.keys():
-            return super().__call__(**config)
+            try:
+                return super().__call__(**config)
+            except (RuntimeError, TypeError):
+                self._check_variant(config)
+                raise
         config = self._with_kwargs(config)
         return _game(config.pop("game"), config)
 
@@ -64,10 +68,13 @@ class AleFactory(GymnasiumFactory):
         own = super().known_keys()
         return None if own is None else list(dict.fromkeys([*own, *DEFAULTS]))
 
-    def preload(self) -> None:
+    def preload(self, config: Mapping[str, Any]) -> None:
         from stepmill.zoo.atari.game import quiet_emulator
 
         quiet_emulator()
+        super().preload(config)
+        if PREPROCESSING & config.keys():
+            _preload_frames()
 
     def limited(self, config: dict[str, Any], given: int | None, registered: int | None) -> Limited:
         if PREPROCESSING & config.keys():
@@ -82,6 +89,14 @@ class AleFactory(GymnasiumFactory):
             rom = kwargs.pop("game")
             return _described(GAMES[rom], AtariOptions.read(self.id, kwargs)) if rom in GAMES else None
         return _described_as_it_is({**gymnasium_spec(self.id).kwargs, **config})
+
+    def _check_variant(self, config: Mapping[str, Any]) -> None:
+        """Raises if the game has no such mode or difficulty: the emulator does not say which it has."""
+        from stepmill.zoo.atari.game import AtariGame
+
+        given = {key: config[key] for key in ("mode", "difficulty") if config.get(key) is not None}
+        if given:
+            AtariGame(gymnasium_spec(self.id).kwargs["game"], **given)
 
     def _with_kwargs(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the preprocessed game: what the id is registered with, and what the user gives."""
@@ -108,6 +123,7 @@ def _game(rom: str, config: dict[str, Any]) -> Any:
 
 
 def _preload_frames() -> None:
+    """OpenCV: 45 ms that each worker would spend by itself."""
     from stepmill.zoo.atari.frames import preload
     from stepmill.zoo.atari.game import quiet_emulator
 

@@ -78,7 +78,7 @@ class Frames:
     """The last frames of a game.
 
     ``take`` draws the screen of the emulator, as the newest picture (0) or as the one before it (1). ``push`` makes the
-    newest picture, or with ``pool`` the maximum of both, smaller and puts it on top of the stack. ``fill`` begins a
+    newest picture, or with ``of_both`` the maximum of both, smaller and puts it on top of the stack. ``fill`` begins a
     game: all frames of the stack are its first one.
     """
 
@@ -117,8 +117,8 @@ class Frames:
         self.push(False)
         self._native.repeat()
 
-    def _push_by_opencv(self, pool: bool) -> None:
-        if pool:
-            self._native.pool()
+    def _push_by_opencv(self, of_both: bool) -> None:
+        if of_both:
+            self._native.maximum()
         self._native.shift()
         self._newest[...] = _planes(self._cv2.resize(self._pictures[0], self._size, interpolation=self._how))

@@ -100,7 +100,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
         # Bound once: these are called in every step.
         self._act, self._is_over = ale.act, ale.game_over
         self._take, self._push, self._stack = self._frames.take, self._frames.push, self._frames.stack
-        self._countdown, self._pools = tuple(reversed(range(o.frame_skip))), o.frame_skip > 1
+        self._countdown, self._takes_maximum = tuple(reversed(range(o.frame_skip))), o.frame_skip > 1
         self._clips, self._by_life = o.reward_clip, o.episodic_life
         self._zeroes_discount = o.zero_discount_on_life_loss
         self.lives = 0
@@ -215,7 +215,7 @@ class AtariGame(gymnasium.Env[np.ndarray, Any], EzPickle):
                 break
             if left < 2:
                 self._take(left)
-        self._push(self._pools)
+        self._push(self._takes_maximum)
         self.episode_return += reward
         self._is_game_over = terminated
         return reward, terminated, truncated

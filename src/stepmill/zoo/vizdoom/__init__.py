@@ -47,7 +47,7 @@ class DoomFactory(EnvFactory):
         read_options(config)  # wrong values are told before any env is made
         return super().limited(config, given, registered)
 
-    def preload(self) -> None:
+    def preload(self, config: Mapping[str, Any]) -> None:
         require(*VIZDOOM, self.scenario.id)
         require("cv2", "opencv-python-headless", VIZDOOM.extra, self.scenario.id)
 

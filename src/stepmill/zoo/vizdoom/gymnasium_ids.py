@@ -26,9 +26,6 @@ class VizdoomFactory(GymnasiumFactory):
     def __call__(self, **config: Any) -> Any:
         return _InItsFolder(super().__call__(**config), self.id, "game_args" in config)
 
-    def preload(self) -> None:
-        self.creator()
-
     def known_keys(self) -> list[str] | None:
         return None  # all that ViZDoom's .cfg files may contain
 

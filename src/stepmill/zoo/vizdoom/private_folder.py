@@ -19,13 +19,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["START", "private_folder"]
+__all__ = ["SHARED", "START", "private_folder"]
 
 START = "start"  # in the folder: what ViZDoom takes for the game's program
 _PREFIX = "stepmill-doom-"
 _LOCK = "lock"
 _STARTER = Path(__file__).parent / "start_game"
-_SHARED = Path("/dev/shm")
+SHARED = Path("/dev/shm")  # where a game and its controller meet
 _SHARED_NAMES = ("ViZDoomSM", "ViZDoomMQCtr", "ViZDoomMQDoom")
 
 
@@ -57,7 +57,7 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):  # the game was not started
         instance = os.readlink(folder / "instance")
         for name in _SHARED_NAMES:
-            (_SHARED / f"{name}{instance}").unlink(missing_ok=True)
+            (SHARED / f"{name}{instance}").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stepmill.errors import ConfigError, ResourceError
-from stepmill.zoo.vizdoom.private_folder import START, private_folder
+from stepmill.zoo.vizdoom.private_folder import SHARED, START, private_folder
 from stepmill.zoo.vizdoom.wads import maps_in
 
 __all__ = ["GameStarter"]
@@ -154,10 +154,18 @@ def _vizdoom() -> Any:
 
 def _check_shared_memory(name: str) -> None:
     """Without memory, a game would crash, and this process with it."""
-    left = os.statvfs("/dev/shm")
+    needed = f"{name}: a game needs {_SHARED_BYTES >> 20} MB in {SHARED}"
+    try:
+        left = os.statvfs(SHARED)
+    except OSError as error:
+        raise ResourceError(
+            f"{needed}, which is not there: {error.strerror}. Mount it: mount -t tmpfs -o size=1g tmpfs {SHARED}, or "
+            "docker run --shm-size=1g"
+        ) from error
     free = left.f_bavail * left.f_frsize
     if free < _SHARED_BYTES:
         raise ResourceError(
-            f"{name}: a game needs {_SHARED_BYTES >> 20} MB in /dev/shm, and {free >> 20} MB are left: make it larger "
-            "(docker run --shm-size=1g), or use fewer envs"
+            f"{needed}, and {free >> 20} MB are left: make it larger (docker run --shm-size=1g), or use fewer envs"
         )
+    if not os.access(SHARED, os.W_OK | os.X_OK):
+        raise ResourceError(f"{needed}, where this user may not write: chmod 1777 {SHARED}")

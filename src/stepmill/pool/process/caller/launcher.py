@@ -10,7 +10,7 @@ from stepmill.errors import ClosedError, EnvError
 from stepmill.pool.process.caller.child_process import is_over, kill
 from stepmill.pool.process.caller.construction import find_exit, wait_until_built
 from stepmill.pool.process.caller.deadline import Cancelled, Deadline
-from stepmill.pool.process.caller.island import Island
+from stepmill.pool.process.caller.interpreter_part import InterpreterPart
 from stepmill.pool.process.caller.template_handle import TemplateHandle
 from stepmill.pool.process.caller.worker_handle import WorkerHandle
 from stepmill.pool.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination
@@ -41,14 +41,14 @@ class Launcher:
         self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
         self._started: list[WorkerHandle] = []
-        self._until_started = contextlib.ExitStack()  # a lease of the server, if it was started before ``start``
+        self._until_started = contextlib.ExitStack()  # leases of the servers
         self.obituary_fd, self._obituary_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.obituary_fd, False)  # the engine's monitor reads it too, and may be faster
         self._is_closed = False
-        self._islands: dict[str | None, Island] = {}
+        self._parts: dict[str | None, InterpreterPart] = {}
         try:
             for python in dict.fromkeys(share.python for share in self.shares):
-                self._islands[python] = Island(source, python, self._obituary_write, self._start_timeout)
+                self._parts[python] = InterpreterPart(source, python, self._obituary_write, self._start_timeout)
         except BaseException:
             self._close_descriptors()
             raise
@@ -61,14 +61,14 @@ class Launcher:
     @property
     def found(self) -> list[Found]:
         """What islands have found out about their envs."""
-        return [island.found for island in self._islands.values() if island.found is not None]
+        return [part.found for part in self._parts.values() if part.found is not None]
 
     @property
     def destination(self) -> Destination:
         """Where a message that any worker can read is sent to."""
-        if self._islands.keys() == {None}:
+        if self._parts.keys() == {None}:
             return AT_HOME
-        return ABROAD if all(island.takes_code for island in self._islands.values()) else BY_NAME
+        return ABROAD if all(part.takes_code for part in self._parts.values()) else BY_NAME
 
     def try_out(self, trial: Trial) -> StepCost | None:
         """What a step of env 0 costs: a worker builds it, steps it for a while and closes it. Its output is not shown.
@@ -124,8 +124,8 @@ class Launcher:
         if os.getpid() == self._pid:
             uninterrupted(lambda _: self._close())
             return
-        for island in self._islands.values():
-            island.forget()
+        for part in self._parts.values():
+            part.forget()
         self._close_descriptors()
 
     def __del__(self) -> None:
@@ -139,23 +139,29 @@ class Launcher:
 
     def _start(self, cancel_fd: int | None, kind: str = "worker") -> list[WorkerHandle]:
         deadline = Deadline(self._start_timeout, cancel_fd)
-        for island in self._islands.values():
-            with island.explained(self.obituary_fd):
-                island.loaded_template(deadline).unmute(deadline)
+        for part in self._parts.values():  # each step for all of them, so that they do it at the same time
+            with part.explained(self.obituary_fd):
+                part.keep_server(deadline, self._until_started)
+        for part in self._parts.values():
+            with part.explained(self.obituary_fd):
+                part.loading_template(deadline)
+        for part in self._parts.values():
+            with part.explained(self.obituary_fd):
+                part.loaded_template(deadline).unmute(deadline)
         self._until_started.close()
         for worker_id, share in enumerate(self.shares if kind == "worker" else self.shares[:1]):
-            island = self._islands[share.python]
-            with island.explained(self.obituary_fd):
-                self._fork(island.loaded_template(deadline), worker_id, 1, kind)
+            part = self._parts[share.python]
+            with part.explained(self.obituary_fd):
+                self._fork(part.loaded_template(deadline), worker_id, 1, kind)
         wait_until_built(self._started, self._source_id, self.obituary_fd, deadline)
         return list(self._started)
 
     def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
         try:
             deadline = Deadline(self._start_timeout, cancel_fd)
-            island = self._islands[self.shares[0].python]
-            island.keep_server(deadline, self._until_started)
-            worker = self._fork(island.loaded_template(deadline, silent=True), 0, _TRIAL, "trial")
+            part = self._parts[self.shares[0].python]
+            part.keep_server(deadline, self._until_started)
+            worker = self._fork(part.loaded_template(deadline, silent=True), 0, _TRIAL, "trial")
             worker.wire.send(("try", trial), timeout=deadline.left)
             deadline.receive(worker.wire)  # it says that it has loaded what the template could not
             cost = self._result_of_trial(worker, Deadline(trial.most_s, cancel_fd))
@@ -178,13 +184,13 @@ class Launcher:
         return cost
 
     def _fork_again(self, worker_id: int, incarnation: int, cancel_fd: int | None) -> WorkerHandle:
-        island = self._islands[self.shares[worker_id].python]
-        if island.template is not None and island.template.is_alive:
+        part = self._parts[self.shares[worker_id].python]
+        if part.template is not None and part.template.is_alive:
             with contextlib.suppress(WireClosed, TimeoutError):  # it is dying, or a signal has stopped it
-                return self._fork(island.template, worker_id, incarnation)
-        self._kill(island)
-        with island.explained(self.obituary_fd):
-            template = island.loaded_template(Deadline(self._start_timeout, cancel_fd))
+                return self._fork(part.template, worker_id, incarnation)
+        self._kill(part)
+        with part.explained(self.obituary_fd):
+            template = part.loaded_template(Deadline(self._start_timeout, cancel_fd))
             return self._fork(template, worker_id, incarnation)
 
     def _fork(self, template: TemplateHandle, worker_id: int, incarnation: int, kind: str = "worker") -> WorkerHandle:
@@ -205,14 +211,14 @@ class Launcher:
         return started
 
     def _kill_all(self) -> None:
-        for island in self._islands.values():
-            self._kill(island)
+        for part in self._parts.values():
+            self._kill(part)
 
-    def _kill(self, island: Island) -> None:
-        island.end()
+    def _kill(self, part: InterpreterPart) -> None:
+        part.end()
         for worker in self._started:
             # Its template was killed and could not end it.
-            is_there = self.shares[worker.worker_id].python == island.python
+            is_there = self.shares[worker.worker_id].python == part.python
             if is_there and not worker.is_closed and not is_over(worker.pidfd):
                 kill(worker.pidfd)
                 is_over(worker.pidfd, _KILL_S)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -16,12 +16,12 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
-from stepmill.interpreters import build_mark, environ_for, why_unusable
+from stepmill.interpreters import environ_for, is_same_build, why_unusable
 from stepmill.pool.process.caller.child_process import ask_for_process, ends, is_over, kill, resume
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.caller.streams import standard_streams
 from stepmill.pool.process.payload import one_thread_each
-from stepmill.pool.process.wire import Wire, WireClosed
+from stepmill.pool.process.wire import Wire, WireClosed, close_all
 
 __all__ = ["lease_server", "return_server"]
 
@@ -41,13 +41,14 @@ _PROBE_S = 5.0  # to find out why an interpreter does not start a server, if the
 class ServerHandle:
     """A base server, started by exec: with the interpreter ``python``, or with that of this process.
 
-    ``versions`` are those of its interpreter, see ``pickling``.
+    It is used once ``wait_until_up`` has returned. ``versions`` are then those of its interpreter, see ``pickling``.
     """
 
     versions: tuple[str, str]
 
     def __init__(self, deadline: Deadline, python: str | None = None) -> None:
         self.users = 0
+        self._is_up = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self.python = python
@@ -56,32 +57,30 @@ class ServerHandle:
         with contextlib.ExitStack() as undo:
             self._wire, other = Wire.pair()
             undo.callback(self._wire.close)
-            with contextlib.closing(other), self._stderr() as stderr:
-                self._process = self._start(other.fileno(), stderr, deadline)
-                undo.callback(self._process.wait)
-                undo.callback(self._process.kill)
-                self._pidfd = os.pidfd_open(self._process.pid)
-                undo.callback(os.close, self._pidfd)
-                other.close()
-                try:
-                    (_, mark, self.versions), _ = deadline.receive(self._wire, self._resume)  # it says that it is up
-                    is_ours = python is None or mark == build_mark()
-                except (WireClosed, ValueError):  # the latter: another version says something else
-                    is_ours = False
-                if not is_ours:
-                    raise self._failure(stderr, deadline)
+            with contextlib.closing(other):
+                # Where an island may complain: into a file, because ``why_unusable`` knows better what is wrong.
+                self._complaints = os.memfd_create("stderr", os.MFD_CLOEXEC)
+                undo.callback(os.close, self._complaints)
+                with standard_streams() as (_, stderr):
+                    where = stderr if python is None else self._complaints
+                    self._process = self._start(other.fileno(), where, deadline)
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
+            self._pidfd = os.pidfd_open(self._process.pid)
             undo.pop_all()
 
-    @contextlib.contextmanager
-    def _stderr(self) -> Iterator[int]:
-        """Where it may complain: an island into a file, because ``why_unusable`` knows better what is wrong."""
-        with contextlib.ExitStack() as opened:
-            if self.python is None:
-                _, stderr = opened.enter_context(standard_streams())
-            else:
-                stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
-                opened.callback(os.close, stderr)
-            yield stderr
+    def wait_until_up(self, deadline: Deadline) -> None:
+        """Returns when it can fork templates. Others may have waited for it already."""
+        with self._lock:
+            if self._is_up:
+                return
+            try:
+                (_, mark, self.versions), _ = deadline.receive(self._wire, self._resume)  # it says that it is up
+                self._is_up = self.python is None or is_same_build(mark)
+            except (WireClosed, ValueError):  # the latter: another version says something else
+                pass
+            if not self._is_up:
+                raise self._failure(deadline)
 
     def _start(self, wire_fd: int, stderr: int, deadline: Deadline) -> subprocess.Popen[bytes]:
         python = self.python
@@ -108,7 +107,7 @@ class ServerHandle:
                 raise
             raise why_unusable(python, _time_for_probe(deadline), None) from None
 
-    def _failure(self, stderr: int, deadline: Deadline) -> StepmillError:
+    def _failure(self, deadline: Deadline) -> StepmillError:
         self._wire.hang_up()
         if not ends(self._process.pid, self._pidfd):
             self._process.kill()
@@ -118,7 +117,7 @@ class ServerHandle:
                 f"the process that starts the workers exited with code {code} during its startup; see stderr for the "
                 "reason"
             )
-        said = os.pread(stderr, os.fstat(stderr).st_size, 0).decode(errors="replace").strip()
+        said = os.pread(self._complaints, os.fstat(self._complaints).st_size, 0).decode(errors="replace").strip()
         return why_unusable(self.python, _time_for_probe(deadline), code, said)
 
     @property
@@ -137,17 +136,19 @@ class ServerHandle:
     def end(self) -> None:
         """Ends the server and all processes that it forked, directly or not."""
         self._wire.hang_up()
-        if not ends(self._process.pid, self._pidfd):
+        if not (self._is_up and ends(self._process.pid, self._pidfd)):
             kill(self._pidfd)
         self._process.wait()
-        self._wire.close()
-        os.close(self._pidfd)
+        self._close_descriptors()
 
     def forget(self) -> None:
         """In a forked child: closes the descriptors; the server belongs to the parent."""
-        self._wire.close()
-        os.close(self._pidfd)
+        self._close_descriptors()
         self._process.returncode = 0  # otherwise its destructor warns that the process is still running
+
+    def _close_descriptors(self) -> None:
+        self._wire.close()
+        close_all((self._pidfd, self._complaints))
 
 
 def _time_for_probe(deadline: Deadline) -> float:
@@ -168,7 +169,10 @@ _servers: dict[str | None, ServerHandle] = {}
 
 
 def lease_server(deadline: Deadline, python: str | None = None) -> ServerHandle:
-    """The server of an interpreter, started if there is none or if it died. Return it with ``return_server``."""
+    """The server of an interpreter, started if there is none or if it died. Return it with ``return_server``.
+
+    It may not be up yet: servers of several interpreters start at the same time.
+    """
     with _lock:
         server = _servers.get(python)
         if server is not None:

@@ -23,11 +23,12 @@ class TemplateHandle:
     """
 
     def __init__(self, obituary: int, deadline: Deadline, python: str | None = None, *, silent: bool = False) -> None:
-        self._is_loaded = False
+        self.is_loaded = False
         self._held_back: list[int] = []  # files that replace its stdout and stderr
         with contextlib.ExitStack() as undo:
             self._server = lease_server(deadline, python)
             undo.callback(return_server, self._server)
+            self._server.wait_until_up(deadline)
             self._wire, other = Wire.pair()
             undo.callback(self._wire.close)
             if silent:
@@ -53,16 +54,16 @@ class TemplateHandle:
         """Whether it can fork workers."""
         return not is_over(self.pidfd)
 
-    def load(self, packed: bytes, here: bool, deadline: Deadline) -> tuple[int, bytes | None]:
-        """Sends the payload, to be read ``here`` or by each worker.
-
-        Returns how many threads the template has then; and, from an island, what it has found out.
-        """
+    def begin_loading(self, packed: bytes, here: bool, deadline: Deadline) -> None:
+        """Sends the payload, to be read ``here`` or by each worker."""
         self._wire.send(("payload", packed, here), [self._dump_write], deadline.left)
+
+    def finish_loading(self, deadline: Deadline) -> tuple[int, bytes | None]:
+        """Returns how many threads the template has, once it is loaded; and, from an island, what it has found out."""
         (kind, *answer), _ = deadline.receive(self._wire, self._resume)
         if kind == "failed":
             raise LoadError(*answer)
-        self._is_loaded = True
+        self.is_loaded = True
         threads, found = answer
         return threads, found
 
@@ -97,7 +98,7 @@ class TemplateHandle:
         """Kills the template, its workers and what they spawned, and waits until they are gone."""
         self._wire.hang_up()
         # When it is told to end, it ends its workers itself; but not while it runs the user's code.
-        if not (self._is_loaded and ends(self.pid, self.pidfd)):
+        if not (self.is_loaded and ends(self.pid, self.pidfd)):
             kill(self.pidfd)
             is_over(self.pidfd, END_S)
         self.forget()

@@ -75,7 +75,7 @@ class BaseServer:
     def run(self) -> Task:
         """Serves. Returns only in a forked template, with its task."""
         with contextlib.suppress(WireClosed):
-            self._wire.send(("up", build_mark() if outgoing.is_island() else 0, versions()))
+            self._wire.send(("up", build_mark() if outgoing.is_island() else {}, versions()))
         return self._guardian.run()
 
     def _serve(self) -> Task | None:

@@ -23,7 +23,7 @@ from stepmill.pool.process.forked.guardian import (
     remember_own_pid,
 )
 from stepmill.pool.process.obituary import OBITUARY
-from stepmill.pool.process.payload import unpack
+from stepmill.pool.process.payload import unpack_payload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack, stop_answering
 from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
@@ -67,7 +67,7 @@ def _print_to(stdout: int, stderr: int) -> None:
 def _load(packed: bytes, dump: int) -> Any:
     """Reads the payload, which imports the user's modules; meanwhile the caller may ask for our stack."""
     answer_with_stack(dump)
-    payload = unpack(packed)
+    payload = unpack_payload(packed)
     payload.apply()
     source = payload.source()
     if isinstance(source, PythonSource):
@@ -83,7 +83,7 @@ def _load(packed: bytes, dump: int) -> Any:
 def _packed(found: Found) -> bytes:
     """What an island knows about the envs, and the caller does not."""
     plain = {id(one): outgoing.plain_parts(one) for one in found.defaults.values()}
-    return outgoing.pack(replace(found, defaults={env_id: plain[id(one)] for env_id, one in found.defaults.items()}))
+    return outgoing.pickled(replace(found, defaults={env_id: plain[id(one)] for env_id, one in found.defaults.items()}))
 
 
 class _Template:

@@ -33,7 +33,7 @@ from stepmill.pool.process.forked.guardian import (
 )
 from stepmill.pool.process.forked.step_cost import step_cost
 from stepmill.pool.process.forked.worker_loop import serve
-from stepmill.pool.process.payload import StderrHandler, unpack
+from stepmill.pool.process.payload import StderrHandler, unpack_payload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack
 from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reach
@@ -145,7 +145,7 @@ def _work(context: Context) -> int:
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
         return 1
-    failed = serve(wire, context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
+    failed = serve(context.worker_id, source, builder, envs, context.first_env, attachment, fds, set_current_env)
     with contextlib.suppress(WireClosed):
         wire.send(("closed", failed))
     return 0
@@ -175,7 +175,7 @@ class _BuildFailed(Exception):
 
 def _load(context: Context) -> PythonSource | NativeSource:
     try:
-        payload = unpack(context.packed or b"")
+        payload = unpack_payload(context.packed or b"")
         payload.apply()
         _prefix_logs()
         source = payload.source()
@@ -219,7 +219,8 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
 
 
 def _failed(env_id: int, error: BaseException) -> _BuildFailed:
-    if isinstance(error, ConfigError):  # from our checks: one that a constructor raised is the cause of an EnvError
+    # From our checks: what a constructor of the user's raised is the cause of an EnvError.
+    if isinstance(error, StepmillError) and not isinstance(error, EnvError):
         return _BuildFailed(env_id, "config", error)
     own = error.__cause__ if isinstance(error, EnvError) else None
     return _BuildFailed(env_id, "constructor", own or error)
@@ -240,7 +241,7 @@ def _describe(description: EnvDescription, env_id: int) -> bytes:
     try:
         if outgoing.is_island():
             description = replace(description, metadata=outgoing.plain_parts(description.metadata))
-        return outgoing.pack(description)
+        return outgoing.pickled(description)
     except Exception as error:
         raise ConfigError(
             f"env {env_id}: its spaces and metadata cannot be pickled: {type(error).__name__}: {error}"

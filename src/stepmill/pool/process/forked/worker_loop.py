@@ -22,7 +22,6 @@ from stepmill.pool.models.env_model import ask_model
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked.guardian import exit_if_forked
 from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.wire import Wire
 from stepmill.pool.rows import snapshot
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.pool.warn_once import warn_once
@@ -32,7 +31,6 @@ __all__ = ["serve"]
 
 
 def serve(
-    wire: Wire,
     worker_id: int,
     source: PythonSource | NativeSource,
     builder: EnvBuilder | None,
@@ -44,77 +42,23 @@ def serve(
 ) -> list[tuple[int, bytes]]:
     """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised."""
     arena, outbox, *changes = fds
-    renderer = Renderer(source, envs or None, first_env) if isinstance(source, NativeSource) else None
-
-    def answer(env_id: int, question: bytes) -> bytes:
-        env = envs[env_id - first_env] if envs else None
-        return _answer(worker, renderer, ask_model_of, env, env_id, question)
-
-    def ask_model_of(env_id: int, question: Any, argument: Any) -> Any:
-        env = envs[env_id - first_env] if envs else None  # of native envs: the simulator
-        result = ask_model(env if builder is None else builder.models.of(env_id, env), env_id, question, argument)
-        if question == "set_model":
-            changed(env_id)
-        return result
-
-    def changed(env_id: int) -> None:
-        if builder is None:
-            worker.connect(env_id)
-        else:
-            worker.before_reset(env_id, builder.models.before_reset(env_id))
-
-    def read_mail(env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
-        """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
-        try:
-            options, objects, prepare = pickle.loads(mail)
-            if prepare is not None and prepare.renew:
-                assert builder is not None, "native envs are not built here"
-                close_quietly(envs[env_id - first_env])
-                envs[env_id - first_env] = builder.build(env_id, worker_id)
-                worker.replace(env_id, envs[env_id - first_env])
-                changed(env_id)
-            if prepare is not None and prepare.tell is not None:
-                prepare.tell(envs[env_id - first_env])
-            return options, objects, None
-        except EnvError as error:  # from the constructor, whose own exception is the cause
-            return None, None, error.__cause__ or error
-        except BaseException as error:
-            return None, None, error
-
-    common = {
-        "answer": answer,
-        "arena": arena,
-        "outbox": outbox,
-        "worker": worker_id,
-        "first_env": first_env,
-        "read_mail": read_mail,
-        **attachment,
-    }
-    if isinstance(source, NativeSource):
-        last_env = first_env + attachment["env_count"]
-        configs = source.configs[first_env:last_env]
-        worker = _native.Worker(**{**common, "configs": configs, "simulators": envs or None}, write_note=_write_text)
-    else:
-        tree = attachment["observation_tree"]
-        worker = _native.Worker(
-            **common,
-            envs=envs,
-            limits=[env.max_episode_steps for env in source.envs[first_env : first_env + len(envs)]],
-            snapshot=snapshot,
-            objects_of=_object_packer(tree) if attachment["has_objects"] else None,
-            write_note=_write_note,
-        )
-    for env_id in builder.models if builder is not None else ():
-        changed(env_id)
+    service = _Service(worker_id, source, builder, envs, first_env)
+    worker = service.connect({**attachment, "arena": arena, "outbox": outbox})
     for fd in changes:  # what was set while other workers had these envs
         for env_id, change in _read(fd).items():
-            ask_model_of(env_id, "set_model", change)
+            service.ask_model_of(env_id, "set_model", change)
     for fd in fds:
         os.close(fd)
     set_current_env(lambda: None if worker.running < 0 else worker.running)
     worker.run()
-    if renderer is not None:
-        renderer.close()
+    if service.renderer is not None:
+        service.renderer.close()
+    return _close_envs(envs, first_env, set_current_env)
+
+
+def _close_envs(
+    envs: list[Any], first_env: int, set_current_env: Callable[[Callable[[], int | None]], None]
+) -> list[tuple[int, bytes]]:
     failed = []
     for env_id, env in enumerate(envs, first_env):
         set_current_env(functools.partial(int, env_id))
@@ -124,6 +68,111 @@ def serve(
             failed.append((env_id, describe(error)))
         exit_if_forked()
     return failed
+
+
+class _Service:
+    """The envs of a worker, and what the loop calls for them. Of native envs, ``envs`` are the simulators, if any."""
+
+    worker: _native.Worker
+
+    def __init__(
+        self,
+        worker_id: int,
+        source: PythonSource | NativeSource,
+        builder: EnvBuilder | None,
+        envs: list[Any],
+        first_env: int,
+    ) -> None:
+        self._worker_id, self._source, self._builder = worker_id, source, builder
+        self._envs, self._first_env = envs, first_env
+        self.renderer = Renderer(source, envs or None, first_env) if isinstance(source, NativeSource) else None
+
+    def connect(self, attachment: dict[str, Any]) -> _native.Worker:
+        """The loop, which is not running yet."""
+        source, envs, first_env = self._source, self._envs, self._first_env
+        common = {
+            **attachment,
+            "answer": self._answer,
+            "read_mail": self._read_mail,
+            "worker": self._worker_id,
+            "first_env": first_env,
+        }
+        if isinstance(source, NativeSource):
+            configs = source.configs[first_env : first_env + attachment["env_count"]]
+            common |= {"configs": configs, "simulators": envs or None}
+            self.worker = _native.Worker(**common, write_note=_write_text)
+            return self.worker
+        self.worker = _native.Worker(
+            **common,
+            envs=envs,
+            limits=[env.max_episode_steps for env in source.envs[first_env : first_env + len(envs)]],
+            snapshot=snapshot,
+            objects_of=_object_packer(attachment["observation_tree"]) if attachment["has_objects"] else None,
+            write_note=_write_note,
+        )
+        for env_id in self._builder.models if self._builder is not None else ():
+            self._model_changed(env_id)
+        return self.worker
+
+    def ask_model_of(self, env_id: int, question: Any, argument: Any) -> Any:
+        env = self._env(env_id)
+        owner = env if self._builder is None else self._builder.models.of(env_id, env)
+        result = ask_model(owner, env_id, question, argument)
+        if question == "set_model":
+            self._model_changed(env_id)
+        return result
+
+    def _env(self, env_id: int) -> Any:
+        return self._envs[env_id - self._first_env] if self._envs else None
+
+    def _model_changed(self, env_id: int) -> None:
+        if self._builder is None:
+            self.worker.connect(env_id)
+        else:
+            self.worker.before_reset(env_id, self._builder.models.before_reset(env_id))
+
+    def _answer(self, env_id: int, question: bytes) -> bytes:
+        """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
+        try:
+            kind, name, args, kwargs = pickle.loads(question)
+            # A native env is not a Python object, so the worker answers for it.
+            if kind == "random":
+                value = self.worker.random_state(env_id)
+            elif kind == "render" and self.renderer is not None:
+                value = self.renderer.draw(env_id, *self.worker.picture(env_id))
+            elif kind == "model":
+                value = self.ask_model_of(env_id, name, *args)
+            else:
+                value = _do(self._env(env_id), kind, name, args, kwargs)
+        except BaseException as error:
+            return pickle.dumps((False, describe(error)))
+        try:
+            return outgoing.pickled((True, value))
+        except BaseException as error:
+            described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
+            reason = f"{described}, cannot be pickled: {summary(error)}"
+            return pickle.dumps((False, describe(ConfigError(reason))))
+
+    def _read_mail(self, env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
+        """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
+        try:
+            options, objects, prepare = pickle.loads(mail)
+            if prepare is not None and prepare.renew:
+                self._renew(env_id)
+            if prepare is not None and prepare.tell is not None:
+                prepare.tell(self._env(env_id))
+            return options, objects, None
+        except EnvError as error:  # from the constructor, whose own exception is the cause
+            return None, None, error.__cause__ or error
+        except BaseException as error:
+            return None, None, error
+
+    def _renew(self, env_id: int) -> None:
+        assert self._builder is not None, "native envs are not built here"
+        close_quietly(self._env(env_id))
+        self._envs[env_id - self._first_env] = env = self._builder.build(env_id, self._worker_id)
+        self.worker.replace(env_id, env)
+        self._model_changed(env_id)
 
 
 def _read(fd: int) -> Any:
@@ -163,7 +212,7 @@ def _note_of_objects(objects: bytes | None, phase: str) -> bytes:
 
 @_remembered
 def _pack_text(text: str) -> bytes:
-    return outgoing.pack([text])
+    return outgoing.pickled([text])
 
 
 def _object_packer(tree: Any) -> Callable[[Any], bytes]:
@@ -175,7 +224,7 @@ def _object_packer(tree: Any) -> Callable[[Any], bytes]:
         try:
             if len(objects) == 1 and type(objects[0]) is str and len(objects[0]) < _SHORT:
                 return _pack_text(objects[0])
-            return outgoing.pack(objects)
+            return outgoing.pickled(objects)
         except BaseException as error:
             raise ObservationError(f"observation: expected objects that can be pickled: {summary(error)}") from error
 
@@ -189,11 +238,11 @@ def _write_text(env_id: int, text: str) -> bytes:
 
 def _dumps(env_id: int, part: Any) -> bytes:
     try:
-        return outgoing.pack(part)
+        return outgoing.pickled(part)
     except BaseException:  # it may be anything, and must cost neither the row nor the worker
         pass
     try:
-        return outgoing.pack(_picklable_parts(env_id, part))
+        return outgoing.pickled(_picklable_parts(env_id, part))
     except BaseException as error:
         warn_once(f"the info of env {env_id} cannot be read and stays in the worker process: {summary(error)}")
         return pickle.dumps({})
@@ -204,7 +253,7 @@ def _picklable_parts(env_id: int, info: Any) -> Any:
     kept = {}
     for key, value in info.items():
         try:
-            outgoing.pack((key, value))
+            outgoing.pickled((key, value))
         except BaseException as error:
             warn_once(
                 f"info[{key!r}] of env {env_id} cannot be pickled and stays in the worker process: {summary(error)}"
@@ -215,36 +264,6 @@ def _picklable_parts(env_id: int, info: Any) -> Any:
 
 
 # ---- calls ---------------------------------------------------------------------------------------
-
-
-def _answer(
-    worker: _native.Worker,
-    renderer: Renderer | None,
-    ask_model_of: Callable[[int, Any, Any], Any],
-    env: Any,
-    env_id: int,
-    question: bytes,
-) -> bytes:
-    """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
-    try:
-        kind, name, args, kwargs = pickle.loads(question)
-        # A native env is not a Python object, so the worker answers for it.
-        if kind == "random":
-            value = worker.random_state(env_id)
-        elif kind == "render" and renderer is not None:
-            value = renderer.draw(env_id, *worker.picture(env_id))
-        elif kind == "model":
-            value = ask_model_of(env_id, name, *args)
-        else:
-            value = _do(env, kind, name, args, kwargs)
-    except BaseException as error:
-        return pickle.dumps((False, describe(error)))
-    try:
-        return outgoing.pack((True, value))
-    except BaseException as error:
-        described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
-        reason = f"{described}, cannot be pickled: {summary(error)}"
-        return pickle.dumps((False, describe(ConfigError(reason))))
 
 
 def _do(env: Any, kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -14,15 +14,15 @@ from stepmill.pool.process.caller.construction import build_error, describe_exit
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.caller.server_handle import lease_server, return_server
 from stepmill.pool.process.caller.template_handle import LoadError, TemplateHandle
-from stepmill.pool.process.payload import pack
+from stepmill.pool.process.payload import pack_payload
 from stepmill.pool.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
 from stepmill.pool.process.wire import WireClosed
 from stepmill.pool.source import Found, NativeSource, PythonSource
 
-__all__ = ["Island"]
+__all__ = ["InterpreterPart"]
 
 
-class Island:
+class InterpreterPart:
     """The template of one pool that an interpreter runs; None is the caller's own.
 
     Attributes:
@@ -44,32 +44,38 @@ class Island:
         self._loads_in_template = True
         self._by_value: CodeByValue | None = None  # why the payload contains code, if it does
         if python is None or isinstance(source, NativeSource):
-            self._packed = pack(source if isinstance(source, NativeSource) else source.part_for(python))
+            self._packed = pack_payload(source if isinstance(source, NativeSource) else source.part_for(python))
             return
         part = source.part_for(python)
         try:
-            self._packed = pack(part, python, BY_NAME)
+            self._packed = pack_payload(part, python, BY_NAME)
         except CodeByValue as error:
             self._by_value = error
-            self._packed = pack(part, python, ABROAD)
+            self._packed = pack_payload(part, python, ABROAD)
 
     def keep_server(self, deadline: Deadline, until: contextlib.ExitStack) -> None:
-        """Starts the server, which then lives at least until ``until`` is closed."""
+        """Starts the server, which then lives at least until ``until`` is closed. Does not wait until it is up."""
         until.callback(return_server, lease_server(deadline, self.python))
 
-    def loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
-        """A template that is ready to fork workers, kept for later ones."""
+    def loading_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
+        """A template that loads what the envs need, or has done so already. Does not wait for that."""
         if self.template is not None and self.template.is_alive:
             return self.template
         self.end()
         self.template = self._new_template(deadline, silent)
-        if self._load(self.template, deadline) > 1:
+        self.template.begin_loading(self._packed, self._loads_in_template, deadline)
+        return self.template
+
+    def loaded_template(self, deadline: Deadline, *, silent: bool = False) -> TemplateHandle:
+        """A template that is ready to fork workers, kept for later ones."""
+        template = self.loading_template(deadline, silent=silent)
+        if not template.is_loaded and self._finish_loading(template, deadline) > 1:
             # A fork copies only one thread, and locks held by the others stay locked. So each worker loads for itself.
             self._loads_in_template = False
             self.end()
-            self.template = self._new_template(deadline, silent)
-            self._load(self.template, deadline)
-        return self.template
+            template = self.loading_template(deadline, silent=silent)
+            self._finish_loading(template, deadline)
+        return template
 
     def end(self) -> None:
         """Ends the template with its workers."""
@@ -98,9 +104,9 @@ class Island:
             ) from self._by_value
         return made
 
-    def _load(self, template: TemplateHandle, deadline: Deadline) -> int:
+    def _finish_loading(self, template: TemplateHandle, deadline: Deadline) -> int:
         try:
-            threads, found = template.load(self._packed, self._loads_in_template, deadline)
+            threads, found = template.finish_loading(deadline)
         except LoadError as error:
             failure = build_error(self._shown, None, error.phase, error.description)
             if self.python is not None and isinstance(failure, MissingPackageError):  # it names the package, not where
