@@ -98,13 +98,16 @@ def network(inputs: int, outputs: int, last_gain: float) -> nn.Sequential:
 def train(args: argparse.Namespace) -> Agent:
     torch.manual_seed(args.seed)
     envs = make_envs(args, args.num_envs, args.seed)
-    agent = Agent(envs.single_observation_space, envs.single_action_space)
+    seen_as, acts_as = envs.single_observation_space, envs.single_action_space
+    if not isinstance(seen_as, spaces.Box) or not isinstance(acts_as, spaces.Discrete | spaces.Box):
+        raise SystemExit(f"{args.env_id}: expected a Box, and Discrete or Box actions, got {seen_as}, {acts_as}")
+    agent = Agent(seen_as, acts_as)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     steps, rows = args.num_steps, args.num_envs
 
     # Row t of these arrays is the time before step t; the last row of `obs` is the time after the last step.
-    obs = torch.zeros(steps + 1, rows, *envs.single_observation_space.shape)
-    actions = torch.zeros(steps, rows, *envs.single_action_space.shape)
+    obs = torch.zeros(steps + 1, rows, *seen_as.shape)
+    actions = torch.zeros(steps, rows, *acts_as.shape)
     log_probs, rewards = torch.zeros(steps, rows), torch.zeros(steps, rows)
     terminated, ended = torch.zeros(steps, rows), torch.zeros(steps, rows)
     # A pool resets an env in the step after an episode's end: that step's action counts for nothing, and neither may it

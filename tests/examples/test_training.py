@@ -30,6 +30,10 @@ def test_ppo_prints_what_it_reached() -> None:
     assert "over 5 episodes" in run("ppo.py", "--total-steps", "1024", "--episodes", "5")
 
 
+def test_ppo_on_an_async_pool_prints_what_it_reached() -> None:
+    assert "over 5 episodes" in run("ppo_async.py", "--total-steps", "1024", "--episodes", "5")
+
+
 def test_ppo_takes_continuous_actions() -> None:
     assert "over 2 episodes" in run("ppo.py", "--env-id", "Pendulum-v1", "--total-steps", "512", "--episodes", "2")
 
