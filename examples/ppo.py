@@ -107,7 +107,7 @@ def train(args: argparse.Namespace) -> Agent:
 
     # Row t of these arrays is the time before step t; the last row of `obs` is the time after the last step.
     obs = torch.zeros(steps + 1, rows, *seen_as.shape)
-    actions = torch.zeros(steps, rows, *acts_as.shape)
+    actions = torch.zeros((steps, rows, *(acts_as.shape or ())))
     log_probs, rewards = torch.zeros(steps, rows), torch.zeros(steps, rows)
     terminated, ended = torch.zeros(steps, rows), torch.zeros(steps, rows)
     # A pool resets an env in the step after an episode's end: that step's action counts for nothing, and neither may it

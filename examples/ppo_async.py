@@ -130,7 +130,7 @@ class Trajectories:
         n = self.num_steps
         self.place[i] = 0
         parts = self.obs, self.actions, self.log_probs, self.rewards, self.terminated, self.ended, self.counts
-        return Trajectory(*(part[i, :n].clone() for part in parts), values=self.values[i].clone())
+        return Trajectory(*(part[i, :n].clone() for part in parts), self.values[i].clone())
 
 
 # ---- training --------------------------------------------------------------------------------------
@@ -141,9 +141,7 @@ def train(args: argparse.Namespace) -> Agent:
     pool = stepmill.make(args.env_id, num_envs=args.num_envs, batch_size=args.batch_size, seed=args.seed)
     seen_as, acts_as = pool.single_observation_space, pool.single_action_space
     if not isinstance(seen_as, spaces.Box) or not isinstance(acts_as, spaces.Discrete):
-        raise SystemExit(
-            f"{args.env_id}: expected a Box of observations and Discrete actions, got {seen_as}, {acts_as}"
-        )
+        raise SystemExit(f"{args.env_id}: expected a Box, and Discrete actions, got {seen_as}, {acts_as}")
     agent = Agent(seen_as, acts_as)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     writing = Trajectories(args.num_envs, args.num_steps, seen_as.shape)
