@@ -130,7 +130,7 @@ class Trajectories:
         n = self.num_steps
         self.place[i] = 0
         parts = self.obs, self.actions, self.log_probs, self.rewards, self.terminated, self.ended, self.counts
-        return Trajectory(*(part[i, :n].clone() for part in parts), self.values[i].clone())
+        return Trajectory._make([*(part[i, :n].clone() for part in parts), self.values[i].clone()])
 
 
 # ---- training --------------------------------------------------------------------------------------
