@@ -34,6 +34,14 @@ def test_ppo_on_an_async_pool_prints_what_it_reached() -> None:
     assert "over 5 episodes" in run("ppo_async.py", "--total-steps", "1024", "--episodes", "5")
 
 
+def test_ppo_on_an_own_env_survives_its_failures() -> None:
+    few = ("--total-steps", "512", "--num-envs", "4", "--num-steps", "32", "--episodes", "5")
+    end = run("ppo_own_env.py", *few, "--raises", "0.02", "--exits", "0.005")
+    failures = int(end.partition(" failures")[0].split()[-1])
+    assert failures > 0
+    assert "over 5 episodes" in end
+
+
 def test_ppo_takes_continuous_actions() -> None:
     assert "over 2 episodes" in run("ppo.py", "--env-id", "Pendulum-v1", "--total-steps", "512", "--episodes", "2")
 
