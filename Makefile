@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -154,6 +154,10 @@ bench: $(BENCH)/.installed
 	-$(BENCH)/bin/python -m benchmarks  # says at its end which parts failed, if any
 	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
 	$(BENCH)/bin/python -m benchmarks --write-docs
+
+# The drop-in for EnvPool beside EnvPool itself.
+test-envpool: $(BENCH)/.installed
+	PYTHONPATH=tests $(BENCH)/bin/python -m support.beside_envpool
 
 # DI-engine 0.5.3, which needs old packages, and stepmill, in their own environment.
 DING := $(VENV)-ding

@@ -100,7 +100,7 @@ def make(
     if spec is None:
         if isinstance(source, PythonSource) and source.has_islands:
             source = source.completed(host.found)
-        spec = _spec(source, settings, host.observation.space, host.action.space, host.num_players)
+        spec = _spec(source, settings, host.observation.space, host.action.space, host.info_space, host.num_players)
     return _view(env_type)(engine, spec, settings)
 
 
@@ -158,7 +158,7 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
             source, env = describe_source_in_worker(source, settings)
         else:
             env = describe_source(source)
-        spec = _spec(source, settings, env.observation_space, env.action_space, env.num_players)
+        spec = _spec(source, settings, env.observation_space, env.action_space, env.info_space, env.num_players)
     return spec
 
 
@@ -186,8 +186,8 @@ def _prepare(
     )
     if isinstance(source, PythonSource):
         return source, with_workers_for(source, settings, given.get("num_workers")), None
-    players = source.max_num_players
-    return source, settings, _spec(source, settings, source.observation_space, source.action_space, players)
+    described = source.observation_space, source.action_space, source.info_space, source.max_num_players
+    return source, settings, _spec(source, settings, *described)
 
 
 def _spec(
@@ -195,6 +195,7 @@ def _spec(
     settings: Settings,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
+    info_space: spaces.Dict | None,
     players: int,
 ) -> PoolSpec:
     # All settings, except those that say how the envs run rather than what they do.
@@ -209,6 +210,7 @@ def _spec(
         env_configs=source.env_configs,
         max_episode_steps=source.max_episode_steps,
         reward_threshold=source.reward_threshold,
+        info_space=spaces.Dict() if info_space is None else info_space,
     )
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Leaf",
     "LeafKind",
     "flatten",
+    "info_space_of",
     "map_object_leaves",
     "object_leaves",
     "object_reader",
@@ -136,6 +137,11 @@ def native_tree(kind: int, leaves: list[dict[str, Any]]) -> Tree:
 def space_of(tree: Tree, leaves: list[dict[str, Any]]) -> spaces.Space[Any]:
     """The Gymnasium space of a native env's leaves."""
     return space_from(map_tree(lambda index: _space_of_leaf(leaves[index]), tree))
+
+
+def info_space_of(leaves: list[dict[str, Any]]) -> spaces.Dict:
+    """The space of a native env's own infos."""
+    return spaces.Dict({leaf["name"]: _space_of_leaf(leaf) for leaf in leaves})
 
 
 def _space_of_leaf(leaf: dict[str, Any]) -> spaces.Space[Any]:

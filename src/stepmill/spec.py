@@ -25,6 +25,7 @@ class PoolSpec:
     env_configs: list[dict[str, Any]]
     max_episode_steps: int | None
     reward_threshold: float | None
+    info_space: spaces.Dict  # the envs' own infos that are known beforehand, each of which a row may lack
 
     def observation_spec(self) -> Any:
         """The observation as dm_env specs."""

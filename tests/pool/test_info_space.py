@@ -166,3 +166,19 @@ def test_managers_keep_dicts() -> None:
     assert steps[1].info["count"] == 12
     assert steps[1].info["memory"].tolist() == [1, 2, 255]
     manager.close()
+
+
+@BACKENDS
+def test_the_spec_of_a_pool_shows_them(backend: Backend) -> None:
+    with backend.make(Telling, num_envs=2) as pool:
+        assert pool.spec.info_space == spaces.Dict(SPACE)
+    with backend.make(Telling, declared=False) as pool:
+        assert pool.spec.info_space == spaces.Dict({})
+    assert stepmill.make_spec(Telling).info_space == spaces.Dict(SPACE)
+
+
+def test_the_spec_of_native_envs_shows_all_of_them() -> None:
+    assert list(stepmill.make_spec("Taxi-v3").info_space) == ["action_mask", "prob"]
+    with stepmill.make("Taxi-v3", backend="process") as pool:
+        assert pool.spec.info_space == stepmill.make_spec("Taxi-v3").info_space
+    assert not stepmill.make_spec("CartPole-v1").info_space

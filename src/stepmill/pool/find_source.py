@@ -19,7 +19,7 @@ from stepmill.pool.settings import refuse_processes
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.pool.source import EnvBlueprint, Found, NativeSource, PythonSource
 from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
-from stepmill.spaces import native_tree, space_of
+from stepmill.spaces import info_space_of, native_tree, space_of
 
 __all__ = ["find_source", "resolved"]
 
@@ -133,6 +133,7 @@ def _native_source(
         configs=native,
         observation_space=space_of(observation_tree, spec["observation"]),
         action_space=space_of(action_tree, spec["action"]),
+        info_space=info_space_of(spec["info"]),
         observation_tree=observation_tree,
         action_tree=action_tree,
         max_num_players=spec["max_num_players"],

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gymnasium import spaces
+
 from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.errors import EnvError
@@ -58,6 +60,7 @@ class Host(Protocol):
     is_native: bool
     observation: FlatSpace
     action: FlatSpace
+    info_space: spaces.Dict | None  # the envs' own infos that travel as arrays; None: nobody knows
     num_players: int
     player_kinds: tuple[str, ...]  # of each player; empty if all have the same spaces
     metadata: dict[str, Any]

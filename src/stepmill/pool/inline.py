@@ -74,6 +74,7 @@ class InlineHost(_native.InlineHost):
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players, self.player_kinds = described.num_players, described.player_kinds
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        self.info_space = described.info_space
         self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
         policy = FaultPolicy(settings.on_error, settings.max_restarts)
         self._finish = finisher(self.observation, policy, settings.autoreset)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gymnasium import spaces
+
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError
 from stepmill.pool.drawing import Renderer
@@ -22,12 +24,14 @@ class NativeHost(_native.NativeHost):
 
     is_native = True
     player_kinds: tuple[str, ...] = ()
+    info_space: spaces.Dict | None
     _renderer: Renderer | None = None  # until the host is built
 
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         refuse_same_step(source.max_num_players, settings)
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
+        self.info_space = source.info_space
         self.num_players = source.max_num_players
         self.metadata, self.render_mode = source.metadata, source.render_mode
         self._policy = FaultPolicy(settings.on_error, settings.max_restarts)

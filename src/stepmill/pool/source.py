@@ -30,6 +30,7 @@ class NativeSource:
     configs: list[dict[str, Any]]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    info_space: spaces.Dict  # its own infos, each of which a row may lack
     observation_tree: Tree
     action_tree: Tree
     max_num_players: int

@@ -45,6 +45,11 @@ class PoolView(Uncopyable):
         self.spec = spec
         self.num_envs = settings.num_envs
 
+    @classmethod
+    def over(cls, pool: PoolView, **arguments: Any) -> Self:
+        """A view of the pool behind another one, which is not used any more."""
+        return cls(pool._engine, pool._pool_spec, pool._settings, **arguments)
+
     # ---- properties --------------------------------------------------------------------------
 
     @property

@@ -20,7 +20,7 @@ from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
 from stepmill.views.base import PoolView
 
-__all__ = ["DmPool", "Observation", "Players"]
+__all__ = ["DmPool", "Observation", "Players", "first_timestep_of", "timestep_of"]
 
 _, _MID, _LAST = (np.int32(int(kind)) for kind in dm_env.StepType)
 
@@ -54,7 +54,9 @@ class DmPool(PoolView):
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         super().__init__(engine, spec, settings)
-        engine.show_as(functools.partial(_translate, settings.autoreset == "same_step"), _begun, players=True)
+        engine.show_as(
+            functools.partial(timestep_of, settings.autoreset == "same_step"), first_timestep_of, players=True
+        )
         self._take_engine_calls(DmPool)
 
     def observation_spec(self) -> Any:
@@ -104,14 +106,16 @@ def _observation(obs: Any, info: dict[str, Any]) -> Observation:
     return Observation(obs, info["env_id"], info["elapsed_step"], Players(**info["players"]), info)
 
 
-def _begun(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:
+def first_timestep_of(result: tuple[Any, dict[str, Any]]) -> dm_env.TimeStep:
+    """What ``reset`` returns, from ``(obs, info)``."""
     obs, info = result
     step_type = _begun_or_not(info)
     reward = np.zeros(len(info["players"]["env_id"]), np.float32)
     return dm_env.TimeStep(step_type, reward, np.ones(len(step_type), np.float32), _observation(obs, info))
 
 
-def _translate(same_step: bool, result: Any) -> dm_env.TimeStep:
+def timestep_of(same_step: bool, result: Any) -> dm_env.TimeStep:
+    """What ``step`` returns, from the five results of the gymnasium view."""
     obs, reward, terminated, truncated, info = result
     step_type = _begun_or_not(info)
     step_type[terminated | truncated] = _LAST

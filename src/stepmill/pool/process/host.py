@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
+from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.description import EnvDescription
@@ -66,6 +67,7 @@ class ProcessHost(_native.ProcessHost):
 
     backend = "process"
     player_kinds: tuple[str, ...] = ()
+    info_space: spaces.Dict | None
     _is_built = False
 
     def __init__(
@@ -106,6 +108,7 @@ class ProcessHost(_native.ProcessHost):
             self.metadata, self.render_mode = source.metadata, source.render_mode
             self.num_players = source.max_num_players
             self.observation, self.action = native_spaces(source)
+            self.info_space = source.info_space
             return
         first = started[0].ready_payload
         described = _description(first, source)
@@ -119,6 +122,7 @@ class ProcessHost(_native.ProcessHost):
         self.num_players, self.player_kinds = described.num_players, described.player_kinds
         self._described = described
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        self.info_space = described.info_space
 
     def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         """Builds the native half, and what every worker is told about it."""

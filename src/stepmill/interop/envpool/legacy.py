@@ -1,0 +1,112 @@
+"""EnvPool 0.x's interface, for programs that expect old Gym: `obs = reset()`, `obs, reward, done, info = step(action)`.
+
+CleanRL's EnvPool scripts are of this kind. One line changes::
+
+    import stepmill.interop.envpool.legacy as envpool
+
+Spaces are those of the package ``gym`` if it is installed. ``info["TimeLimit.truncated"]`` tells episodes that a limit
+cut off from those that ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stepmill import _native
+from stepmill.arguments import true_or_false
+from stepmill.interop import envpool
+from stepmill.interop.envpool import DMEnvPool, GymnasiumEnvPool, list_all_envs, make_dm, make_gymnasium, make_spec
+from stepmill.interop.envpool.arguments import Extras, read
+from stepmill.interop.envpool.results import Results
+from stepmill.make import make_gym as make_pool
+from stepmill.pool.settings import Settings
+from stepmill.spec import PoolSpec
+
+__all__ = [
+    "DMEnvPool",
+    "GymEnvPool",
+    "GymnasiumEnvPool",
+    "__version__",
+    "list_all_envs",
+    "make",
+    "make_dm",
+    "make_gym",
+    "make_gymnasium",
+    "make_spec",
+]
+
+__version__ = "0.8.4"  # the EnvPool whose interface this is
+
+
+def make(task_id: Any, env_type: str, **kwargs: Any) -> Any:
+    """Makes a pool: for ``env_type="gym"`` in the form of old Gym, else as ``stepmill.interop.envpool`` does."""
+    return make_gym(task_id, **kwargs) if env_type == "gym" else envpool.make(task_id, env_type, **kwargs)
+
+
+def make_gym(task_id: Any, *, gym_reset_return_info: bool = False, **kwargs: Any) -> GymEnvPool:
+    """``make(task_id, "gym", ...)``.
+
+    Args:
+        task_id: An id, or anything else that ``stepmill.make`` takes.
+        gym_reset_return_info: Whether ``reset`` returns infos too.
+        **kwargs: As for ``make``.
+    """
+    ours, extras = read(task_id, kwargs)
+    with_infos = true_or_false("gym_reset_return_info", gym_reset_return_info)
+    return GymEnvPool.over(make_pool(**ours), extras=extras, with_infos=with_infos)
+
+
+class GymEnvPool(GymnasiumEnvPool):
+    """Results are ``(obs, reward, done, info)``, and observations alone from ``reset``."""
+
+    def __init__(
+        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, extras: Extras, with_infos: bool
+    ) -> None:
+        super().__init__(engine, spec, settings, extras)
+        self.observation_space = self.single_observation_space = _gym_space(self.observation_space)
+        self.action_space = self.single_action_space = _gym_space(self.action_space)
+        self._results = _OldResults(spec, with_infos)
+        engine.show_as(self._results.stepped, self._results.begun, players=True)
+
+
+class _OldResults(Results):
+    def __init__(self, spec: PoolSpec, with_infos: bool) -> None:
+        super().__init__(spec)
+        self._with_infos = with_infos
+
+    def begun(self, result: Any) -> Any:
+        obs, info = super().begun(result)
+        return (obs, info) if self._with_infos else obs
+
+    def stepped(self, result: Any) -> Any:
+        shown = super().stepped(result)
+        if len(shown) == 2:
+            return shown if self._with_infos else shown[0]
+        obs, reward, terminated, truncated, info = shown
+        info["TimeLimit.truncated"] = truncated > terminated  # `truncated & ~terminated`, in one pass
+        return obs, reward, terminated | truncated, info
+
+
+def _gym_space(space: Any) -> Any:
+    """The same space of the package ``gym``, if it is installed."""
+    if importlib.util.find_spec("gym") is None:
+        return space
+    gym = importlib.import_module("gym")
+    if isinstance(space, spaces.Discrete):
+        return gym.spaces.Discrete(int(space.n))
+    if isinstance(space, spaces.Box):
+        return gym.spaces.Box(space.low, space.high, space.shape, np.dtype(space.dtype).type)
+    if isinstance(space, spaces.Dict):
+        return gym.spaces.Dict({key: _gym_space(one) for key, one in space.items()})
+    if isinstance(space, spaces.Tuple):
+        return gym.spaces.Tuple([_gym_space(one) for one in space])
+    if isinstance(space, spaces.MultiDiscrete):
+        return gym.spaces.MultiDiscrete(space.nvec)
+    if isinstance(space, spaces.MultiBinary):
+        return gym.spaces.MultiBinary(space.n)
+    return space
