@@ -53,7 +53,7 @@ $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(BIN)/python $(SOURCES)
 	@touch $@
 
 integrations: $(INTEGRATIONS)/.installed
-	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where

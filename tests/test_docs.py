@@ -4,6 +4,7 @@ A plain block right below one is what it prints.
 The C++ env of the how-to compiles, and links between the documents lead somewhere.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from stepmill.errors import MissingPackageError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -40,7 +43,12 @@ def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsy
     namespace = {"__name__": "__example__"}
     for line, source, shown in blocks(path):
         # Blank lines in front, so that a traceback names the line of the document.
-        exec(compile("\n" * line + source, str(path), "exec"), namespace)
+        try:
+            exec(compile("\n" * line + source, str(path), "exec"), namespace)
+        except MissingPackageError as error:  # a page about another library; `make integrations` has them all
+            if os.environ.get("STEPMILL_INTEGRATIONS"):
+                raise
+            pytest.skip(str(error))
         printed = capsys.readouterr().out
         if shown is not None:
             assert printed == shown, f"{name(path)}, line {line}"
