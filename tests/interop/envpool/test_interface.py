@@ -217,6 +217,19 @@ def test_any_env_works_and_dict_observations_are_fields(envpool: Any) -> None:
     assert state._fields == ("env_id", "players", "far", "near")
 
 
+def test_players_have_rows(envpool: Any) -> None:
+    env = envpool.make_gym("TemplatePlayers-v0", num_envs=2, max_num_players=4, tiles=6)
+    obs, info = env.reset()
+    assert info["players"]["env_id"].tolist() == [0, 0, 1, 1]
+    obs, reward, terminated, _, info = env.step(np.full(len(obs), 2))
+    assert len(obs) == len(reward) == len(info["players"]["env_id"])
+    assert terminated.shape == (2,)
+    dm = envpool.make_dm("TemplatePlayers-v0", num_envs=2, max_num_players=4, tiles=6)
+    state = dm.reset().observation
+    assert state.players.env_id.tolist() == [0, 0, 1, 1]
+    assert state.players.id.tolist() == [0, 1, 0, 1]
+
+
 def test_an_info_that_all_rows_lack_is_there_as_zeros(envpool: Any) -> None:
     """At a limit all envs begin an episode at once, and a reset of MuJoCo tasks tells less than a step."""
     pytest.importorskip("mujoco")

@@ -147,3 +147,40 @@ def test_example_that_adapts_a_pool_to_stable_baselines(envpool: Any) -> None:
             obs[i] = env.reset(np.array([i]))[0]  # results are the caller's to write
         assert rewards.shape == (4,)
     assert ends == 8
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_example_that_trains_with_stable_baselines(envpool: Any) -> None:
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.vec_env import VecEnvWrapper, VecMonitor
+
+    class Adapter(VecEnvWrapper):
+        def __init__(self, venv: Any) -> None:
+            venv.num_envs = venv.spec.config.num_envs
+            super().__init__(venv=venv)
+
+        def step_async(self, actions: np.ndarray) -> None:
+            self.actions = actions
+
+        def reset(self) -> Any:
+            return self.venv.reset()[0]
+
+        def seed(self, seed: int | None = None) -> Any:
+            return None
+
+        def step_wait(self) -> Any:
+            obs, rewards, terminated, truncated, info = self.venv.step(self.actions)
+            dones = terminated + truncated
+            arrays = {key: value for key, value in info.items() if isinstance(value, np.ndarray)}
+            infos: list[dict[str, Any]] = [{key: one[i] for key, one in arrays.items()} for i in range(self.num_envs)]
+            for i in np.flatnonzero(dones):
+                infos[i]["terminal_observation"] = obs[i].copy()
+                obs[i] = self.venv.reset(np.array([i]))[0][0]
+            return obs, rewards, dones, infos
+
+    env = VecMonitor(Adapter(envpool.make("CartPole-v1", env_type="gym", num_envs=4, seed=0)))
+    model = stable_baselines3.PPO("MlpPolicy", env, n_steps=64, seed=0, device="cpu")
+    model.learn(512)
+    assert len(model.ep_info_buffer) > 0
+    assert model.num_timesteps == 512

@@ -47,8 +47,8 @@ def read(task_id: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any], Extras
     for name in ("batch_size", "num_threads"):
         if ours.get(name) == 0:  # EnvPool's word for "the default"
             del ours[name]
-    env_seed = ours.pop("env_seed", ())
-    if len(env_seed) > 0:
+    env_seed = ours.pop("env_seed", None)
+    if env_seed is not None and len(env_seed):  # an empty list is EnvPool's default
         ours["seed"] = env_seed
     threshold = ours.pop("reward_threshold", None)
     drawing = _read_drawing(ours)
@@ -64,19 +64,18 @@ def _read_drawing(ours: dict[str, Any]) -> dict[str, Any]:
         ours["render_mode"] = "rgb_array"  # a window shows the same picture
     env_id = whole_number("render_env_id", ours.pop("render_env_id", 0), 0)
     width, height = ours.pop("render_width", None), ours.pop("render_height", None)
-    camera = ours.pop("render_camera_id", -1)
+    camera = ours.pop("render_camera_id", None)
+    asked = {"width": width, "height": height, "camera_id": None if camera == -1 else camera}
+    asked = {key: value for key, value in asked.items() if value is not None}
     size = None
-    if width is not None or height is not None or camera != -1:
-        config = _config_of(ours)
-        if camera != -1 and "camera_id" not in config:
-            raise UnsupportedError(f"render_camera_id: {ours['task_id']} has no cameras")
-        if "camera_id" in config:
-            asked = {"width": width, "height": height, "camera_id": None if camera == -1 else camera}
-            ours.update({key: value for key, value in asked.items() if value is not None})
-        elif width is None or height is None:
-            raise ConfigError("render_width, render_height: expected both or neither, got one")
-        else:
-            size = whole_number("render_width", width, 1), whole_number("render_height", height, 1)
+    if asked and "camera_id" in _config_of(ours):  # the env draws in any size
+        ours.update(asked)
+    elif "camera_id" in asked:
+        raise UnsupportedError(f"render_camera_id: {ours['task_id']} has no cameras")
+    elif len(asked) == 1:
+        raise ConfigError("render_width, render_height: expected both or neither, got one")
+    elif asked:
+        size = whole_number("render_width", width, 1), whole_number("render_height", height, 1)
     return {"shows_windows": mode == "human", "render_env_id": env_id, "render_size": size}
 
 

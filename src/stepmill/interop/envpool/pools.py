@@ -61,13 +61,17 @@ class EnvPool(PoolView):
             "xla: a pool cannot be stepped inside of jax.jit. Call send and recv between jitted parts"
         )
 
-    def _begin(self, seed: Any, options: Mapping[str, Any] | None) -> Callable[[], Any]:
-        """Sends a reset to all envs of an async pool. The first of them are the next result."""
+    def _reset_call(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> Call[Any]:
+        """A reset. That of all envs in async mode is sent at once, and the call receives those that are ready first."""
+        if not self.is_async or env_id is not None or (options and "reset_mask" in options):
+            return self._engine.reset, self._reset_arguments(env_id, seed, options)
+        self._engine.check_usable()
         while self._engine.in_flight_count:  # results of the episodes that are given up
             with contextlib.suppress(EnvError):
                 self._engine.recv(None)
         self.async_reset(seed=seed, options=options)
-        return self._engine.recv
+        self._results.as_reset = True
+        return self._engine.recv, (None,)
 
     # ---- pictures ----------------------------------------------------------------------------
 
@@ -134,12 +138,7 @@ class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any
         If ``batch_size < num_envs``, a reset of all returns the ``batch_size`` that are ready first; ``recv`` returns
         the others.
         """
-        if self.is_async and env_id is None and not (options and "reset_mask" in options):
-            self._engine.check_usable()
-            recv = self._begin(seed, options)
-            self._results.as_reset = True
-            return recv, (None,)
-        return self._engine.reset, self._reset_arguments(env_id, seed, options)
+        return self._reset_call(env_id, seed, options)
 
     @direct
     def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
@@ -204,10 +203,7 @@ class DMEnvPool(EnvPool, dm_env.Environment):  # type: ignore[misc]
         If ``batch_size < num_envs``, a reset of all returns the ``batch_size`` that are ready first; ``recv`` returns
         the others.
         """
-        if self.is_async and env_id is None:
-            self._engine.check_usable()
-            return self._begin(seed, options), (None,)
-        return self._engine.reset, self._reset_arguments(env_id, seed, options)
+        return self._reset_call(env_id, seed, options)
 
     @direct
     def step(self, action: Any, env_id: Any = None) -> Call[dm_env.TimeStep]:
