@@ -326,7 +326,13 @@ def test_a_window_shows_one_env(envpool: Any, monkeypatch: pytest.MonkeyPatch) -
     pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     shown = []
-    window = types.SimpleNamespace(imshow=lambda title, frame: shown.append((title, frame)), waitKey=lambda _: None)
+
+    def imshow(title: str, frame: np.ndarray) -> None:
+        shown.append((title, frame))
+        if len(shown) > 1:
+            raise RuntimeError("no display")
+
+    window = types.SimpleNamespace(imshow=imshow, waitKey=lambda _: None, error=RuntimeError)
     monkeypatch.setitem(__import__("sys").modules, "cv2", window)
     env = envpool.make_gym("CartPole-v1", num_envs=2, render_mode="human")
     env.reset()
@@ -337,6 +343,8 @@ def test_a_window_shows_one_env(envpool: Any, monkeypatch: pytest.MonkeyPatch) -
     assert frame.shape == (400, 600, 3)
     with pytest.raises(errors.EnvIdError, match="one env"):
         env.render([0, 1])
+    with pytest.raises(errors.UnsupportedError, match="no display"):
+        env.render(0)
 
 
 # ---- what is refused -----------------------------------------------------------------------------

@@ -89,7 +89,12 @@ class EnvPool(PoolView):
         if len(ids) != 1:
             raise EnvIdError(f"render: render_mode='human' shows one env, got {len(ids)} ids")
         cv2 = _opencv("render_mode='human'")
-        cv2.imshow(f"{self.spec.id}, env {ids[0]}", frames[0][..., ::-1])
+        try:
+            cv2.imshow(f"{self.spec.id}, env {ids[0]}", frames[0][..., ::-1])
+        except cv2.error as error:
+            raise UnsupportedError(
+                f"render_mode='human': {error}. Windows need opencv-python, not the headless one"
+            ) from error
         cv2.waitKey(1)
         return None
 
