@@ -10,7 +10,7 @@ docs/from-envpool.md says what else is different. For programs of EnvPool 0.x, w
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, overload
 
 import stepmill.listing
 from stepmill.arguments import one_of
@@ -40,7 +40,11 @@ __all__ = [
 __version__ = "1.2.7"  # the EnvPool whose interface this is
 
 
-def make(task_id: Any, env_type: str, **kwargs: Any) -> Any:
+@overload
+def make(task_id: Any, env_type: Literal["gym", "gymnasium"], **kwargs: Any) -> GymnasiumEnvPool: ...
+@overload
+def make(task_id: Any, env_type: Literal["dm"], **kwargs: Any) -> DMEnvPool: ...
+def make(task_id: Any, env_type: str, **kwargs: Any) -> GymnasiumEnvPool | DMEnvPool:
     """Makes a pool.
 
     Args:
@@ -56,8 +60,7 @@ def make(task_id: Any, env_type: str, **kwargs: Any) -> Any:
 
 def make_gymnasium(task_id: Any, **kwargs: Any) -> GymnasiumEnvPool:
     """``make(task_id, "gymnasium", ...)``."""
-    pool: GymnasiumEnvPool = make(task_id, "gymnasium", **kwargs)
-    return pool
+    return make(task_id, "gymnasium", **kwargs)
 
 
 def make_gym(task_id: Any, **kwargs: Any) -> GymnasiumEnvPool:
@@ -67,8 +70,7 @@ def make_gym(task_id: Any, **kwargs: Any) -> GymnasiumEnvPool:
 
 def make_dm(task_id: Any, **kwargs: Any) -> DMEnvPool:
     """``make(task_id, "dm", ...)``."""
-    pool: DMEnvPool = make(task_id, "dm", **kwargs)
-    return pool
+    return make(task_id, "dm", **kwargs)
 
 
 def make_spec(task_id: Any, **kwargs: Any) -> EnvSpec:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from gymnasium import spaces
@@ -43,7 +43,13 @@ __all__ = [
 __version__ = "0.8.4"  # the EnvPool whose interface this is
 
 
-def make(task_id: Any, env_type: str, **kwargs: Any) -> Any:
+@overload
+def make(task_id: Any, env_type: Literal["gym"], **kwargs: Any) -> GymEnvPool: ...
+@overload
+def make(task_id: Any, env_type: Literal["gymnasium"], **kwargs: Any) -> GymnasiumEnvPool: ...
+@overload
+def make(task_id: Any, env_type: Literal["dm"], **kwargs: Any) -> DMEnvPool: ...
+def make(task_id: Any, env_type: Any, **kwargs: Any) -> GymnasiumEnvPool | DMEnvPool:
     """Makes a pool: for ``env_type="gym"`` in the form of old Gym, else as ``stepmill.interop.envpool`` does."""
     return make_gym(task_id, **kwargs) if env_type == "gym" else envpool.make(task_id, env_type, **kwargs)
 
