@@ -24,6 +24,7 @@ __all__ = [
     "NLE",
     "PETTINGZOO",
     "ROBOTICS",
+    "SB3",
     "VIZDOOM",
     "Package",
     "check_installed",
@@ -55,6 +56,9 @@ HIGHWAY = Package("highway_env", "highway-env", "highway")
 BOX2D = Package("Box2D", "Box2D", "box2d")
 METAWORLD = Package("metaworld", "metaworld", "metaworld")
 NLE = Package("nle", "nle", "nethack")
+
+# Other libraries, see interop/.
+SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
 
 # What to know before an extra is installed on a machine that is not x86-64.
 _ELSEWHERE = {

@@ -18,7 +18,7 @@ class Clip:
     def __init__(self, frames: list[np.ndarray], fps: int) -> None:
         self.frames, self.fps = frames, fps
 
-    def write_videofile(self, path: str, logger: Any) -> None:
+    def write_videofile(self, path: str, logger: Any = None) -> None:
         np.savez(path, frames=self.frames, fps=self.fps)
 
 

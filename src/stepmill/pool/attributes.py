@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
+
 from stepmill.pool.faults import Fault
 
-__all__ = ["call_env", "contained", "get_attribute", "has_attribute", "set_attribute"]
+__all__ = ["call_env", "class_name", "contained", "get_attribute", "has_attribute", "set_attribute", "wrapper_names"]
 
 
 def has_attribute(env: Any, name: str) -> bool:
@@ -31,6 +33,20 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Calls a method; an attribute that is not callable is returned as it is."""
     attribute = get_attribute(env, name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def class_name(cls: type) -> str:
+    """What a class is called in any process; the ``__qualname__`` of a pickled one may change on the way."""
+    return f"{cls.__module__}.{cls.__name__}"
+
+
+def wrapper_names(env: Any) -> set[str]:
+    """The names of the classes of an env's wrappers, and of their base classes."""
+    names = set()
+    while isinstance(env, gymnasium.Wrapper):
+        names |= {class_name(one) for one in type(env).__mro__}
+        env = env.env
+    return names
 
 
 class contained:  # used like a function

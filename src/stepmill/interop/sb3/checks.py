@@ -1,0 +1,49 @@
+"""Which pools SB3 can train on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.trees import tree_of
+from stepmill.views.base import PoolView
+from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["check_pool"]
+
+
+def check_pool(given: Any) -> GymnasiumPool:
+    """The pool, if it can be a ``VecEnv``; else an error that says what to pass to ``make``."""
+    if not isinstance(given, GymnasiumPool):
+        got = "a pool of another view" if isinstance(given, PoolView) else repr(given)
+        raise ConfigError(
+            f"StepmillVecEnv: expected a pool of stepmill.make(..., env_type='gymnasium') or a list of functions that "
+            f"make envs, got {got}"
+        )
+    if given._host.num_players > 1:
+        raise UnsupportedError(
+            f"StepmillVecEnv: SB3 trains one player per env, and {given.spec.id} has {given._host.num_players}: pass "
+            "an env of one player to make(...), such as one that plays the others itself"
+        )
+    if given.is_async:
+        raise ConfigError(
+            f"StepmillVecEnv: SB3 steps all envs at once, but the pool has batch_size={given.batch_size} of "
+            f"num_envs={given.num_envs}: leave out batch_size in make(...)"
+        )
+    if given._settings.autoreset != "same_step":
+        raise ConfigError(
+            f"StepmillVecEnv: expected a pool with autoreset='same_step', got {given._settings.autoreset!r}: pass "
+            "autoreset='same_step' to make(...)"
+        )
+    space = given.single_observation_space
+    if given._host.observation.object_spaces or any(isinstance(part, dict | tuple) for part in _parts(space)):
+        raise UnsupportedError(
+            f"StepmillVecEnv: SB3 takes observations that are arrays, or a Dict or Tuple of arrays, got {space}: pass "
+            "an env with a wrapper that flattens them to make(...)"
+        )
+    return given
+
+
+def _parts(space: Any) -> list[Any]:
+    tree = tree_of(space)
+    return list(tree.values()) if isinstance(tree, dict) else list(tree) if isinstance(tree, tuple) else []

@@ -1,0 +1,271 @@
+"""``StepmillVecEnv``: a pool as Stable-Baselines3 sees it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
+
+from stepmill.errors import ConfigError, EnvError, EnvIdError, UnknownAttributeError
+from stepmill.interop.sb3.checks import check_pool
+from stepmill.interop.sb3.infos import split_info
+from stepmill.interop.sb3.monitor_files import MonitorFiles
+from stepmill.make import make
+from stepmill.pool.attributes import class_name, has_attribute, wrapper_names
+from stepmill.pool.host import PythonHost
+from stepmill.pool.infos import engine_keys
+from stepmill.spec import PoolSpec
+from stepmill.trees import leaves, map_tree
+from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["StepmillVecEnv"]
+
+Indices = int | Iterable[int] | None
+StepReturn = tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]
+
+_ENGINE_KEYS = engine_keys("same_step")
+_ALWAYS = ("env_id", "elapsed_step")  # the keys that every info has
+
+
+class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed where mypy runs
+    """Steps the envs of a pool for Stable-Baselines3.
+
+    The last observation of an episode is ``info["terminal_observation"]``, ``info["TimeLimit.truncated"]`` says whether
+    a limit ended it, and ``info["episode"]`` has return, length and time as from SB3's ``Monitor``, counted by the
+    engine. All arrays are the caller's own.
+
+    A row of a failed env is ``done`` and truncated, with reward 0 and ``info["abnormal"]``, and without
+    ``info["episode"]``. With ``on_error="restart"`` its observation is the first of a new episode.
+
+    Args:
+        envs: A pool, ``stepmill.make(..., autoreset="same_step")``; or functions that make envs, one per env, as
+            ``DummyVecEnv`` takes them.
+        monitor_dir: A folder for files as SB3's ``Monitor`` writes them, one per env.
+        **settings: For functions: what ``stepmill.make`` takes besides, such as ``backend``.
+    """
+
+    def __init__(
+        self,
+        envs: GymnasiumPool | Sequence[Callable[[], Any]],
+        *,
+        monitor_dir: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        if isinstance(envs, list | tuple):
+            envs = make(list(envs), **{"autoreset": "same_step", **settings})
+        elif settings:
+            raise ConfigError(f"StepmillVecEnv: a pool has its settings already, got {', '.join(settings)} for it")
+        self.pool = check_pool(envs)
+        # Copies: SB3 seeds action spaces, and its VecNormalize changes observation spaces.
+        super().__init__(
+            self.pool.num_envs,
+            copy.deepcopy(self.pool.single_observation_space),
+            copy.deepcopy(self.pool.single_action_space),
+        )
+        self.metadata = dict(self.pool.metadata)
+        self._has_parts = isinstance(self.action_space, spaces.Dict | spaces.Tuple)
+        self._started = time.time()
+        # Where a Monitor is among the wrappers, it counts: other wrappers above it may change what an episode is.
+        self._monitored = [class_name(Monitor) in names for names in self._wrapper_names(range(self.num_envs))]
+        self._files = (
+            None if monitor_dir is None else MonitorFiles(monitor_dir, self.num_envs, self._started, self.spec.id)
+        )
+
+    @property
+    def spec(self) -> PoolSpec:
+        """What the envs are. SB3's ``VecMonitor`` reads its id."""
+        spec: PoolSpec = self.pool.spec
+        return spec
+
+    # ---- stepping ----------------------------------------------------------------------------
+
+    def step_async(self, actions: Any) -> None:
+        """Sends the actions: an array with a row per env, or a list with an action per env."""
+        if self._has_parts and isinstance(actions, list):
+            actions = _stacked(actions)
+        self.pool.send(actions)
+
+    def step_wait(self) -> StepReturn:
+        """Waits for all envs: observations, rewards, dones, infos."""
+        try:
+            batch = self.pool.recv()
+        except EnvError as error:
+            if error.batch is not None:
+                error.batch = self._translate(error.batch)[0]
+            raise
+        step, failed = self._translate(batch)
+        if failed:
+            self._start_again(failed, step)
+        return step
+
+    def reset(self) -> Any:
+        """Resets all envs, with the seeds and options that were set since the last reset, and returns observations."""
+        options: Any = [one or None for one in self._options] if any(self._options) else None
+        observation, info = self.pool.reset(seed=self._seeds, options=options)
+        self._keep_reset_infos(info, range(self.num_envs))
+        self._reset_seeds()
+        self._reset_options()
+        return observation
+
+    def _translate(self, batch: Any) -> tuple[StepReturn, list[int]]:
+        """A batch as SB3 sees it, and the envs that failed in it and have not begun a new episode."""
+        observation, rewards, terminated, truncated, info = batch
+        dones = terminated | truncated
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        failed: list[int] = []
+        if len(info) > len(_ALWAYS):
+            ended = dones.nonzero()[0].tolist()
+            for env_id in ended:
+                infos[env_id] = {}  # what comes next is about the new episode
+            split_info(info, infos, taken=_ENGINE_KEYS)
+            if ended:
+                failed = self._end_episodes(ended, batch, infos)
+            if "abnormal" in info:
+                for env_id in info["abnormal"].nonzero()[0].tolist():
+                    infos[env_id]["abnormal"] = True
+        return (observation, rewards.astype(np.float32), dones, infos), failed
+
+    def _end_episodes(self, ended: list[int], batch: Any, infos: list[dict[str, Any]]) -> list[int]:
+        """Puts what was told last, the last observation and the episode's figures into infos. Returns the failed."""
+        observation, _, terminated, truncated, info = batch
+        finished = [env_id for env_id in ended if info["_final_obs"][env_id]] if "final_obs" in info else []
+        finals: list[dict[str, Any]] = [{} for _ in finished]
+        if finished:
+            split_info(info["final_info"], finals, finished)
+        for env_id, final in zip(finished, finals, strict=True):
+            self.reset_infos[env_id] = infos[env_id]
+            infos[env_id] = final
+            final["terminal_observation"] = info["final_obs"][env_id]
+        failed = []
+        if "abnormal" in info:
+            # Failed in the step, or in the reset after the episode's end. The row has the last good observation.
+            failed = [env_id for env_id in ended if env_id not in finished or info["elapsed_step"][env_id]]
+            for env_id in failed:
+                infos[env_id]["terminal_observation"] = _row(observation, env_id)
+        for env_id in ended:
+            infos[env_id]["TimeLimit.truncated"] = bool(truncated[env_id]) and not terminated[env_id]
+            if "episode_return" in info and info["_episode_return"][env_id] and not self._monitored[env_id]:
+                self._tell_episode(infos[env_id], env_id, info)
+        return failed
+
+    def _tell_episode(self, row: dict[str, Any], env_id: int, info: dict[str, Any]) -> None:
+        """Says how the episode went, as SB3's Monitor does, unless the env has said it."""
+        episode = {
+            "r": round(float(info["episode_return"][env_id]), 6),
+            "l": int(info["episode_length"][env_id]),
+            "t": round(time.time() - self._started, 6),
+        }
+        row.setdefault("episode", episode)
+        if self._files is not None:
+            self._files.write(env_id, episode)
+
+    def _start_again(self, failed: list[int], step: StepReturn) -> None:
+        """Resets failed envs now rather than in the next step: to SB3, the row of an end begins a new episode."""
+        try:
+            observation, info = self.pool.reset(env_id=failed)
+        except EnvError as error:
+            error.batch = step
+            raise
+        for target, rows in zip(leaves(step[0]), leaves(observation), strict=True):
+            target[failed] = rows
+        self._keep_reset_infos(info, failed)
+
+    def _keep_reset_infos(self, info: dict[str, Any], env_ids: Sequence[int]) -> None:
+        rows: list[dict[str, Any]] = [{} for _ in env_ids]
+        split_info(info, rows, taken=_ENGINE_KEYS)
+        for env_id, row in zip(env_ids, rows, strict=True):
+            self.reset_infos[env_id] = row
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether all envs have the attribute. Its value is not asked for: it need not be picklable."""
+        if not self.pool.is_native:
+            return all(self._apply(functools.partial(has_attribute, name=attr_name), range(self.num_envs)))
+        try:
+            self.pool.get_attr(attr_name)
+        except UnknownAttributeError:
+            return False
+        return True
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """An attribute of every env, or of the given ones."""
+        return list(self.pool.get_attr(attr_name, self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Sets an attribute of every env, or of the given ones, to one value."""
+        env_ids = self._get_indices(indices)
+        self.pool.set_attr(attr_name, [value] * len(env_ids), env_ids)
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any) -> Any:
+        """Calls a method of every env, or of the given ones, and returns a list of results."""
+        env_ids = self._get_indices(indices)
+        if method_name == "render" and not (method_args or method_kwargs):
+            return list(self.pool.render(env_ids))  # native envs have no methods, but they can be drawn
+        host: PythonHost = self.pool._python_host("env_method")
+        return self.pool._engine.use(host.call, method_name, env_ids, method_args, method_kwargs)
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
+        """Whether envs have a wrapper of that class; of SB3's ``Monitor`` always, as its work is done here."""
+        env_ids = self._get_indices(indices)
+        if issubclass(Monitor, wrapper_class):
+            return [True] * len(env_ids)
+        return [class_name(wrapper_class) in names for names in self._wrapper_names(env_ids)]
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """A picture of every env, if the envs were made with ``render_mode="rgb_array"``."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"get_images: expected envs with render_mode='rgb_array', got {self.render_mode!r}", stacklevel=2
+            )
+            return [None] * self.num_envs
+        return list(self.pool.render())
+
+    def close(self) -> None:
+        """Closes the pool, also one that was made elsewhere."""
+        self.pool.close()
+        if self._files is not None:
+            self._files.close()
+
+    def _wrapper_names(self, env_ids: Sequence[int]) -> list[set[str]]:
+        return [set()] * len(env_ids) if self.pool.is_native else self._apply(wrapper_names, env_ids)
+
+    def _apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        host: PythonHost = self.pool._python_host("apply")
+        return self.pool._engine.use(host.apply, function, list(env_ids))
+
+    def _get_indices(self, indices: Indices) -> list[int]:
+        """Env ids from what SB3 calls indices: None for all, one, or several; negative ones count from the end."""
+        if indices is None:
+            return list(range(self.num_envs))
+        several = list(indices) if isinstance(indices, Iterable) else [indices]
+        try:
+            return [range(self.num_envs)[one] for one in several]
+        except (IndexError, TypeError):
+            most = self.num_envs
+            raise EnvIdError(
+                f"indices: expected None, or one or several of [-{most}, {most}), got {indices!r}"
+            ) from None
+
+
+def _row(observation: Any, env_id: int) -> Any:
+    return map_tree(lambda array: array[env_id].copy(), observation)
+
+
+def _stacked(actions: list[Any]) -> Any:
+    """One action per env, each a dict or a tuple, as a dict or tuple of arrays."""
+    first = actions[0]
+    if isinstance(first, dict):
+        return {key: _stacked([one[key] for one in actions]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked(list(parts)) for parts in zip(*actions, strict=True))
+    return np.stack(actions)
