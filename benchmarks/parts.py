@@ -19,6 +19,7 @@ from benchmarks import (
     manager_parts,
     mujoco_parts,
     python_parts,
+    sb3_parts,
     uneven_parts,
 )
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
@@ -158,6 +159,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     **python_parts.PARTS,
     "managers": manager_parts.managers,
     "uneven": uneven_parts.uneven,
+    "sb3": sb3_parts.sb3,
 }
 
 

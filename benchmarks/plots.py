@@ -463,6 +463,7 @@ OTHERS_VERSIONED = {
     "python": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("tianshou", "Tianshou")),
     "managers": VERSIONED[::2],
     "uneven": VERSIONED[::2],
+    "sb3": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("torch", "torch")),
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
 }
 

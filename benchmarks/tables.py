@@ -296,6 +296,37 @@ def _families_cost(part: str, title: str, results: Results) -> Table:
     return Table(f"{part}-cost", title, columns, rows)
 
 
+def sb3(results: Results) -> Table:
+    rows = [
+        (
+            f"{row['num_envs']} {row['env']}",
+            rate(row["stepmill"]),
+            rate(row["dummy"]),
+            times(row, "dummy"),
+            rate(row["subproc"]),
+            times(row, "subproc"),
+        )
+        for row in results["parts"]["sb3"]
+    ]
+    columns = ("", "stepmill", "DummyVecEnv", "stepmill is faster", "SubprocVecEnv", "stepmill is faster")
+    return Table("sb3", "Stable-Baselines3's VecEnv without a policy, steps per second", columns, rows)
+
+
+def sb3_training(results: Results) -> Table:
+    names = {"stepmill": "stepmill", "dummy": "DummyVecEnv", "subproc": "SubprocVecEnv"}
+    rows = [
+        (f"{row['num_envs']} {row['env']}", *(cell for name in names for cell in _training(row[name])))
+        for row in results["parts"]["sb3"]
+    ]
+    columns = ("", *(column for name in names.values() for column in (name, "of it in envs")))
+    return Table("sb3-training", "PPO of Stable-Baselines3, time per step of one env", columns, rows)
+
+
+def _training(result: dict[str, Any]) -> tuple[str, str]:
+    whole, inside = result["training_us"], result["training_env_us"]
+    return time_of(whole * 1e3), f"{time_of(inside * 1e3)} ({inside / whole:.0%})"
+
+
 def overhead(results: Results) -> Table:
     part = results["parts"]["overhead"]
     rows = []
@@ -487,6 +518,8 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "python-async": ("python-async", python_async),
     "managers": ("managers", managers),
     "uneven": ("uneven", uneven),
+    "sb3": ("sb3", sb3),
+    "sb3-training": ("sb3", sb3_training),
     "ding": ("ding", ding),
 }
 
