@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-sb3 test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -55,6 +55,23 @@ $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(BIN)/python $(SOURCES)
 integrations: $(INTEGRATIONS)/.installed
 	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
+
+# Stable-Baselines3's own tests, from its sdist, with our VecEnv in the place of its own. FILTER is an expression of
+# `pytest -k`, as everywhere.
+SB3_TESTS := vec_* monitor dict_env her callbacks save_load predict identity utils run cnn
+
+build/sb3/.ready: $(INTEGRATIONS)/.installed
+	rm -rf build/sb3 && mkdir -p build/sb3
+	$(INTEGRATIONS)/bin/pip install --quiet pandas
+	$(INTEGRATIONS)/bin/pip download --quiet --no-deps --no-binary :all: --dest build/sb3 \
+	  "stable-baselines3==$$($(INTEGRATIONS)/bin/python -c 'from importlib import metadata; print(metadata.version("stable-baselines3"))')"
+	tar -xzf build/sb3/*.tar.gz -C build/sb3 --strip-components=1 --wildcards '*/tests/*'
+	@touch $@
+
+test-sb3: build/sb3/.ready
+	cd build/sb3 && PYTHONPATH=$(abspath scripts) $(abspath $(INTEGRATIONS))/bin/python -m pytest -p sb3_tests -c /dev/null \
+	  --rootdir . -p no:cacheprovider -p no:randomly -ra --numprocesses $(JOBS) --dist worksteal \
+	  $(if $(FILTER),-k "$(FILTER)") $(SB3_TESTS:%=tests/test_%.py)
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
 # `make test` plays 8,000 (1,000).

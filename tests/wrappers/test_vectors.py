@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -135,6 +137,27 @@ def test_only_the_same_limit_is_taken_off() -> None:
     inner = gymnasium.make("CartPole-v1")
     assert TimeLimit(inner, 7).env is inner
     assert TimeLimit(inner, 500).env is inner.env  # type: ignore[attr-defined]
+
+
+OTHER_LIMIT = """
+import gymnasium
+class Other(gymnasium.wrappers.TimeLimit):
+    def step(self, action):
+        *rest, truncated, info = self.env.step(action)
+        self._elapsed_steps += 1
+        return *rest, truncated, info
+gymnasium.wrappers.TimeLimit = gymnasium.wrappers.common.TimeLimit = Other
+from stepmill.wrappers import TimeLimit
+env = TimeLimit(gymnasium.make("Pendulum-v1").unwrapped, 2)
+env.reset()
+print([env.step([0.0])[3] for _ in range(2)])
+"""
+
+
+def test_programs_may_replace_gymnasiums_limit() -> None:
+    """As RL Zoo does, by one without type parameters that truncates in another way."""
+    done = subprocess.run([sys.executable, "-c", OTHER_LIMIT], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[False, True]\n"
 
 
 # ---- EvalEpisodeReturn ---------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from stepmill.wrappers.base import Shapes, ShapeTeller
 __all__ = ["TimeLimit"]
 
 
-class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit[Any, Any]):
+# Without its type parameters: RL Zoo puts a class that has none in the place of Gymnasium's.
+class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit):  # type: ignore[type-arg]
     """Truncates an episode at its ``max_episode_steps``-th step.
 
     If the env ends by itself on that very step, it is both terminated and truncated. The info of that step has
@@ -50,7 +51,7 @@ class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit[Any, Any]):
         """One step; the last one is truncated."""
         observation, reward, terminated, truncated, info = super().step(action)
         if self._elapsed_steps >= self._max_episode_steps:
-            info = {**info, "TimeLimit.truncated": not terminated}
+            truncated, info = True, {**info, "TimeLimit.truncated": not terminated}
         return observation, reward, terminated, truncated, info
 
     @staticmethod

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
@@ -90,18 +93,30 @@ def test_the_envs_own_configuration() -> None:
         make_vec_env("FrozenLake-v1", 2, slippery=False)
 
 
-def test_sb3s_function_makes_ours() -> None:
-    """As RL Zoo does: a class, and what else it takes."""
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_sb3s_function_makes_ours(backend: str, tmp_path: Path) -> None:
+    """As RL Zoo does: a function, a wrapper, a folder for monitors, and our class."""
     vec_env = sb3_make_vec_env(
-        TalkativeEnv, 2, seed=1, vec_env_cls=StepmillVecEnv, vec_env_kwargs={"backend": "inline"}
+        lambda **arguments: TalkativeEnv(**arguments),
+        2,
+        seed=1,
+        env_kwargs={"length": 6},
+        wrapper_class=TimeLimit,
+        wrapper_kwargs={"max_episode_steps": 7},
+        monitor_dir=str(tmp_path),
+        monitor_kwargs={"info_keywords": ("word",)},
+        vec_env_cls=StepmillVecEnv,
+        vec_env_kwargs={"backend": backend},
     )
-    assert vec_env.pool.backend == "inline"
-    assert vec_env.env_is_wrapped(Monitor) == [True, True]
+    assert vec_env.pool.backend == backend
+    assert vec_env.env_is_wrapped(TimeLimit) == [True, True]
     vec_env.reset()
-    for _ in range(3):
+    for _ in range(6):
         *_, infos = vec_env.step([0, 0])
-    assert [info["episode"]["l"] for info in infos] == [3, 3]
+    assert [(info["episode"]["l"], info["episode"]["word"]) for info in infos] == [(6, "yes")] * 2
     vec_env.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
 
 
 def test_one_env_object_for_two_slots() -> None:
@@ -111,8 +126,6 @@ def test_one_env_object_for_two_slots() -> None:
 
 
 def test_it_is_not_copied() -> None:
-    import copy
-
     vec_env = make_vec_env("CartPole-v1")
     with pytest.raises(CopyError):
         copy.deepcopy(vec_env)
