@@ -1,6 +1,6 @@
 """Stable-Baselines3's own tests on our ``VecEnv``: a plugin for pytest, see ``make test-sb3``.
 
-Ours takes the place of ``DummyVecEnv`` and ``SubprocVecEnv`` before the tests are imported. Those tests that cannot pass
+Ours takes the place of ``DummyVecEnv`` and ``SubprocVecEnv`` before the tests are imported. The tests that cannot pass
 are listed here, with the reason; if one passes after all, the list is wrong, and that is a failure.
 """
 

@@ -14,7 +14,7 @@ __all__ = ["TimeLimit"]
 
 
 # Without its type parameters: RL Zoo puts a class that has none in the place of Gymnasium's.
-class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit):  # type: ignore[type-arg]
+class TimeLimit(ShapeTeller, gymnasium.wrappers.TimeLimit):
     """Truncates an episode at its ``max_episode_steps``-th step.
 
     If the env ends by itself on that very step, it is both terminated and truncated. The info of that step has

@@ -12,7 +12,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from stepmill.errors import EnvError
+from stepmill.errors import EnvError, InFlightError, NothingInFlightError
 from stepmill.interop.sb3 import make_vec_env
 from support.sb3_envs import CRASH, CRASH_IN_RESET, TalkativeEnv
 
@@ -121,6 +121,35 @@ def test_a_killed_worker_is_a_failure_like_any_other() -> None:
     observation, _, dones, infos = vec_env.step([0, 0])
     assert observation["count"].tolist() == [0, 1]
     assert not any("abnormal" in info for info in infos)
+    vec_env.close()
+
+
+@BACKENDS
+def test_after_ctrl_c_training_goes_on(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``learn`` without a reset sends the next actions, while the envs have the last ones."""
+    vec_env = make(backend)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vec_env.pool, "recv", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vec_env.step([0, 0])
+    observation, *_ = vec_env.step([0, 0])
+    assert observation["count"].tolist() == [2, 2]
+    vec_env.close()
+
+
+def test_two_sends_in_a_row_are_an_error() -> None:
+    vec_env = make("inline")
+    vec_env.step_async([0, 0])
+    with pytest.raises(InFlightError):
+        vec_env.step_async([0, 0])
+    vec_env.step_wait()
+    with pytest.raises(NothingInFlightError):
+        vec_env.step_wait()
+    vec_env.step([0, 0])
     vec_env.close()
 
 

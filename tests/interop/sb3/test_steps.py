@@ -88,6 +88,21 @@ def test_both_ends_in_one_step_are_no_truncation() -> None:
         assert infos[0]["TimeLimit.truncated"] is False
 
 
+def test_what_an_env_says_of_limits_itself_does_not_count() -> None:
+    """As in SB3: only its flags do."""
+
+    class Old(NeverCrashes):
+        def step(self, action: int) -> Any:
+            *rest, info = super().step(action)
+            return *rest, {**info, "TimeLimit.truncated": True}
+
+    vec_env = StepmillVecEnv([Old], backend="inline")
+    vec_env.reset()
+    said = [vec_env.step([0])[3][0]["TimeLimit.truncated"] for _ in range(4)]
+    assert said == [False] * 4
+    vec_env.close()
+
+
 def test_a_monitor_around_an_env_counts_instead_of_the_engine() -> None:
     """A wrapper above it ends episodes that are none to the monitor."""
     vec_env = StepmillVecEnv([lambda: TimeLimit(Monitor(TalkativeEnv(length=4)), 3)], backend="inline")

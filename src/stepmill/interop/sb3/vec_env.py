@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
@@ -32,7 +33,8 @@ __all__ = ["StepmillVecEnv"]
 Indices = int | Iterable[int] | None
 StepReturn = tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]
 
-_ENGINE_KEYS = engine_keys("same_step")
+# The keys of an info that are not the env's: SB3's own vector envs overwrite the last, too.
+_TAKEN = engine_keys("same_step") | {"TimeLimit.truncated", "_TimeLimit.truncated"}
 _ALWAYS = ("env_id", "elapsed_step")  # the keys that every info has
 
 
@@ -73,6 +75,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         )
         self.metadata = dict(self.pool.metadata)
         self._has_parts = isinstance(self.action_space, spaces.Dict | spaces.Tuple)
+        self._interrupted = False
         self._started = time.time()
         # Where a Monitor is among the wrappers, it counts: other wrappers above it may change what an episode is.
         self._monitored = [class_name(Monitor) in names for names in self._wrapper_names(range(self.num_envs))]
@@ -92,6 +95,8 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         """Sends the actions: an array with a row per env, or a list with an action per env."""
         if self._has_parts and isinstance(actions, list):
             actions = _stacked(actions)
+        if self._interrupted:
+            self._drop_step()
         self.pool.send(actions)
 
     def step_wait(self) -> StepReturn:
@@ -102,10 +107,20 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             if error.batch is not None:
                 error.batch = self._translate(error.batch)[0]
             raise
+        except BaseException:
+            self._interrupted = True
+            raise
         step, failed = self._translate(batch)
         if failed:
             self._start_again(failed, step)
         return step
+
+    def _drop_step(self) -> None:
+        """Ctrl-C leaves a step under way. SB3 does not know of it and goes on with the next."""
+        self._interrupted = False
+        if self.pool._engine.in_flight_count:
+            with contextlib.suppress(EnvError):
+                self.pool.recv()
 
     def reset(self) -> Any:
         """Resets all envs, with the seeds and options that were set since the last reset, and returns observations."""
@@ -126,7 +141,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             ended = dones.nonzero()[0].tolist()
             for env_id in ended:
                 infos[env_id] = {}  # what comes next is about the new episode
-            split_info(info, infos, taken=_ENGINE_KEYS)
+            split_info(info, infos, taken=_TAKEN)
             if ended:
                 failed = self._end_episodes(ended, batch, infos)
             if "abnormal" in info:
@@ -181,7 +196,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
 
     def _keep_reset_infos(self, info: dict[str, Any], env_ids: Sequence[int]) -> None:
         rows: list[dict[str, Any]] = [{} for _ in env_ids]
-        split_info(info, rows, taken=_ENGINE_KEYS)
+        split_info(info, rows, taken=_TAKEN)
         for env_id, row in zip(env_ids, rows, strict=True):
             self.reset_infos[env_id] = row
 
