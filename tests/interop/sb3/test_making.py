@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,13 @@ class Words(TalkativeEnv):
 def test_other_pools(task: Any, settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with stepmill.make(task, **settings) as pool, pytest.raises(error, match=message):
         StepmillVecEnv(pool)
+
+
+def test_pools_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stepmill.make("CartPole-v1", autoreset="same_step") as pool:
+        monkeypatch.setattr(pool, "_settings", dataclasses.replace(pool._settings, output="torch"))
+        with pytest.raises(ConfigError, match=r"output='torch': leave out output in make"):
+            StepmillVecEnv(pool)
 
 
 @pytest.mark.parametrize("given", [None, "CartPole-v1", TalkativeEnv])

@@ -35,6 +35,11 @@ def check_pool(given: Any) -> GymnasiumPool:
             f"StepmillVecEnv: expected a pool with autoreset='same_step', got {given._settings.autoreset!r}: pass "
             "autoreset='same_step' to make(...)"
         )
+    if given._settings.output != "numpy":
+        raise ConfigError(
+            f"StepmillVecEnv: SB3 takes numpy arrays, but the pool has output={given._settings.output!r}: leave out "
+            "output in make(...)"
+        )
     space = given.single_observation_space
     if given._host.observation.object_spaces or any(isinstance(part, dict | tuple) for part in _parts(space)):
         raise UnsupportedError(
