@@ -37,19 +37,8 @@ def test_there_are_documents():
     assert sum(shown is not None for path in DOCUMENTS for _, _, shown in blocks(path)) >= 2
 
 
-# Pages about a library, which all need torch: where one is missing, its page is left out. `make integrations` has them.
-ABOUT = {"docs/stable-baselines3.md": "stable_baselines3"}
-WITH_EXAMPLES = [
-    pytest.param(path, marks=[pytest.mark.torch] if name(path) in ABOUT else [], id=name(path))
-    for path in DOCUMENTS
-    if blocks(path)
-]
-
-
-@pytest.mark.parametrize("path", WITH_EXAMPLES)
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=name)
 def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsys):
-    if name(path) in ABOUT:
-        pytest.importorskip(ABOUT[name(path)])
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__example__"}
     for line, source, shown in blocks(path):
