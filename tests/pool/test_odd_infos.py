@@ -12,6 +12,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.pool import warn_once
+from stepmill.pool.infos import merge_infos
 from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
@@ -273,3 +274,10 @@ def test_a_discount_that_is_no_number_is_left_to_the_info(backend: str) -> None:
         for given, expected in (([0.0, 0.0], [0.5, 0.5]), ([0.0, 0.25], [0.5, 1.0]), ([0.5, 0.75], [1.0, 1.0])):
             assert pool.step(given).discount.tolist() == expected
         assert pool.step([1.0, 1.0]).discount.tolist() == [1.0, 1.0]
+
+
+def test_a_key_that_is_a_dict_in_some_envs_only_has_each_envs_own_value() -> None:
+    infos = [(0, 0, {"where": {"x": 1, "deep": {"y": 2.5}}}), (1, 1, {"where": {"x": 3}}), (2, 2, {"where": "nowhere"})]
+    merged = merge_infos(infos, 3)
+    assert merged["where"].tolist() == [{"x": 1, "deep": {"y": 2.5}}, {"x": 3}, "nowhere"]
+    assert merged["_where"].tolist() == [True, True, True]

@@ -106,6 +106,14 @@ class _Level:
             raise _clash(self.values)
         return out
 
+    def of_row(self, row: int) -> dict[Any, Any]:
+        """The dict that this row had."""
+        return {
+            key: value.of_row(row) if type(value) is _Level else value[row]  # type: ignore[index]  # an array
+            for key, value in self.values.items()
+            if self.masks[key][row]
+        }
+
 
 def _clash(keys: Mapping[Any, Any]) -> ValueError:
     both = next((key for key in keys if f"_{key}" in keys), None)
@@ -165,10 +173,9 @@ def _holds(array: np.ndarray, value: Any) -> bool:
 
 def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
     """A column for envs that disagree on the type: it keeps every value as it is."""
-    nested = column.as_dict() if type(column) is _Level else None
     out = np.full(len(mask), None, object)
     for row in np.flatnonzero(mask):
-        out[row] = column[row] if nested is None else nested
+        out[row] = column.of_row(int(row)) if type(column) is _Level else column[row]
     return out
 
 
