@@ -314,6 +314,23 @@ def test_async_reset_with_a_seed_reseeds(make: Any) -> None:
     assert info["elapsed_step"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("autoreset", MODES)
+@pytest.mark.parametrize("batch_size", [2, 3])
+def test_async_reset_of_some_envs_beside_actions_of_others(make: Any, autoreset: str, batch_size: int) -> None:
+    pool = make(num_envs=3, batch_size=batch_size, autoreset=autoreset)
+    pool.reset()
+    pool.async_reset([2, 0], seed=[8, None])
+    pool.send(np.zeros(1, int), [1])
+    rows = {}
+    while len(rows) < 3:
+        obs, _, _, _, info = pool.recv()
+        for env, one, step in zip(info["env_id"].tolist(), obs[:, 0].tolist(), info["elapsed_step"], strict=True):
+            rows[env] = one, int(step)
+    assert rows[2] == (draws(8, 1)[0], 0)
+    assert rows[0] == (draws(SEED, 2)[1], 0)
+    assert rows[1][1] == 1
+
+
 @pytest.mark.parametrize("again", ["reset", "step"])
 def test_a_seed_that_a_failed_reset_did_not_use_still_counts(make: Any, again: str) -> None:
     pool = make(fail_in="reset", fail_at=1)

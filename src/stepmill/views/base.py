@@ -129,11 +129,11 @@ class PoolView(Uncopyable):
         """
         self._engine.send(action, env_id)
 
-    def async_reset(self, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
-        """Queues a reset of every env and returns at once; ``recv`` returns the results."""
+    def async_reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
+        """Queues a reset of all envs, or of those of ``env_id``, and returns at once; ``recv`` returns the results."""
         self._engine.check_usable()
-        seeds = None if seed is None else check_seeds(seed, range(self.num_envs), allow_none=True)
-        self._engine.send_reset(None, seeds, self._check_options(options))
+        seeds = None if seed is None else check_seeds(seed, self._ids(env_id), allow_none=True)
+        self._engine.send_reset(env_id, seeds, self._check_options(options))
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""
