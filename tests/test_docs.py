@@ -40,6 +40,7 @@ def test_there_are_documents():
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=name)
 def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))  # not the user's own, for docs/datasets.md
     namespace = {"__name__": "__example__"}
     for line, source, shown in blocks(path):
         # Blank lines in front, so that a traceback names the line of the document.

@@ -188,7 +188,7 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
 OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics", "minigrid", "pettingzoo", "mpe2", "highway_env", "Box2D"]
-OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3"]
+OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3", "minari", "h5py"]
 
 
 def test_import_leaves_optional_packages_alone() -> None:

@@ -1,0 +1,144 @@
+"""What a collection is of: two calls of ``collect`` belong together if this is equal."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from stepmill import _native
+from stepmill.errors import ConfigError, SpaceError, StepmillError, UnsupportedError
+from stepmill.pool.models.config import MODEL_KEYS
+from stepmill.registry import EnvRecord, GymnasiumFactory, find, gymnasium_spec
+from stepmill.trees import step_into
+from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["Origin", "check_pool", "env_spec", "pool_seed"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Env, seed and policy of a collection, as JSON has them."""
+
+    env: str
+    config: Any
+    max_episode_steps: int | None
+    observation_space: str
+    action_space: str
+    seed: int
+    policy: str
+
+    @classmethod
+    def of(cls, pool: GymnasiumPool, seed: int, policy: str) -> Self:
+        spec = pool.spec
+        seen = repr(spec.observation_space), repr(spec.action_space)
+        return cls(spec.id, _plain(_config_of(pool)), spec.max_episode_steps, *seen, seed, policy)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def difference(self, other: Any) -> str | None:
+        """Where another collection, as JSON, differs from this one; None if it does not."""
+        if not isinstance(other, dict):
+            return "its origin is not known"
+        for key, own in self.as_dict().items():
+            if json.dumps(other.get(key), sort_keys=True) != json.dumps(own, sort_keys=True):  # NaN equals NaN
+                return f"{key}: there {other.get(key)!r}, here {own!r}"
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """A configuration as JSON has it, equal in every process: objects are named by their types."""
+
+    def name(one: Any) -> Any:
+        if isinstance(one, np.ndarray | np.generic):
+            return one.tolist()
+        return getattr(one, "__qualname__", None) or type(one).__qualname__
+
+    return json.loads(json.dumps({str(key): one for key, one in value.items()}, default=name, skipkeys=True))
+
+
+# ---- the pool ------------------------------------------------------------------------------------
+
+
+def check_pool(pool: Any) -> None:
+    """Raises if the episodes of a pool cannot be collected."""
+    if not isinstance(pool, GymnasiumPool):
+        raise ConfigError(f"collect: expected a pool that stepmill.make(..., env_type='gymnasium') made, got {pool!r}")
+    if pool._host.num_players > 1:
+        raise UnsupportedError(
+            f"collect: a data set of Minari has one player, and {pool.spec.id} has {pool._host.num_players}"
+        )
+    if pool._settings.output != "numpy":
+        raise UnsupportedError(f"collect: expected a pool with output='numpy', got {pool._settings.output!r}")
+    configs = pool.spec.env_configs
+    if any(one is not configs[0] and one != configs[0] for one in configs):
+        raise UnsupportedError(
+            "collect: the envs of this pool have different configurations, so an episode would depend on which of them "
+            "plays it. Make a pool, and a data set, for each configuration; minari.combine_datasets joins them"
+        )
+    _check_space(pool.spec.observation_space, "observation")
+    _check_space(pool.spec.action_space, "action")
+
+
+_STORED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Text)
+
+
+def _check_space(space: spaces.Space[Any], path: str) -> None:
+    """Raises if Minari cannot store values of a space."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.items():
+            if not isinstance(key, str) or "/" in key or key in ("", ".", ".."):
+                raise SpaceError(f"collect: {path}: expected keys that HDF5 can take, without '/', got {key!r}")
+            _check_space(part, step_into(path, key))
+    elif isinstance(space, spaces.Tuple):
+        for i, part in enumerate(space):
+            _check_space(part, step_into(path, i))
+    elif not isinstance(space, _STORED):
+        known = ", ".join(one.__name__ for one in _STORED)
+        raise SpaceError(f"collect: {path}: Minari stores {known}, Dict and Tuple, got {space}")
+
+
+def pool_seed(pool: GymnasiumPool) -> int:
+    """The seed that a pool was made with: that of its first env."""
+    return int(pool._settings.seed[0])
+
+
+def env_spec(pool: GymnasiumPool) -> EnvSpec | None:
+    """With which ``gymnasium.make`` makes the env of a pool, if it is one that Gymnasium has."""
+    id = pool.spec.id
+    try:
+        record = find(id)
+        if record.native is None and not isinstance(record.factory, GymnasiumFactory):
+            return None
+        spec: EnvSpec = copy.deepcopy(gymnasium_spec(id))
+        given, known = _arguments(pool, record), GymnasiumFactory(id).known_keys()
+        if known is not None and not given.keys() <= set(known):
+            return None
+        spec.kwargs.update(given)
+        spec.max_episode_steps = pool.spec.max_episode_steps
+        spec.to_json()
+    except (StepmillError, gymnasium.error.Error, ImportError, TypeError, ValueError):
+        return None  # it is not in Gymnasium's registry, or has something that JSON cannot express
+    return spec
+
+
+def _arguments(pool: GymnasiumPool, record: EnvRecord) -> dict[str, Any]:
+    """The configuration of an env as arguments of ``gymnasium.make``."""
+    config = _config_of(pool)
+    config.pop("max_episode_steps", None)
+    defaults = dict(MODEL_KEYS)
+    if record.native is not None and pool.is_native:  # then it has every key, and Gymnasium's env may have fewer
+        defaults |= {**_native.default_config(record.native), **record.config}
+    return {key: value for key, value in config.items() if key not in defaults or defaults[key] != value}
+
+
+def _config_of(pool: GymnasiumPool) -> dict[str, Any]:
+    """That of every env, without how it is drawn."""
+    return {key: value for key, value in pool.spec.env_configs[0].items() if key != "render_mode"}

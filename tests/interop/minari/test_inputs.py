@@ -1,0 +1,116 @@
+"""What ``collect`` refuses, and how it says so. Nothing is written then."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import stepmill
+from stepmill import errors
+from stepmill.interop.minari import collect
+from support.minari_envs import Leaves
+
+CARTPOLE = "CartPole-v1"
+
+
+def go_left(obs: Any, generator: Any) -> int:
+    return 0
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """Has a space that Minari cannot store."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: Any) -> None:
+        self.observation_space = space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.observation_space.sample(), {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"episodes": 0}, errors.ConfigError, "episodes: expected a whole number >= 1, got 0"),
+        ({"max_restarts": -1}, errors.ConfigError, "max_restarts"),
+        ({"seed": -1}, errors.ConfigError, "seed"),
+        ({"batched": 1}, errors.ConfigError, "batched: expected True or False"),
+        ({"name": "no version"}, errors.ConfigError, "name: expected the id of a data set, such as"),
+        ({"name": "unversioned"}, errors.ConfigError, "'cartpole/random-v0', got 'unversioned'"),
+        ({"name": None}, errors.ConfigError, "name: expected"),
+        ({"policy": 7}, errors.ConfigError, "policy: expected a function of an observation and a generator, got 7"),
+        ({"author": 7}, errors.ConfigError, "author: expected a text, or several, got 7"),
+        ({"author": [7]}, errors.ConfigError, "author: expected a text"),
+        ({"description": 7}, errors.ConfigError, "description: expected a text, got 7"),
+        ({"pool": lambda: stepmill.make_gym(CARTPOLE)}, errors.ConfigError, "env_type='gymnasium'"),
+        ({"pool": lambda: gymnasium.make(CARTPOLE)}, errors.ConfigError, "stepmill.make"),
+        ({"pool": lambda: stepmill.make("TemplatePlayers-v0", max_num_players=2)}, errors.UnsupportedError, "player"),
+        (
+            {"pool": lambda: stepmill.make("Pendulum-v1", num_envs=2, env_config=[{"g": 1.0}, {"g": 2.0}])},
+            errors.UnsupportedError,
+            "different configurations.*combine_datasets",
+        ),
+        (
+            {"pool": lambda: stepmill.make(Odd, backend="inline", space=spaces.Sequence(spaces.Discrete(2)))},
+            errors.SpaceError,
+            "observation: Minari stores Box.* got Sequence",
+        ),
+        (
+            {"pool": lambda: stepmill.make(Odd, backend="inline", space=spaces.Dict({"a/b": spaces.Discrete(2)}))},
+            errors.SpaceError,
+            "without '/', got 'a/b'",
+        ),
+    ],
+)
+def test_what_is_refused(datasets: Path, arguments: dict[str, Any], error: Any, says: str) -> None:
+    given: dict[str, Any] = {"policy": go_left, "episodes": 1, "name": "x-v0", **arguments}
+    pool = given.pop("pool", lambda: stepmill.make(CARTPOLE))()
+    with pytest.raises(error, match=says):
+        collect(pool, **given)
+    pool.close()
+    assert not datasets.exists() or list(datasets.rglob("*")) == []
+
+
+class Remembers:
+    def begin_episode(self, generator: Any) -> Any:
+        return go_left
+
+
+def test_a_batch_has_no_memory(make: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="expected begin_episode or batched=True, got both"):
+        collect(make(CARTPOLE), Remembers(), 1, "x-v0", batched=True)
+
+
+@pytest.mark.parametrize(
+    ("task", "action", "batched", "says"),
+    [
+        (CARTPOLE, 2, False, r"policy: action: expected Discrete\(2\), got 2"),
+        (CARTPOLE, 0.5, False, r"policy: action: expected Discrete\(2\), got 0.5"),
+        (CARTPOLE, None, False, "policy: action: expected"),
+        ("Pendulum-v1", [np.nan], False, "policy: action: expected Box"),
+        (Leaves, (1, {}, [0, 0]), False, r"policy: action\[1\]: expected a dict"),
+        (CARTPOLE, [0], True, "policy: actions: expected 2 values of Discrete"),
+        (CARTPOLE, 0, True, "policy: actions: expected 2 values of Discrete"),
+        (CARTPOLE, [0, 3], True, r"policy: action: expected Discrete\(2\), got 3"),
+    ],
+)
+def test_actions_that_do_not_fit(make: Any, task: Any, action: Any, batched: bool, says: str) -> None:
+    pool = make(task, num_envs=2, backend="inline")
+    with pytest.raises(errors.ActionError, match=says):
+        collect(pool, lambda *_: action, 2, "x-v0", batched=batched)
+
+
+@pytest.mark.parametrize("library", ["minari", "h5py"])
+def test_without_the_library_the_import_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "stepmill.interop.minari")
+    with pytest.raises(errors.MissingPackageError, match=rf"needs {library}.*pip install 'stepmill\[minari\]'"):
+        importlib.import_module("stepmill.interop.minari")
