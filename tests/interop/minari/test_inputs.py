@@ -79,6 +79,14 @@ def test_what_is_refused(datasets: Path, arguments: dict[str, Any], error: Any, 
     assert not datasets.exists() or list(datasets.rglob("*")) == []
 
 
+def test_a_closed_pool_is_refused_before_anything_is_written(datasets: Path) -> None:
+    pool = stepmill.make(CARTPOLE)
+    pool.close()
+    with pytest.raises(errors.ClosedError):
+        collect(pool, go_left, 1, "x-v0")
+    assert not datasets.exists()
+
+
 class Remembers:
     def begin_episode(self, generator: Any) -> Any:
         return go_left

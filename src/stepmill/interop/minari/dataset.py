@@ -119,7 +119,7 @@ def assemble(
             **about.as_metadata(),
         }
     )
-    numbers = [number for number in range(episodes) if number not in set(missing)]
+    numbers = sorted({*range(episodes)} - {*missing})
     forms = tree_of(spaces[0]), tree_of(spaces[1])
     storage.update_episodes(_buffer(shards.read(number), *forms) for number in numbers)
     storage.update_episode_metadata([{"episode": number} for number in numbers])

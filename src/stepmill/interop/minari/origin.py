@@ -71,6 +71,7 @@ def check_pool(pool: Any) -> None:
     """Raises if the episodes of a pool cannot be collected."""
     if not isinstance(pool, GymnasiumPool):
         raise ConfigError(f"collect: expected a pool that stepmill.make(..., env_type='gymnasium') made, got {pool!r}")
+    pool._engine.check_usable()
     if pool._host.num_players > 1:
         raise UnsupportedError(
             f"collect: a data set of Minari has one player, and {pool.spec.id} has {pool._host.num_players}"

@@ -23,7 +23,7 @@ __all__ = ["Policy", "name_of"]
 
 def name_of(policy: Any) -> str:
     """The name of a function, or of the class of an object."""
-    name: str = getattr(policy, "__qualname__", None) or type(policy).__qualname__
+    name: str = getattr(policy, "__name__", None) or type(policy).__name__
     return name
 
 
