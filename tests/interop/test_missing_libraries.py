@@ -10,7 +10,14 @@ import pytest
 from stepmill.errors import MissingPackageError
 
 
-@pytest.mark.parametrize(("module", "library", "extra"), [("stepmill.interop.tianshou", "tianshou", "tianshou")])
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("stepmill.interop.tianshou", "tianshou", "tianshou"),
+        ("stepmill.interop.minari", "minari", "minari"),
+        ("stepmill.interop.minari", "h5py", "minari"),
+    ],
+)
 def test_the_error_has_the_pip_command(module: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, module, raising=False)

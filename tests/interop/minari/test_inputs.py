@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +112,3 @@ def test_actions_that_do_not_fit(make: Any, task: Any, action: Any, batched: boo
     pool = make(task, num_envs=2, backend="inline")
     with pytest.raises(errors.ActionError, match=says):
         collect(pool, lambda *_: action, 2, "x-v0", batched=batched)
-
-
-@pytest.mark.parametrize("library", ["minari", "h5py"])
-def test_without_the_library_the_import_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, "stepmill.interop.minari")
-    with pytest.raises(errors.MissingPackageError, match=rf"needs {library}.*pip install 'stepmill\[minari\]'"):
-        importlib.import_module("stepmill.interop.minari")
