@@ -20,6 +20,7 @@
 #include "bindings/process_host.h"
 #include "bindings/single_rows.h"
 #include "bindings/tensor_input.h"
+#include "bindings/tensor_maker.h"
 #include "bindings/values.h"
 #include "bindings/worker_object.h"
 #include "core/local_pool.h"
@@ -277,6 +278,10 @@ NB_MODULE(_native, m) {
   m.def("stack_alike", &stack_alike, "arrays"_a, "Stacks arrays of the same type and shape; None if they differ.");
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
         "truncated"_a, "One tuple (observation, reward, done, {}) of the type per row, and the rows that are done.");
+
+  nb::class_<TensorMaker>(m, "TensorMaker")
+      .def(nb::init<nb::handle>(), "api"_a)
+      .def("convert", &TensorMaker::convert, "arrays"_a);
 
   nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(collected<Engine>))
       .def("__init__", &make_engine)

@@ -11,7 +11,8 @@ from gymnasium import spaces
 import stepmill
 from support.probes import ProbeTwin
 
-DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+DTYPES = ("bool", *INTEGERS, "float16", "float32", "float64")
 
 
 class AllTypes(gymnasium.Env[Any, Any]):

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.views.outputs import Convert
+from stepmill.views.outputs import Converter
 
 __all__ = ["convert_nested"]
 
 
-def convert_nested(convert: Convert, value: Any) -> Any:
-    """``value`` with what ``convert`` makes of its arrays of numbers. Read-only arrays are copied first."""
+def convert_nested(converter: Converter, value: Any) -> Any:
+    """``value`` with what ``converter`` makes of its arrays of numbers.
+
+    Arrays that are read-only or not contiguous are copied first: not every library has such arrays.
+    """
     arrays: list[np.ndarray] = []
-    _replaced(value, lambda array: arrays.append(array if array.flags.writeable else array.copy()))
-    made = iter(convert(arrays))
+    _replaced(value, lambda array: arrays.append(array if array.flags.carray else array.copy()))
+    made = iter(converter.convert(tuple(arrays)))
     return _replaced(value, lambda _: next(made))
 
 

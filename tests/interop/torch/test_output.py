@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -40,6 +38,19 @@ def test_tensors_show_what_arrays_show(kind: str, view: str, mode: str) -> None:
             shown, plain = (split(view, pool.step(actions(turn))) for pool in (tensors, arrays))
             count = assert_shows(shown[0], plain[0], torch.Tensor)
             assert count == ARRAYS[view] + (len(DTYPES) + 1 if kind == "objects" else 0)
+            assert_equal(shown[1], plain[1])
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", ["native", "objects"])
+def test_an_older_torch_shows_the_same(kind: str, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepmill.views.outputs._exchange_api", lambda _: None)
+    with make_kind(kind, view, output="torch") as tensors, make_kind(kind, view) as arrays:
+        tensors.reset()
+        arrays.reset()
+        for turn in range(6):
+            shown, plain = (split(view, pool.step(actions(turn))) for pool in (tensors, arrays))
+            assert assert_shows(shown[0], plain[0], torch.Tensor) >= ARRAYS[view]
             assert_equal(shown[1], plain[1])
 
 
@@ -112,6 +123,7 @@ def test_a_type_that_an_older_torch_does_not_have_is_an_error_of_make(monkeypatc
         return from_numpy(array)
 
     monkeypatch.setattr(torch, "from_numpy", older)
+    monkeypatch.setattr("stepmill.views.outputs._exchange_api", lambda _: None)
     closed = []
 
     class Watched(AllTypes):
@@ -166,7 +178,7 @@ def test_flags_select_the_envs_to_reset() -> None:
         done = terminated | truncated
         assert done.all()
         done[1] = False
-        obs, info = pool.reset(options={"reset_mask": done})
+        obs, _ = pool.reset(options={"reset_mask": done})
         assert obs[:, 1].tolist() == [0.0, 4.0, 0.0]
         with pytest.raises(errors.ResetOptionError, match="float32 array"):
             pool.reset(options={"reset_mask": done.float()})

@@ -63,4 +63,5 @@ def test_every_action_has_one_row_wherever_a_handler_raises(kind: str, view: str
             assert isinstance(reward, torch.Tensor)
             assert reward.tolist() == [1.0, 0.5]
 
-        assert at_every_point(attempt, __file__) > 5
+        points = at_every_point(attempt, __file__)
+        assert points > 5 or kind == "native"  # there torch is called by C++, where no handler runs
