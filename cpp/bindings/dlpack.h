@@ -2,9 +2,13 @@
 // that a library offers for this (`type.__dlpack_c_exchange_api__`). The layouts are those of DLPack 1.
 #pragma once
 
+#include <Python.h>
+
 #include <cstdint>
 
 namespace stepmill::dlpack {
+
+inline constexpr std::uint32_t kMajor = 1;
 
 struct Version {
   std::uint32_t major, minor;
@@ -50,6 +54,18 @@ struct ExchangeApi {
   void (*from_object)();
   // Makes an object of the library, which takes over the tensor. Returns 0, or -1 with a Python error set.
   int (*to_object)(ManagedTensor* tensor, void** object);
+  // Describes an object of the library's type, which keeps everything that the description points to. May be null.
+  // Returns 0, or -1 with a Python error set.
+  int (*describe)(void* object, Tensor* description);
 };
+
+// The table in the capsule that a library's type has; null, with no error set, if it is of another version.
+inline const ExchangeApi* find_api(PyObject* capsule) {
+  const void* found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  PyErr_Clear();
+  const auto* header = static_cast<const ExchangeApiHeader*>(found);
+  while (header && header->version.major != kMajor) header = header->previous;
+  return reinterpret_cast<const ExchangeApi*>(header);
+}
 
 }  // namespace stepmill::dlpack

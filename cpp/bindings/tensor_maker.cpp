@@ -11,9 +11,6 @@ namespace nb = nanobind;
 namespace stepmill {
 namespace {
 
-constexpr const char* kCapsule = "dlpack_exchange_api";
-constexpr std::uint32_t kMajor = 1;
-
 // Called in whichever thread drops the last tensor, with or without the interpreter lock.
 void let_go(dlpack::ManagedTensor* self) {
   if (Py_IsInitialized()) {
@@ -36,13 +33,8 @@ dlpack::DataType type_of(PyArrayObject* array) {
 
 }  // namespace
 
-TensorMaker::TensorMaker(nb::handle api) {
-  const void* found = PyCapsule_GetPointer(api.ptr(), kCapsule);
-  if (!found) throw nb::python_error();
-  const auto* header = static_cast<const dlpack::ExchangeApiHeader*>(found);
-  while (header && header->version.major != kMajor) header = header->previous;
-  if (!header) raise("UnsupportedError", "expected the C functions of DLPack 1, got another version");
-  api_ = reinterpret_cast<const dlpack::ExchangeApi*>(header);
+TensorMaker::TensorMaker(nb::handle api) : api_(dlpack::find_api(api.ptr())) {
+  if (!api_) raise("UnsupportedError", "expected the C functions of DLPack 1, got " + describe_object(api));
 }
 
 nb::object TensorMaker::convert(nb::tuple arrays) const {
@@ -73,7 +65,7 @@ PyObject* TensorMaker::make(PyObject* object) const {
     strides[i] = elements;
     elements *= shape[i];
   }
-  *managed = {{kMajor, 0}, Py_NewRef(object), &let_go, 0,
+  *managed = {{dlpack::kMajor, 0}, Py_NewRef(object), &let_go, 0,
               {PyArray_DATA(array), {dlpack::kCpu, 0}, axes, type, shape, strides, 0}};
   void* made = nullptr;
   // If it fails, it may have taken over the tensor or not. So we do not free it.

@@ -112,15 +112,20 @@ def test_nested_actions() -> None:
 
 
 BAD = {
-    "sparse": (torch.zeros(N).to_sparse(), "to_dense"),
-    "no data": (torch.zeros(N, device="meta"), "meta tensor"),
-    "complex": (torch.zeros(N, dtype=torch.complex64), "complex64"),
+    "sparse": (lambda: torch.zeros(N).to_sparse(), "to_dense"),
+    "sparse rows": (lambda: torch.eye(N).to_sparse_csr(), "to_dense"),
+    "no data": (lambda: torch.zeros(N, device="meta"), "meta tensor"),
+    "complex": (lambda: torch.zeros(N, dtype=torch.complex64), "complex64"),
+    "quantized": (lambda: torch.quantize_per_tensor(torch.zeros(N), 0.1, 0, torch.quint8), "QUInt8"),
+    "nested": (lambda: torch.nested.nested_tensor([torch.zeros(N)]), "NestedTensor"),
 }
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's, about layouts that are new or old
 @pytest.mark.parametrize("name", BAD)
 def test_what_has_no_numbers_is_refused(name: str) -> None:
-    action, words = BAD[name]
+    make, words = BAD[name]
+    action = make()
     with make_probe("native", num_envs=N) as pool:
         pool.reset()
         with pytest.raises(errors.ActionTypeError, match=words):
@@ -128,6 +133,24 @@ def test_what_has_no_numbers_is_refused(name: str) -> None:
         with pytest.raises(errors.EnvIdError):
             pool.send(np.zeros(N), action)
         assert rewards(pool, torch.tensor(VALUES)) == VALUES
+
+
+def test_a_tensor_inside_of_a_transformation_is_refused() -> None:
+    with make_probe("native", num_envs=N) as pool:
+        pool.reset()
+        with pytest.raises(errors.ActionTypeError, match="storage"):
+            torch.func.vmap(lambda row: pool.send(row))(torch.zeros(2, N))
+        with torch.inference_mode():
+            assert rewards(pool, torch.tensor(VALUES)) == VALUES
+
+
+def test_an_action_may_change_once_it_was_sent() -> None:
+    with make_probe("native", num_envs=N) as pool:
+        pool.reset()
+        action = torch.tensor(VALUES)
+        pool.send(action)
+        action.zero_()
+        assert pool.recv()[1].tolist() == VALUES
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
