@@ -18,7 +18,8 @@ struct Torch {
 const Torch& torch() {
   static Torch found;
   if (found.tensor) return found;
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+  static PyObject* const name = PyUnicode_InternFromString("torch");
+  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   PyObject* type = module ? PyObject_GetAttrString(module, "Tensor") : nullptr;
   if (type && PyType_Check(type)) {
     if (PyObject* capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__")) {
@@ -94,6 +95,7 @@ nb::object to_numpy(nb::handle tensor) {
 }  // namespace
 
 nb::object without_torch(nb::handle value) {
+  if (PyArray_Check(value.ptr())) return nb::borrow(value);  // nearly always
   const Torch& known = torch();
   if (!known.tensor || !PyType_IsSubtype(Py_TYPE(value.ptr()), known.tensor)) return nb::borrow(value);
   if (known.api && Py_TYPE(value.ptr()) == known.tensor)  // subclasses may have no memory, or see it in another way
