@@ -20,6 +20,7 @@ from benchmarks import (
     mujoco_parts,
     python_parts,
     sb3_parts,
+    tensor_parts,
     uneven_parts,
 )
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
@@ -146,6 +147,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "async": async_,
     "overhead": overhead,
     "latency": latency,
+    "torch-output": tensor_parts.torch_output,
     "envs": envs,
     "mujoco": mujoco_parts.mujoco,
     "mujoco-memory": mujoco_parts.memory,

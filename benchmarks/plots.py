@@ -464,6 +464,7 @@ OTHERS_VERSIONED = {
     "managers": VERSIONED[::2],
     "uneven": VERSIONED[::2],
     "sb3": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("torch", "torch")),
+    "torch-output": (VERSIONED[0], ("torch", "torch"), ("jax", "JAX")),
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
 }
 

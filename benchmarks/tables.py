@@ -349,6 +349,15 @@ def latency(results: Results) -> Table:
     return Table("latency", "CartPole-v1, time of one call of step", columns, rows)
 
 
+def torch_output(results: Results) -> Table:
+    rows = []
+    for row in results["parts"]["torch-output"]:
+        times = (time_of(row.get(name, {}).get(key)) for name in ("torch", "jax") for key in ("step_ns", "tensor_ns"))
+        rows.append((f"{row['num_envs']:,} {row['env']}", time_of(row["numpy"]["step_ns"]), *times))
+    columns = ("envs", "numpy: one step", "torch: one step", "added per tensor", "JAX: one step", "added per array")
+    return Table("torch-output", "The same step with arrays and with tensors", columns, rows)
+
+
 def scaling(results: Results) -> Table:
     part = results["parts"]["scaling"]
     sizes = sorted({row["num_envs"] for row in part})
@@ -508,6 +517,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "families-cost": ("families", families_cost),
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
+    "torch-output": ("torch-output", torch_output),
     "scaling": ("scaling", scaling),
     "bare": ("bare", bare),
     "imports": ("imports", imports),

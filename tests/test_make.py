@@ -92,6 +92,9 @@ CALLS = """
 import math
 from typing import Any, Literal, assert_type
 
+import jax
+import numpy as np
+import torch
 from gymnasium.vector import AutoresetMode
 
 import stepmill
@@ -110,12 +113,15 @@ assert_type(stepmill.make("CartPole-v1", "gymnasium", autoreset=AutoresetMode.DI
 assert_type(stepmill.make(lambda env_id: None, "gym", batch_size=None, num_envs=2), GymPool)
 assert_type(stepmill.make(["CartPole-v1"], env_type="gym", max_restarts=math.inf), GymPool)
 assert_type(stepmill.make("CartPole-v1", "dm", seed=[1, 2]), DmPool)
-assert_type(stepmill.make("CartPole-v1", "dm", **any_arguments), DmPool)
+assert_type(stepmill.make("CartPole-v1", "dm", **any_arguments), DmPool[Any])  # whatever `output` is
+assert_type(stepmill.make("CartPole-v1", output="torch", num_envs=2), GymnasiumPool[torch.Tensor])
+assert_type(stepmill.make("CartPole-v1", "gym", output="jax"), GymPool[jax.Array])
+assert_type(stepmill.make("CartPole-v1", output="numpy").step([0])[1], np.ndarray)
 assert_type(stepmill.make("Catch-v0", height=4, width=3.5, env_config=[{"paddle": 1}]), GymnasiumPool)
-assert_type(stepmill.make_gymnasium("CartPole-v1", num_envs=2, start_timeout=5), GymnasiumPool)
-assert_type(stepmill.make_gym(task_id="CartPole-v1", own_setting="any"), GymPool)
-assert_type(stepmill.make_gym("CartPole-v1", **any_arguments), GymPool)
-assert_type(stepmill.make_dm("CartPole-v1", step_timeout=0.5, on_error="restart"), DmPool)
+assert_type(stepmill.make_gymnasium("CartPole-v1", num_envs=2, start_timeout=5), GymnasiumPool[Any])
+assert_type(stepmill.make_gym(task_id="CartPole-v1", own_setting="any"), GymPool[Any])
+assert_type(stepmill.make_gym("CartPole-v1", **any_arguments), GymPool[Any])
+assert_type(stepmill.make_dm("CartPole-v1", step_timeout=0.5, on_error="restart"), DmPool[Any])
 assert_type(stepmill.make_spec("CartPole-v1", "gym", num_envs=2, own_setting="any"), stepmill.PoolSpec)
 assert_type(stepmill.make_spec("CartPole-v1", env_type="dm"), stepmill.PoolSpec)
 
@@ -138,6 +144,7 @@ CONFIG = """
 [mypy]
 strict = true
 follow_imports = skip
+ignore_missing_imports = true
 [mypy-stepmill.*]
 follow_imports = silent
 """

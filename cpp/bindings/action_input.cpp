@@ -3,6 +3,7 @@
 #include "bindings/action_input.h"
 
 #include "bindings/errors.h"
+#include "bindings/tensor_input.h"
 
 namespace nb = nanobind;
 
@@ -130,7 +131,9 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
 }
 
 nb::object ActionInput::read_integers(nb::handle given, const char* name) {
-  nb::object holder = nb::steal(PyArray_FromAny(given.ptr(), nullptr, 0, 0, 0, nullptr));
+  nb::object plain = without_torch(given);
+  nb::object holder;
+  if (plain.is_valid()) holder = nb::steal(PyArray_FromAny(plain.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!holder.is_valid()) {
     forget_error();
     raise("EnvIdError",

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bindings/errors.h"
+#include "bindings/tensor_input.h"
 #include "core/pool.h"
 
 namespace nb = nanobind;
@@ -241,9 +242,11 @@ nb::object as_array(nb::handle value, const LeafInput& in) {
   if (PyArray_Check(value.ptr()) &&
       PyArray_ISCARRAY_RO(reinterpret_cast<PyArrayObject*>(value.ptr())))
     return nb::borrow(value);
+  nb::object plain = without_torch(value);
   // "Check": plain FromAny ignores the byte order.
-  PyObject* out = PyArray_CheckFromAny(value.ptr(), nullptr, 0, 0,
-                                       NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr);
+  PyObject* out = plain.is_valid() ? PyArray_CheckFromAny(plain.ptr(), nullptr, 0, 0,
+                                                          NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr)
+                                   : nullptr;
   if (out) return nb::steal(out);
   const std::string cause = take_error();
   raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
@@ -310,6 +313,11 @@ void write_leaf(nb::handle value, const LeafInput& in) {
   nb::object holder = as_array(value, in);
   auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
   check_shape(value, array, in);
+  // Types of other libraries, such as JAX's bfloat16.
+  if (PyTypeNum_ISUSERDEF(PyArray_TYPE(array)) && PyArray_CanCastSafely(PyArray_TYPE(array), NPY_FLOAT64)) {
+    holder = cast_array(array, NPY_FLOAT64);
+    array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+  }
   const int type = PyArray_TYPE(array);
   const int wanted = numpy_type(in.leaf.dtype);
 

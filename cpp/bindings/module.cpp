@@ -19,6 +19,8 @@
 #include "bindings/native_host.h"
 #include "bindings/process_host.h"
 #include "bindings/single_rows.h"
+#include "bindings/tensor_input.h"
+#include "bindings/tensor_maker.h"
 #include "bindings/values.h"
 #include "bindings/worker_object.h"
 #include "core/local_pool.h"
@@ -270,10 +272,16 @@ NB_MODULE(_native, m) {
   m.def("begin_exit", &begin_exit, "From now on, a call from a thread other than this one ends that thread.");
   m.def("available_cores", &available_cores, "Cores that this process may use, within its cgroup quota.");
 
+  m.def("without_torch", [](nb::handle value) { return owned(without_torch(value).release().ptr()); }, "value"_a.none(),
+        "A torch tensor as an array, wherever it is; anything else as it is.");
   m.def("own_rows", &own_rows, "places"_a, "An array for each pair of a batch and a row, with its own memory.");
   m.def("stack_alike", &stack_alike, "arrays"_a, "Stacks arrays of the same type and shape; None if they differ.");
   m.def("make_timesteps", &make_timesteps, "type"_a, "observations"_a, "rewards"_a, "terminated"_a,
         "truncated"_a, "One tuple (observation, reward, done, {}) of the type per row, and the rows that are done.");
+
+  nb::class_<TensorMaker>(m, "TensorMaker")
+      .def(nb::init<nb::handle>(), "api"_a)
+      .def("convert", &TensorMaker::convert, "arrays"_a);
 
   nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(), nb::type_slots(collected<Engine>))
       .def("__init__", &make_engine)

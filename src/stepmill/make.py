@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stepmill.arguments import one_of
+from stepmill.errors import UnsupportedError
 from stepmill.pool.find_source import find_source
 from stepmill.pool.host import describe_source, open_engine
 from stepmill.pool.inline import InlineHost
@@ -21,6 +22,7 @@ from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.refusals import explained_refusals
 from stepmill.signatures import EnvType, pool_of_env_type, same_parameters, same_settings
 from stepmill.spec import PoolSpec
+from stepmill.views.outputs import CONVERTERS
 
 if TYPE_CHECKING:
     from stepmill.views.dm import DmPool
@@ -86,7 +88,8 @@ def make(
         max_restarts: With ``"restart"``: the number of consecutive failures of one env at which to raise after all, at
             most 65535; ``None`` or ``math.inf``: never.
         action_bounds: What happens to Box actions outside their bounds: ``"pass"``, ``"clip"``, ``"error"``.
-        output: ``"numpy"``.
+        output: What observations, rewards and flags are: ``"numpy"`` arrays, ``"torch"`` tensors or ``"jax"`` arrays,
+            on the CPU. Infos are numpy arrays in any case.
         python: Another Python interpreter, or the folder of its environment, that runs the envs with its own packages,
             in worker processes. The same version of stepmill must be installed there.
         env_config: Configurations of single envs, one dict per env, which override ``config``. ``python`` in one of
@@ -94,6 +97,8 @@ def make(
         **config: The env's own configuration.
     """
     source, settings, spec = _prepare(**locals())  # every argument, by its name
+    if settings.output in CONVERTERS:
+        CONVERTERS[settings.output]()  # raises if the package is missing, before anything is built
     with explained_refusals("the pool could not be made"):
         host = _open_host(source, settings)
         engine = open_engine(host, settings)
@@ -101,7 +106,11 @@ def make(
         if isinstance(source, PythonSource) and source.has_islands:
             source = source.completed(host.found)
         spec = _spec(source, settings, host.observation.space, host.action.space, host.info_space, host.num_players)
-    return _view(env_type)(engine, spec, settings)
+    try:
+        return _view(env_type)(engine, spec, settings)
+    except UnsupportedError:  # the view cannot show such observations
+        engine.close()
+        raise
 
 
 def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
@@ -124,19 +133,19 @@ def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
 
 
 @same_settings(make)
-def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool:
+def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool[Any]:
     """``make(task_id, "gymnasium", ...)``: a ``gymnasium.vector.VectorEnv``."""
     return make(task_id, "gymnasium", **arguments)
 
 
 @same_settings(make)
-def make_gym(task_id: Any, **arguments: Any) -> GymPool:
+def make_gym(task_id: Any, **arguments: Any) -> GymPool[Any]:
     """``make(task_id, "gym", ...)``: a pool whose steps return four results, as Gym's did."""
     return make(task_id, "gym", **arguments)
 
 
 @same_settings(make)
-def make_dm(task_id: Any, **arguments: Any) -> DmPool:
+def make_dm(task_id: Any, **arguments: Any) -> DmPool[Any]:
     """``make(task_id, "dm", ...)``: a pool whose steps return a ``dm_env.TimeStep``."""
     return make(task_id, "dm", **arguments)
 

@@ -17,6 +17,7 @@ __all__ = [
     "BOX2D",
     "DM_CONTROL",
     "HIGHWAY",
+    "JAX",
     "METAWORLD",
     "MINIGRID",
     "MPE2",
@@ -25,6 +26,7 @@ __all__ = [
     "PETTINGZOO",
     "ROBOTICS",
     "SB3",
+    "TORCH",
     "VIZDOOM",
     "Package",
     "check_installed",
@@ -59,6 +61,10 @@ NLE = Package("nle", "nle", "nethack")
 
 # Other libraries, see interop/.
 SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
+
+# What a pool can hand out, see views/outputs.py.
+TORCH = Package("torch", "torch", "torch")
+JAX = Package("jax", "jax", "jax")
 
 # What to know before an extra is installed on a machine that is not x86-64.
 _ELSEWHERE = {

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
+    import jax
+    import torch
+
     from stepmill.views.dm import DmPool
     from stepmill.views.gym import GymPool
     from stepmill.views.gymnasium import GymnasiumPool
@@ -24,8 +27,36 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Make(Protocol[P]):
-    """``make``: ``env_type`` decides which pool it returns."""
+    """``make``: ``env_type`` decides which pool it returns, and ``output`` of which arrays.
 
+    Nothing can be said about one of the parameters in ``P`` without leaving out the others: if ``output`` is one of
+    those below, the others are not checked.
+    """
+
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *, output: Literal["torch"], **arguments: Any
+    ) -> GymnasiumPool[torch.Tensor]: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gym"], *, output: Literal["torch"], **arguments: Any
+    ) -> GymPool[torch.Tensor]: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["dm"], *, output: Literal["torch"], **arguments: Any
+    ) -> DmPool[torch.Tensor]: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *, output: Literal["jax"], **arguments: Any
+    ) -> GymnasiumPool[jax.Array]: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gym"], *, output: Literal["jax"], **arguments: Any
+    ) -> GymPool[jax.Array]: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["dm"], *, output: Literal["jax"], **arguments: Any
+    ) -> DmPool[jax.Array]: ...
     @overload
     def __call__(
         self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *args: P.args, **arguments: P.kwargs
@@ -49,8 +80,8 @@ class MakeView(Protocol[P, T_co]):
 
 
 def pool_of_env_type(make: LikeMake[P, Any]) -> Make[P]:
-    """Tells type checkers which pool each ``env_type`` returns."""
-    return make
+    """Tells type checkers which pool each ``env_type`` and ``output`` return."""
+    return make  # type: ignore[return-value]  # its parameters are in P, where nobody sees `output`
 
 
 def same_parameters(make: Make[P]) -> Callable[[Callable[..., T]], LikeMake[P, T]]:

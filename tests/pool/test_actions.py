@@ -202,9 +202,8 @@ def test_torch_tensors_are_taken_and_checked(kind: str) -> None:
         action = torch.tensor([[0.25, 9], [-0.5, 9], [1.0, 9]])[:, 0]
         assert pool.step(action, torch.arange(N))[1].tolist() == [0.25, -0.5, 1.0]
         assert pool.step(action.to(torch.float64))[1].tolist() == [0.25, -0.5, 1.0]
-        graph = torch.zeros(N, requires_grad=True)
-        assert_refused(pool, lambda: pool.send(graph), errors.ActionTypeError, TypeError, "Tensor", "requires grad")
-        short, floats = torch.zeros(2), torch.zeros(N)
+        short, floats, sparse = torch.zeros(2), torch.zeros(N), torch.zeros(N).to_sparse()
+        assert_refused(pool, lambda: pool.send(sparse), errors.ActionTypeError, TypeError, "Tensor", "to_dense")
         assert_refused(pool, lambda: pool.send(short), errors.ActionError, ValueError, "(3,)", "(2,)")
         assert_refused(pool, lambda: pool.send(floats, floats), errors.EnvIdError, IndexError, "float32")
 

@@ -117,7 +117,7 @@ class Settings:
     on_error: Annotated[str, Setting("raise", _word("raise", "restart"))]
     max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
     action_bounds: Annotated[str, Setting("pass", _word(*ACTION_BOUNDS))]
-    output: Annotated[str, Setting("numpy", _word("numpy"))]
+    output: Annotated[str, Setting("numpy", _word("numpy", "torch", "jax"))]
     python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
 
     # Not arguments of `make`.

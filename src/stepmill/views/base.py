@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from typing_extensions import TypeVar
 
 from stepmill import _native
 from stepmill.errors import (
@@ -25,8 +26,11 @@ from stepmill.pool.models.calls import get_model, set_model
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
+from stepmill.views.outputs import Output
 
-__all__ = ["PoolView"]
+__all__ = ["Array", "PoolView"]
+
+Array = TypeVar("Array", default=np.ndarray)  # what ``output`` says: rewards and flags are of this type
 
 
 class PoolView(Uncopyable):
@@ -44,6 +48,8 @@ class PoolView(Uncopyable):
         self._pool_spec = spec
         self.spec = spec
         self.num_envs = settings.num_envs
+        # What hands out the arrays of a batch as those of another library; None: numpy's, as they are.
+        self._output = None if settings.output == "numpy" else Output(settings.output, self._host.observation)
 
     @classmethod
     def over(cls, pool: PoolView, **arguments: Any) -> Self:
@@ -168,6 +174,8 @@ class PoolView(Uncopyable):
 
     def _check_mask(self, mask: Any) -> np.ndarray:
         expected = f"a bool array of shape ({self.num_envs},) with at least one True"
+        if hasattr(mask, "__array__"):  # of torch or JAX, such as the flags of the last step
+            mask = np.asarray(_native.without_torch(mask))
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
             got = f"{mask.dtype} array of shape {mask.shape}" if isinstance(mask, np.ndarray) else repr(mask)
             raise ResetOptionError(f"options['reset_mask']: expected {expected}, got {got}")

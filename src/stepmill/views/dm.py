@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import dm_env
 import numpy as np
@@ -18,7 +18,8 @@ from stepmill import _native
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import PoolView
+from stepmill.views.base import Array, PoolView
+from stepmill.views.outputs import Output
 
 __all__ = ["DmPool", "Observation", "Players", "first_timestep_of", "timestep_of"]
 
@@ -45,7 +46,7 @@ class Observation(NamedTuple):
     info: dict[str, Any]
 
 
-class DmPool(PoolView):
+class DmPool(PoolView, Generic[Array]):
     """Results are ``dm_env.TimeStep``; rewards and discounts are float32.
 
     The discount is the env's own if it has one (the info key ``discount``), otherwise 0 at a real end and 1 elsewhere:
@@ -54,9 +55,14 @@ class DmPool(PoolView):
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         super().__init__(engine, spec, settings)
-        engine.show_as(
-            functools.partial(timestep_of, settings.autoreset == "same_step"), first_timestep_of, players=True
-        )
+        step = functools.partial(timestep_of, settings.autoreset == "same_step")
+        engine.show_as(step, first_timestep_of, players=True)
+        if (output := self._output) is not None:
+            engine.show_as(
+                lambda result: _converted(output, step(result)),
+                lambda result: _converted(output, first_timestep_of(result)),
+                players=True,
+            )
         self._take_engine_calls(DmPool)
 
     def observation_spec(self) -> Any:
@@ -125,6 +131,12 @@ def timestep_of(same_step: bool, result: Any) -> dm_env.TimeStep:
         if "discount" in told:
             _put_discounts(told["discount"], told["_discount"], discount)
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))
+
+
+def _converted(output: Output, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    step_type, reward, discount, seen = timestep
+    obs, *arrays = output(seen.obs, step_type, reward, discount)
+    return dm_env.TimeStep(*arrays, seen._replace(obs=obs))
 
 
 def _put_discounts(told: Any, has: np.ndarray, discount: np.ndarray) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 from gymnasium import spaces
@@ -14,12 +14,12 @@ from stepmill.errors import UnsupportedError
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import PoolView
+from stepmill.views.base import Array, PoolView
 
 __all__ = ["GymPool"]
 
 
-class GymPool(PoolView):
+class GymPool(PoolView, Generic[Array]):
     """Results are ``(obs, reward, done, info)``; rewards are float32.
 
     ``info["TimeLimit.truncated"]`` marks episodes that did not really end: a limit cut them off.
@@ -28,6 +28,10 @@ class GymPool(PoolView):
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         super().__init__(engine, spec, settings)
         engine.show_as(_translate, operator.itemgetter(0), players=True)
+        if (output := self._output) is not None:
+            engine.show_as(
+                lambda result: output.before_info(_translate(result)), lambda result: output(result[0])[0], players=True
+            )
         self._take_engine_calls(GymPool)
 
     @property
@@ -52,12 +56,12 @@ class GymPool(PoolView):
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
-    def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]]:
+    def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, Array, Array, dict[str, Any]]]:
         """``send`` then ``recv``."""
         return self._engine.step, (action, env_id)
 
     @direct
-    def recv(self, timeout: float | None = None) -> Call[tuple[Any, np.ndarray, np.ndarray, dict[str, Any]]]:
+    def recv(self, timeout: float | None = None) -> Call[tuple[Any, Array, Array, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
         return self._engine.recv, (timeout,)
 

@@ -12,13 +12,13 @@ from stepmill.description import player_rows
 from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import PoolView
+from stepmill.views.base import Array, PoolView
 
 __all__ = ["GymnasiumPool"]
 
 
 # `closed` asks the engine; `np_random` and its seed are those of the envs, as in Gymnasium's own vector envs.
-class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, override]
+class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc, override]
     """Results are ``(obs, reward, terminated, truncated, info)``; rewards are float64."""
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
@@ -30,6 +30,8 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
         rows = settings.num_envs, self._host.num_players, self._host.player_kinds
         self.observation_space = player_rows(spec.observation_space, *rows)
         self.action_space = player_rows(spec.action_space, *rows)
+        if self._output is not None:
+            engine.show_as(self._output.before_info, self._output.before_info)
         self._take_engine_calls(GymnasiumPool)  # the engine's results are this view's
 
     @direct
@@ -47,12 +49,12 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Any]):  # type: ignore[misc, o
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
-    def step(self, actions: Any, env_id: Any = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
+    def step(self, actions: Any, env_id: Any = None) -> Call[tuple[Any, Array, Array, Array, dict[str, Any]]]:
         """``send`` then ``recv``."""
         return self._engine.step, (actions, env_id)
 
     @direct
-    def recv(self, timeout: float | None = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
+    def recv(self, timeout: float | None = None) -> Call[tuple[Any, Array, Array, Array, dict[str, Any]]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
 
         Args:
