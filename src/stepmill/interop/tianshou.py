@@ -147,6 +147,11 @@ def _check(pool: Any) -> None:
             "PoolVectorEnv: Tianshou resets envs itself, and stores the last observation of an episode: "
             "make(..., autoreset='next_step')"
         )
+    if pool._settings.output != "numpy":
+        raise ConfigError(
+            f"PoolVectorEnv: Tianshou takes numpy arrays, but the pool has output={pool._settings.output!r}: leave out "
+            "output in make(...)"
+        )
     if pool.config["max_num_players"] > 1:
         raise UnsupportedError("PoolVectorEnv: Tianshou's vector envs have one player per env")
     if isinstance(pool.single_observation_space, spaces.Tuple):

@@ -350,6 +350,11 @@ def test_a_window_shows_one_env(envpool: Any, monkeypatch: pytest.MonkeyPatch) -
 # ---- what is refused -----------------------------------------------------------------------------
 
 
+def test_results_are_numpy_arrays_as_envpools(envpool: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="numpy arrays"):
+        envpool.make("CartPole-v1", output="torch")
+
+
 def test_what_is_not_there_says_so(envpool: Any) -> None:
     env = envpool.make_gym("CartPole-v1")
     with pytest.raises(errors.UnsupportedError, match="xla"):

@@ -156,6 +156,7 @@ def test_close(make: Any) -> None:
     [
         (lambda: stepmill.make("CartPole-v1", autoreset="same_step"), errors.UnsupportedError, "next_step"),
         (lambda: stepmill.make_gym("CartPole-v1"), errors.ConfigError, "gymnasium"),
+        (lambda: stepmill.make("CartPole-v1", output="torch"), errors.ConfigError, "numpy arrays"),
         (lambda: stepmill.make("TemplatePlayers-v0", max_num_players=2), errors.UnsupportedError, "one player"),
         (lambda: stepmill.make("Blackjack-v1"), errors.SpaceError, "Tuple"),
     ],

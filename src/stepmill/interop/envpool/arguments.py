@@ -42,6 +42,10 @@ def read(task_id: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any], Extras
             "gym_reset_return_info: EnvPool 1.x always returns (obs, info). stepmill.interop.envpool.legacy returns "
             "observations alone, as EnvPool 0.x did"
         )
+    if ours.get("output", "numpy") != "numpy":
+        raise ConfigError(
+            f"output: EnvPool's pools hand out numpy arrays, got {ours['output']!r}. stepmill.make has this argument"
+        )
     if ours.pop("from_pixels", False):
         raise UnsupportedError("from_pixels: these envs have no pixel observations; render() draws them")
     for name in ("batch_size", "num_threads"):
