@@ -352,7 +352,7 @@ def test_a_window_shows_one_env(envpool: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_results_are_numpy_arrays_as_envpools(envpool: Any) -> None:
     with pytest.raises(errors.ConfigError, match="numpy arrays"):
-        envpool.make("CartPole-v1", output="torch")
+        envpool.make_gymnasium("CartPole-v1", output="torch")
 
 
 def test_what_is_not_there_says_so(envpool: Any) -> None:
