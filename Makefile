@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-sb3 test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations examples test-sb3 test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -72,6 +72,12 @@ test-sb3: build/sb3/.ready
 	cd build/sb3 && PYTHONPATH=$(abspath scripts) $(abspath $(INTEGRATIONS))/bin/python -m pytest -p sb3_tests -c /dev/null \
 	  --rootdir . -p no:cacheprovider -p no:randomly -ra --numprocesses $(JOBS) --dist worksteal \
 	  $(if $(FILTER),-k "$(FILTER)") $(SB3_TESTS:%=tests/test_%.py)
+
+# The examples that learn, to the end, with several seeds each: they print what they reached.
+examples: $(INTEGRATIONS)/.installed
+	for seed in 1 2 3 4 5; do $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed || exit 1; done
+	for seed in 1 2 3; do for one in ppo_async ppo_own_env sb3_ppo es_pendulum; do \
+	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed || exit 1; done; done
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
 # `make test` plays 8,000 (1,000).
