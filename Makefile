@@ -34,22 +34,30 @@ run: install
 test: install $(if $(FILTER),,test-cpp)
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
 
-# Our drop-ins beside the libraries that they are for, and the tests of tensors, in an environment that has all of them:
-# `make test` does without.
-INTEGRATIONS := $(VENV)-integrations
+# The wheel of this checkout, for the environments below that have other packages than ours.
+WHEEL := build/wheels/ours
 
-$(INTEGRATIONS)/.ready:
-	rm -rf $(INTEGRATIONS)
-	$(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/pip install --quiet --upgrade pip
-	$(INTEGRATIONS)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
+$(WHEEL)/.built: $(BIN)/python $(SOURCES)
+	rm -rf $(@D)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
 	@touch $@
 
-$(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(BIN)/python $(SOURCES)
-	rm -rf build/integrations
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/integrations .
-	$(INTEGRATIONS)/bin/pip install --quiet "$$(ls build/integrations/*.whl)[test,torch,sb3,tianshou,torchrl,minari,jax]"
-	$(INTEGRATIONS)/bin/pip install --quiet --no-deps --force-reinstall build/integrations/*.whl
+INTEGRATIONS := $(VENV)-integrations
+MUJOCO3 := $(VENV)-mujoco3
+ZOO := $(VENV)-zoo
+
+$(INTEGRATIONS)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --upgrade pip
+	@touch $@
+
+# Our drop-ins beside the libraries that they are for, and the tests of tensors, in an environment that has all of them:
+# `make test` does without.
+$(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
+	$(@D)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
+	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,torch,sb3,tianshou,torchrl,minari,jax]"
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
 integrations: $(INTEGRATIONS)/.installed
@@ -89,42 +97,24 @@ test-mujoco: install
 
 # An older MuJoCo in its own environment: our native envs with it, and dm_control and gymnasium-robotics, which do not
 # work with the newest.
-MUJOCO3 := $(VENV)-mujoco3
 MUJOCO3_TESTS := tests/zoo/mujoco tests/zoo/test_dm_control.py tests/zoo/test_dm_control_pixels.py tests/zoo/test_robotics.py
 
-$(MUJOCO3)/.ready:
-	rm -rf $(MUJOCO3)
-	$(PYTHON) -m venv $(MUJOCO3)
-	$(MUJOCO3)/bin/pip install --quiet --upgrade pip
-	@touch $@
-
-$(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(BIN)/python $(SOURCES)
-	rm -rf build/mujoco3
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/mujoco3 .
-	$(MUJOCO3)/bin/pip install --quiet "$$(ls build/mujoco3/*.whl)[test,dm-control,robotics]"
-	$(MUJOCO3)/bin/pip install --quiet --no-deps --force-reinstall build/mujoco3/*.whl
+$(MUJOCO3)/.installed: $(MUJOCO3)/.ready $(WHEEL)/.built
+	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,dm-control,robotics]"
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
 test-mujoco3: $(MUJOCO3)/.installed
 	$(MUJOCO3)/bin/python -m pytest $(MUJOCO3_TESTS) --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 # Every id of every family, in an environment that has them all but those that exclude each other, which are in islands.
-ZOO := $(VENV)-zoo
 ZOO_EXTRAS := test,minigrid,pettingzoo,highway,vizdoom
 
-$(ZOO)/.ready:
-	rm -rf $(ZOO)
-	$(PYTHON) -m venv $(ZOO)
-	$(ZOO)/bin/pip install --quiet --upgrade pip
-	@touch $@
-
-$(ZOO)/.installed: $(ZOO)/.ready $(BIN)/python $(SOURCES)
-	rm -rf build/zoo
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/zoo .
-	$(ZOO)/bin/pip install --quiet "$$(ls build/zoo/*.whl)[$(ZOO_EXTRAS)]"
+$(ZOO)/.installed: $(ZOO)/.ready $(WHEEL)/.built
+	$(ZOO)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[$(ZOO_EXTRAS)]"
 	-$(ZOO)/bin/pip install --quiet swig setuptools && PATH="$(abspath $(ZOO))/bin:$$PATH" \
-	  $(ZOO)/bin/pip install --quiet --no-build-isolation "$$(ls build/zoo/*.whl)[box2d]"  # built where there is no wheel
-	$(ZOO)/bin/pip install --quiet --no-deps --force-reinstall build/zoo/*.whl
+	  $(ZOO)/bin/pip install --quiet --no-build-isolation "$$(ls $(WHEEL)/*.whl)[box2d]"  # built where there is no wheel
+	$(ZOO)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
 test-zoo: $(ZOO)/.installed
@@ -208,15 +198,10 @@ ISLAND := $(VENV)-island
 ISLANDS := nle metaworld numpy1 python
 ISLAND_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
 python_of = $(if $(filter python,$(1)),$(ISLAND_PYTHON),$(PYTHON))
-wheel_of = build/islands/$(if $(filter python,$(1)),other,ours)
+wheel_of = build/wheels/$(if $(filter python,$(1)),other,ours)
 extra_of = $(if $(filter nle,$(1)),[nethack])$(if $(filter metaworld,$(1)),[metaworld])
 
-build/islands/ours/.built: $(BIN)/python $(SOURCES)
-	rm -rf $(@D)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
-	@touch $@
-
-build/islands/other/.built: $(BIN)/python $(ISLAND)-python/.ready $(SOURCES)
+build/wheels/other/.built: $(BIN)/python $(ISLAND)-python/.ready $(SOURCES)
 	rm -rf $(@D)
 	PATH="$(abspath $(BIN)):$$PATH" $(ISLAND)-python/bin/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
 	@touch $@
