@@ -26,6 +26,7 @@ __all__ = [
     "PETTINGZOO",
     "ROBOTICS",
     "SB3",
+    "TIANSHOU",
     "TORCH",
     "VIZDOOM",
     "Package",
@@ -61,6 +62,7 @@ NLE = Package("nle", "nle", "nethack")
 
 # Other libraries, see interop/.
 SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
+TIANSHOU = Package("tianshou", "tianshou", "tianshou")
 
 # What a pool can hand out, see views/outputs.py.
 TORCH = Package("torch", "torch", "torch")

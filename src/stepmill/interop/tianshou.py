@@ -12,12 +12,13 @@ from gymnasium import spaces
 
 from stepmill.errors import ConfigError, SpaceError, UnsupportedError
 from stepmill.make import make_gymnasium
-from stepmill.optional import require
+from stepmill.optional import TIANSHOU, require
+from stepmill.pool.infos import info_of_row
 from stepmill.pool.settings import check_seeds
 from stepmill.trees import leaves, map_tree
 from stepmill.views.gymnasium import GymnasiumPool
 
-require("tianshou", "tianshou", "tianshou", "stepmill.interop.tianshou")
+require(*TIANSHOU, "stepmill.interop.tianshou")
 
 from tianshou.env import BaseVectorEnv  # noqa: E402
 
@@ -169,13 +170,7 @@ def _observations(obs: Any) -> np.ndarray:
 def _infos(info: Mapping[str, Any]) -> np.ndarray:
     """One dict per row: what the env told, and its id."""
     own = {key: values for key, values in info.items() if key not in _ENGINE_KEYS}
-    return _objects([{**_told(own, i), "env_id": env_id} for i, env_id in enumerate(info["env_id"].tolist())])
-
-
-def _told(info: Mapping[str, Any], i: int) -> dict[str, Any]:
-    """The info of one row: the values that its masks say it has."""
-    there = [key for key in info if f"_{key}" in info and info[f"_{key}"][i]]
-    return {key: _told(info[key], i) if isinstance(info[key], dict) else info[key][i] for key in there}
+    return _objects([{**info_of_row(own, i), "env_id": env_id} for i, env_id in enumerate(info["env_id"].tolist())])
 
 
 def _objects(rows: list[Any]) -> np.ndarray:

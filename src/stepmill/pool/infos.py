@@ -18,7 +18,7 @@ from stepmill.pool.user_code import reproduced_failure, try_or
 from stepmill.pool.warn_once import warn_once
 from stepmill.spaces import Leaf, flatten
 
-__all__ = ["EnvInfo", "engine_keys", "info_leaves", "merge_infos", "plain_info"]
+__all__ = ["EnvInfo", "engine_keys", "info_leaves", "info_of_row", "merge_infos", "plain_info"]
 
 # The keys that the engine adds to a batch; the second set has masks. An env's own key of the same name is left out.
 _ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
@@ -80,6 +80,15 @@ def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = fr
         return merge_infos([one for one in infos if one[0] not in broken], count, taken)
 
 
+def info_of_row(info: Mapping[Any, Any], row: int) -> dict[Any, Any]:
+    """The way back from ``merge_infos``: what the env of one row told."""
+    return {
+        key: info_of_row(column, row) if isinstance(column, dict) else column[row]
+        for key, column in info.items()
+        if f"_{key}" in info and info[f"_{key}"][row]
+    }
+
+
 def _tell(env_id: int, failure: BaseException) -> None:
     warn_once(f"the info of env {env_id} cannot be merged into the batch's info and is left out: {summary(failure)}")
 
@@ -105,14 +114,6 @@ class _Level:
         if len(out) != len(self.values) + len(self.masks):
             raise _clash(self.values)
         return out
-
-    def of_row(self, row: int) -> dict[Any, Any]:
-        """The dict that this row had."""
-        return {
-            key: value.of_row(row) if type(value) is _Level else value[row]  # type: ignore[index]  # an array
-            for key, value in self.values.items()
-            if self.masks[key][row]
-        }
 
 
 def _clash(keys: Mapping[Any, Any]) -> ValueError:
@@ -173,9 +174,10 @@ def _holds(array: np.ndarray, value: Any) -> bool:
 
 def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
     """A column for envs that disagree on the type: it keeps every value as it is."""
+    nested = column.as_dict() if type(column) is _Level else None
     out = np.full(len(mask), None, object)
     for row in np.flatnonzero(mask):
-        out[row] = column.of_row(int(row)) if type(column) is _Level else column[row]
+        out[row] = column[row] if nested is None else info_of_row(nested, int(row))
     return out
 
 

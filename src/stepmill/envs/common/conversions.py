@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from stepmill.errors import InputError
-from stepmill.optional import require
+from stepmill.optional import TORCH, require
 
 __all__ = ["to_ndarray", "to_tensor"]
 
@@ -39,7 +39,7 @@ def to_tensor(item: Any, dtype: Any = None) -> Any:
         item: The value to convert.
         dtype: The torch dtype of all resulting tensors; None for the types of an env.
     """
-    torch = require("torch", "torch", "torch", "to_tensor")
+    torch = require(*TORCH, "to_tensor")
 
     def tensor(leaf: Any) -> Any:
         if _is_tensor(leaf):
