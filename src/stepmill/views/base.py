@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -13,6 +14,7 @@ from typing_extensions import TypeVar
 from stepmill import _native
 from stepmill.errors import (
     ConfigError,
+    EnvError,
     EnvIdError,
     InFlightError,
     InputError,
@@ -140,6 +142,12 @@ class PoolView(Uncopyable):
         self._engine.check_usable()
         seeds = None if seed is None else check_seeds(seed, self._ids(env_id), allow_none=True)
         self._engine.send_reset(env_id, seeds, self._check_options(options))
+
+    def _drop_in_flight(self) -> None:
+        """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""
+        while self._engine.in_flight_count:
+            with contextlib.suppress(EnvError):
+                self._engine.recv(None)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""

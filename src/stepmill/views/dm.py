@@ -8,7 +8,7 @@ observation of the next episode, so no batch after the first reset shows FIRST.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
 import dm_env
@@ -22,6 +22,8 @@ from stepmill.views.base import Array, PoolView
 from stepmill.views.outputs import Output
 
 __all__ = ["DmPool", "Observation", "Players", "first_timestep_of", "timestep_of"]
+
+Show = Callable[[Any], dm_env.TimeStep]  # from a result of the engine
 
 _, _MID, _LAST = (np.int32(int(kind)) for kind in dm_env.StepType)
 
@@ -55,14 +57,11 @@ class DmPool(PoolView, Generic[Array]):
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         super().__init__(engine, spec, settings)
-        step = functools.partial(timestep_of, settings.autoreset == "same_step")
-        engine.show_as(step, first_timestep_of, players=True)
-        if (output := self._output) is not None:
-            engine.show_as(
-                lambda result: _converted(output, step(result)),
-                lambda result: _converted(output, first_timestep_of(result)),
-                players=True,
-            )
+        step: Show = functools.partial(timestep_of, settings.autoreset == "same_step")
+        begin: Show = first_timestep_of
+        if self._output is not None:
+            step, begin = (functools.partial(_converted, self._output, show) for show in (step, begin))
+        engine.show_as(step, begin, players=True)
         self._take_engine_calls(DmPool)
 
     def observation_spec(self) -> Any:
@@ -133,8 +132,8 @@ def timestep_of(same_step: bool, result: Any) -> dm_env.TimeStep:
     return dm_env.TimeStep(step_type, reward, discount, _observation(obs, info))
 
 
-def _converted(output: Output, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    step_type, reward, discount, seen = timestep
+def _converted(output: Output, show: Show, result: Any) -> dm_env.TimeStep:
+    step_type, reward, discount, seen = show(result)
     obs, *arrays = output(seen.obs, step_type, reward, discount)
     return dm_env.TimeStep(*arrays, seen._replace(obs=obs))
 

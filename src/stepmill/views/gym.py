@@ -27,8 +27,9 @@ class GymPool(PoolView, Generic[Array]):
 
     def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
         super().__init__(engine, spec, settings)
-        engine.show_as(_translate, operator.itemgetter(0), players=True)
-        if (output := self._output) is not None:
+        if (output := self._output) is None:
+            engine.show_as(_translate, operator.itemgetter(0), players=True)
+        else:
             engine.show_as(
                 lambda result: output.before_info(_translate(result)), lambda result: output(result[0])[0], players=True
             )

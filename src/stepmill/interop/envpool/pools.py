@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 import warnings
@@ -15,7 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from stepmill import _native
-from stepmill.errors import EnvError, EnvIdError, UnsupportedError
+from stepmill.errors import EnvIdError, UnsupportedError
 from stepmill.interop.envpool.arguments import Extras
 from stepmill.interop.envpool.results import Results, is_field, names_of_observation
 from stepmill.interop.envpool.spec import EnvSpec, named
@@ -66,9 +65,7 @@ class EnvPool(PoolView):
         if not self.is_async or env_id is not None or (options and "reset_mask" in options):
             return self._engine.reset, self._reset_arguments(env_id, seed, options)
         self._engine.check_usable()
-        while self._engine.in_flight_count:  # results of the episodes that are given up
-            with contextlib.suppress(EnvError):
-                self._engine.recv(None)
+        self._drop_in_flight()  # results of the episodes that are given up
         self.async_reset(seed=seed, options=options)
         self._results.as_reset = True
         return self._engine.recv, (None,)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from stepmill.errors import EnvError, NothingInFlightError, summary
+from stepmill.errors import EnvError, summary
 from stepmill.interop.minari.episode import Episode, Row, env_seed, generator_of
 from stepmill.interop.minari.policy import Policy
 from stepmill.interop.minari.progress import Bar
@@ -67,7 +66,7 @@ class Player:
 
     def play(self, numbers: Iterable[int]) -> None:
         """Plays these episodes. They begin in this order, and end in any."""
-        _drain(self._pool)
+        self._pool._drop_in_flight()
         self._waiting = iter(numbers)
         self._bar.show(self._told)
         for env in range(self._pool.num_envs):
@@ -167,11 +166,3 @@ def _numbered(space: Any) -> Tree:
     """The space as a tree with the places of its leaves in a row."""
     places = iter(range(10**9))
     return map_trees(lambda *_: next(places), tree_of(space), tree_of(space))
-
-
-def _drain(pool: GymnasiumPool) -> None:
-    """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""
-    with contextlib.suppress(NothingInFlightError):
-        while True:
-            with contextlib.suppress(EnvError):
-                pool.recv()

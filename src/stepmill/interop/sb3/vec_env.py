@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import os
@@ -21,6 +20,7 @@ from stepmill.interop.sb3.checks import check_pool
 from stepmill.interop.sb3.infos import split_info
 from stepmill.interop.sb3.monitor_files import MonitorFiles
 from stepmill.make import make
+from stepmill.managers.actions import stack_actions
 from stepmill.pool.attributes import class_name, has_attribute, wrapper_names
 from stepmill.pool.host import PythonHost
 from stepmill.pool.infos import engine_keys
@@ -94,9 +94,10 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     def step_async(self, actions: Any) -> None:
         """Sends the actions: an array with a row per env, or a list with an action per env."""
         if self._has_parts and isinstance(actions, list):
-            actions = _stacked(actions)
-        if self._interrupted:
-            self._drop_step()
+            actions = stack_actions(self.pool._host.action, actions, 1)
+        if self._interrupted:  # Ctrl-C has left a step under way. SB3 does not know of it and goes on with the next
+            self._interrupted = False
+            self.pool._drop_in_flight()
         self.pool.send(actions)
 
     def step_wait(self) -> StepReturn:
@@ -114,13 +115,6 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         if failed:
             self._start_again(failed, step)
         return step
-
-    def _drop_step(self) -> None:
-        """Ctrl-C leaves a step under way. SB3 does not know of it and goes on with the next."""
-        self._interrupted = False
-        if self.pool._engine.in_flight_count:
-            with contextlib.suppress(EnvError):
-                self.pool.recv()
 
     def reset(self) -> Any:
         """Resets all envs, with the seeds and options that were set since the last reset, and returns observations."""
@@ -274,13 +268,3 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
 
 def _row(observation: Any, env_id: int) -> Any:
     return map_tree(lambda array: array[env_id].copy(), observation)
-
-
-def _stacked(actions: list[Any]) -> Any:
-    """One action per env, each a dict or a tuple, as a dict or tuple of arrays."""
-    first = actions[0]
-    if isinstance(first, dict):
-        return {key: _stacked([one[key] for one in actions]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_stacked(list(parts)) for parts in zip(*actions, strict=True))
-    return np.stack(actions)
