@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.errors import EnvError
+from stepmill.errors import MissingPackageError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -67,6 +67,6 @@ def test_versions_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     stepmill.make_spec("PointMaze_UMaze-v3")
     monkeypatch.setattr(gymnasium, "make", fails)
     with pytest.raises(
-        EnvError, match=r"PointMaze_UMaze-v3 failed in gymnasium-robotics \d.* with mujoco \d.*\[robotics"
+        MissingPackageError, match=r"PointMaze_UMaze-v3 failed in gymnasium-robotics \d.* with mujoco \d.*\[robotics"
     ):
         stepmill.make("PointMaze_UMaze-v3", backend="inline")
