@@ -24,6 +24,7 @@ import stepmill
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnsupportedError
+from support.interrupts import no_garbage_collection
 from support.process_envs import (
     belongings,
     ends,
@@ -384,7 +385,7 @@ def test_an_interrupt_within_a_frame_keeps_the_frames_before(tmp_path: Path) -> 
     old = signal.signal(signal.SIGUSR1, interrupt)
     presser = threading.Thread(target=interrupt_when_blocked)
     presser.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), no_garbage_collection():
         env.step(np.array(0))
     presser.join()
     signal.signal(signal.SIGUSR1, old)

@@ -11,6 +11,7 @@ import pytest
 
 from stepmill.errors import ClosedError
 from stepmill.zoo.mujoco.gl_thread import GlThread
+from support.interrupts import no_garbage_collection
 from support.subprocesses import run_well
 
 
@@ -75,7 +76,7 @@ def test_a_signal_waits_for_the_end_of_the_work(thread: GlThread[World]) -> None
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), no_garbage_collection():
             thread.run(work)
     finally:
         signal.signal(signal.SIGINT, before)
