@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations examples test-sb3 test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-cuda examples test-sb3 test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -63,6 +63,10 @@ $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
 integrations: $(INTEGRATIONS)/.installed
 	STEPMILL_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop tests/test_docs.py --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 	$(INTEGRATIONS)/bin/python -m pytest tests -m "torch and not zoo" --ignore tests/interop
+
+# Tensors on a GPU, on a machine that has one.
+test-cuda: $(INTEGRATIONS)/.installed
+	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch -k cuda
 
 # Stable-Baselines3's own tests, from its sdist, with our VecEnv in the place of its own. FILTER is an expression of
 # `pytest -k`, as everywhere.

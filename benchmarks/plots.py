@@ -465,6 +465,7 @@ OTHERS_VERSIONED = {
     "uneven": VERSIONED[::2],
     "sb3": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("torch", "torch")),
     "torch-output": (VERSIONED[0], ("torch", "torch"), ("jax", "JAX")),
+    "gpu-copies": (VERSIONED[0], ("torch", "torch")),
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
 }
 

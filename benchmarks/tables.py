@@ -358,6 +358,20 @@ def torch_output(results: Results) -> Table:
     return Table("torch-output", "The same step with arrays and with tensors", columns, rows)
 
 
+def gpu_copies(results: Results) -> Table:
+    rows = [
+        (
+            f"{row['batch_size']} of {row['num_envs']} envs, {row['gpu']}",
+            *(time_of(row[name]["batch_ns"]) for name in ("steps", "copies", "both")),
+            f"{row['over_slower']:.2f}",
+            time_of(row["by_hand"]["batch_ns"]),
+        )
+        for row in results["parts"]["gpu-copies"]
+    ]
+    columns = ("one batch", "steps alone", "copy alone", "device='cuda'", "times the slower", "obs.to('cuda') by hand")
+    return Table("gpu-copies", "A batch of frames that goes to a GPU", columns, rows)
+
+
 def scaling(results: Results) -> Table:
     part = results["parts"]["scaling"]
     sizes = sorted({row["num_envs"] for row in part})
@@ -518,6 +532,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "overhead": ("overhead", overhead),
     "latency": ("latency", latency),
     "torch-output": ("torch-output", torch_output),
+    "gpu-copies": ("gpu-copies", gpu_copies),
     "scaling": ("scaling", scaling),
     "bare": ("bare", bare),
     "imports": ("imports", imports),

@@ -7,6 +7,7 @@
 
 #include "bindings/faults.h"
 #include "bindings/values.h"
+#include "core/cuda_page_lock.h"
 
 namespace nb = nanobind;
 
@@ -250,6 +251,14 @@ void Engine::show_as(nb::object step, nb::object reset, bool players) {
   show_reset_ = std::move(reset);
 }
 
+void Engine::lock_pages(int gpu) {
+  try {
+    pool().lock_pages(std::make_shared<CudaPageLock>(gpu));
+  } catch (const std::runtime_error& error) {
+    raise("UnsupportedError", std::string("the memory of the pool cannot be locked for copies to a GPU: ") + error.what());
+  }
+}
+
 void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
   if (!pending_) return;
   for (const std::int32_t env : envs)
@@ -296,6 +305,7 @@ nb::object Engine::stats() const {
   out["in_flight"] = in_flight_count();
   out["batches_held"] = pool().batches_held();
   out["memory_bytes"] = pool().memory();
+  out["locked_bytes"] = pool().locked();
   host_.add_stats(out, age);
   return out;
 }

@@ -50,6 +50,9 @@ class Engine {
   bool closed() const { return closed_; }
   // Functions that turn the results of steps and of resets into what the view returns; None: unchanged.
   void show_as(nanobind::object step, nanobind::object reset, bool players);
+  // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
+  // starts one holds the arrays until it is done.
+  void lock_pages(int gpu);
   const nanobind::object& host() const { return host_object_; }
 
   // Raises if any other method would: closed, forked, another call inside.

@@ -296,6 +296,7 @@ NB_MODULE(_native, m) {
       .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
+      .def("lock_pages", &Engine::lock_pages, "gpu"_a)
       .def("close", &Engine::close)
       .def("__reduce_ex__", &refuse_copy)
       .def("check_usable", &Engine::check_usable)

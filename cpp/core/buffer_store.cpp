@@ -17,18 +17,18 @@ std::size_t page_size() {
   return size;
 }
 
-// The stores of shared arenas, for the fork handler. Never destroyed: a fork may come at any time.
-struct SharedStores {
+// The stores that are told of forks. Never destroyed: a fork may come at any time.
+struct ToldStores {
   std::mutex mutex;
   std::vector<BufferStore*> all;
 
-  static SharedStores& instance() {
-    static SharedStores& stores = *new SharedStores;
+  static ToldStores& instance() {
+    static ToldStores& stores = *new ToldStores;
     return stores;
   }
-  SharedStores() {
+  ToldStores() {
     pthread_atfork([] {
-      SharedStores& stores = instance();
+      ToldStores& stores = instance();
       // Held across the fork: the child must find the lock free, and nothing half done.
       stores.mutex.lock();
       for (BufferStore* store : stores.all) store->prepare_fork();
@@ -45,17 +45,29 @@ BufferStore::BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout
       span_(align_up(layout.bytes(), arena_->shared()              ? page_size()
                                      : layout.bytes() > kPage / 2 ? kPage
                                                                    : kCacheLine)) {
-  if (!arena_->shared()) return;
-  SharedStores& stores = SharedStores::instance();
-  std::lock_guard lock(stores.mutex);
-  stores.all.push_back(this);
+  if (arena_->shared()) tell_of_forks();
 }
 
 BufferStore::~BufferStore() {
-  if (!arena_->shared()) return;
-  SharedStores& stores = SharedStores::instance();
-  std::lock_guard lock(stores.mutex);
-  std::erase(stores.all, this);
+  if (told_of_forks_) {
+    ToldStores& stores = ToldStores::instance();
+    std::lock_guard guard(stores.mutex);
+    std::erase(stores.all, this);
+  }
+  if (!unlock_all()) new std::shared_ptr<Arena>(arena_);  // leaked, so that nothing is unmapped
+}
+
+void BufferStore::tell_of_forks() {
+  ToldStores& stores = ToldStores::instance();
+  std::lock_guard guard(stores.mutex);
+  if (!told_of_forks_) stores.all.push_back(this);
+  told_of_forks_ = true;
+}
+
+void BufferStore::lock_pages(std::shared_ptr<PageLock> page_lock) {
+  tell_of_forks();
+  std::lock_guard guard(mutex_);
+  page_lock_ = std::move(page_lock);
 }
 
 void BufferStore::hand_out(Buffer* buffer) {
@@ -65,8 +77,14 @@ void BufferStore::hand_out(Buffer* buffer) {
 
 void BufferStore::prepare_fork() {
   std::lock_guard lock(mutex_);
+  if (page_lock_ && std::ranges::any_of(slabs_, [](const auto& slab) { return slab->locked; })) {
+    page_lock_->settle();  // a copy may be reading what the caller holds
+    unlock_all();
+  }
+  if (!arena_->shared()) return;
   for (const auto& buffer : buffers_)
-    if (buffer->handed_out && !buffer->apart) buffer->apart = arena_->make_private(buffer->offset, span_);
+    if (buffer->handed_out && !buffer->apart && !buffer->slab->locked)
+      buffer->apart = arena_->make_private(buffer->offset, span_);
 }
 
 Buffer* BufferStore::acquire() {
@@ -74,6 +92,7 @@ Buffer* BufferStore::acquire() {
   if (idle_.empty()) grow();
   Buffer* buffer = idle_.back();
   warm(*buffer);
+  if (page_lock_) lock_slab(*buffer->slab);
   idle_.pop_back();
   buffer->header->done.store(0, std::memory_order_relaxed);
   buffer->header->want.store(0, std::memory_order_relaxed);
@@ -143,7 +162,8 @@ void BufferStore::trim(std::size_t keep) {
 void BufferStore::cool(Buffer& buffer) {
   if (buffer.cold) return;
   buffer.cold = true;
-  if (++buffer.slab->cold == buffer.slab->size) arena_->punch(buffer.slab->offset, buffer.slab->bytes);
+  if (++buffer.slab->cold == buffer.slab->size && unlock_slab(*buffer.slab))
+    arena_->punch(buffer.slab->offset, buffer.slab->bytes);
 }
 
 void BufferStore::warm(Buffer& buffer) {
@@ -152,6 +172,32 @@ void BufferStore::warm(Buffer& buffer) {
   if (buffer.slab->cold == buffer.slab->size) arena_->restore(buffer.slab->offset, buffer.slab->bytes);
   buffer.cold = false;
   buffer.slab->cold -= 1;
+  buffer.slab->lock_refused = false;
+}
+
+void BufferStore::lock_slab(Slab& slab) {
+  if (slab.locked || slab.lock_refused) return;
+  slab.locked = page_lock_->lock(arena_->at(slab.offset), slab.bytes);
+  slab.lock_refused = !slab.locked;
+}
+
+// Returns whether it is not locked any more.
+bool BufferStore::unlock_slab(Slab& slab) {
+  if (slab.locked) slab.locked = !page_lock_->unlock(arena_->at(slab.offset));
+  return !slab.locked;
+}
+
+bool BufferStore::unlock_all() {
+  bool all = true;
+  for (const auto& slab : slabs_) all = unlock_slab(*slab) && all;
+  return all;
+}
+
+std::size_t BufferStore::locked() const {
+  std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& slab : slabs_) bytes += slab->locked ? slab->bytes : 0;
+  return bytes;
 }
 
 std::size_t BufferStore::held() const {

@@ -11,6 +11,7 @@
 
 #include "core/arena.h"
 #include "core/batch_layout.h"
+#include "core/page_lock.h"
 
 namespace stepmill {
 
@@ -21,6 +22,9 @@ struct Slab {
   std::size_t offset = 0, bytes = 0;
   std::size_t size = 0;  // buffers in it
   std::size_t cold = 0;  // how many of those may lose their memory
+  // A device may read it by itself. Then it is never punched, replaced or unmapped: it is unlocked first.
+  bool locked = false;
+  bool lock_refused = false;  // since it last got its memory: asking again takes time
 };
 
 struct Buffer {
@@ -44,8 +48,13 @@ class BufferStore {
   // From now on only the caller has it.
   void hand_out(Buffer* buffer);
 
+  // From now on, buffers that are lent are locked for copies to a device, wherever the system allows it. Whoever copies
+  // holds the buffer until the copy is done.
+  void lock_pages(std::shared_ptr<PageLock> lock);
+
   // Before a fork: moves what the caller holds into memory that only this process has. So the child gets its own copy,
-  // which does not change when workers write into the shared memory again.
+  // which does not change when workers write into the shared memory again. And unlocks everything: after a fork, the
+  // first write to a page of private memory gives this process another page, and the device would keep the old one.
   void prepare_fork();
 
   // From now on a released buffer returns its memory at once.
@@ -54,13 +63,18 @@ class BufferStore {
   const BatchLayout& layout() const { return layout_; }
   std::size_t held() const;   // buffers lent out
   std::size_t made() const;   // buffers that exist
+  std::size_t locked() const;  // bytes that are locked
 
  private:
+  void tell_of_forks();
   void turn_window();
   void trim(std::size_t keep);
   void grow();
   void cool(Buffer& buffer);
   void warm(Buffer& buffer);
+  void lock_slab(Slab& slab);
+  bool unlock_slab(Slab& slab);
+  bool unlock_all();
 
   // As many idle buffers keep their pages as were recently needed: the most that were held at once in the last two
   // windows of this many `acquire`s. So a rollout that holds a hundred batches and drops them finds warm memory the
@@ -77,6 +91,8 @@ class BufferStore {
   std::vector<Buffer*> idle_;  // the warm ones at the end
   std::size_t held_ = 0, acquired_ = 0, peak_ = 0, last_peak_ = 0;
   bool closed_ = false;
+  bool told_of_forks_ = false;
+  std::shared_ptr<PageLock> page_lock_;  // null: nothing is locked
 };
 
 }  // namespace stepmill

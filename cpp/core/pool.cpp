@@ -32,6 +32,15 @@ Pool::~Pool() {
   arena_->close_descriptor();
 }
 
+void Pool::lock_pages(const std::shared_ptr<PageLock>& lock) {
+  store_->lock_pages(lock);
+  gather_store_->lock_pages(lock);
+}
+
+std::size_t Pool::locked() const {
+  return store_->locked() + (gather_store_ == store_ ? 0 : gather_store_->locked());
+}
+
 // ---- sending -----------------------------------------------------------------------------------
 
 void Pool::make_room(std::int32_t count, bool gather) {

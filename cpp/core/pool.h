@@ -100,6 +100,12 @@ class Pool {
   // The ready batch, with the faults of its rows.
   Batch take_batch(std::vector<Fault>& faults);
 
+  // ---- copies to a device ----
+
+  // From now on, batches are locked in memory, see page_lock.h.
+  void lock_pages(const std::shared_ptr<PageLock>& lock);
+  std::size_t locked() const;
+
   // ---- ending ----
 
   virtual void ask_to_stop() {}

@@ -54,6 +54,7 @@ def make(
     max_restarts: float | None = 3,
     action_bounds: str = "pass",
     output: str = "numpy",
+    device: str = "cpu",
     python: str | os.PathLike[str] | None = None,
     env_config: Sequence[Mapping[str, Any]] | None = None,
     **config: Any,
@@ -88,8 +89,10 @@ def make(
         max_restarts: With ``"restart"``: the number of consecutive failures of one env at which to raise after all, at
             most 65535; ``None`` or ``math.inf``: never.
         action_bounds: What happens to Box actions outside their bounds: ``"pass"``, ``"clip"``, ``"error"``.
-        output: What observations, rewards and flags are: ``"numpy"`` arrays, ``"torch"`` tensors or ``"jax"`` arrays,
-            on the CPU. Infos are numpy arrays in any case.
+        output: What observations, rewards and flags are: ``"numpy"`` arrays, ``"torch"`` tensors or ``"jax"`` arrays.
+            Infos are numpy arrays in any case.
+        device: Where they are: ``"cpu"``, or ``"cuda"`` (``"cuda:1"``) for tensors and JAX arrays on a GPU. Where envs
+            run is ``backend``.
         python: Another Python interpreter, or the folder of its environment, that runs the envs with its own packages,
             in worker processes. The same version of stepmill must be installed there.
         env_config: Configurations of single envs, one dict per env, which override ``config``. ``python`` in one of
@@ -98,7 +101,7 @@ def make(
     """
     source, settings, spec = _prepare(**locals())  # every argument, by its name
     if settings.output in CONVERTERS:
-        CONVERTERS[settings.output]()  # raises if the package is missing, before anything is built
+        CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
     with explained_refusals("the pool could not be made"):
         host = _open_host(source, settings)
         engine = open_engine(host, settings)
@@ -208,7 +211,7 @@ def _spec(
     players: int,
 ) -> PoolSpec:
     # All settings, except those that say how the envs run rather than what they do.
-    shown = {name: getattr(settings, name) for name in SETTINGS if name not in ("backend", "output")}
+    shown = {name: getattr(settings, name) for name in SETTINGS if name not in ("backend", "output", "device")}
     shown |= {"seed": list(settings.seed), "max_episode_steps": source.max_episode_steps, "max_num_players": players}
     return PoolSpec(
         id=source.id,

@@ -16,4 +16,4 @@ def as_jax_arrays(value: Any) -> Any:
     Dicts, lists, tuples and arrays of objects (such as ``info["final_obs"]``) keep their form; texts, None and other
     objects stay as they are. The types are those of ``output="jax"``.
     """
-    return convert_nested(to_jax("as_jax_arrays"), value)
+    return convert_nested(to_jax(user="as_jax_arrays"), value)

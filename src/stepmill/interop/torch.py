@@ -17,4 +17,4 @@ def as_tensors(value: Any) -> Any:
     objects stay as they are. Tensors share the memory of their arrays and keep it alive, except for arrays that are
     read-only (``info["env_id"]`` of a sync pool): torch has no such tensors, so these are copies.
     """
-    return convert_nested(to_torch("as_tensors"), value)
+    return convert_nested(to_torch(user="as_tensors"), value)

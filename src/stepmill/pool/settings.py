@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
@@ -83,6 +84,14 @@ def _restarts(name: str, given: Any) -> int | None:
         raise ConfigError(f"{error}. None means to never give up") from None
 
 
+def _device(name: str, given: Any) -> str:
+    """A device by its name, or torch's object for it."""
+    device = str(given) if type(given).__module__ == "torch" else given
+    if isinstance(device, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
+        return device
+    raise ConfigError(f"{name}: expected 'cpu', 'cuda', or one of several GPUs, such as 'cuda:1', got {given!r}")
+
+
 # ---- the list ------------------------------------------------------------------------------------
 
 
@@ -118,6 +127,7 @@ class Settings:
     max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
     action_bounds: Annotated[str, Setting("pass", _word(*ACTION_BOUNDS))]
     output: Annotated[str, Setting("numpy", _word("numpy", "torch", "jax"))]
+    device: Annotated[str, Setting("cpu", _device)]
     python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
 
     # Not arguments of `make`.
@@ -145,6 +155,8 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
         refuse_processes(only_processes)
+    if one["output"] == "numpy" and one["device"] != "cpu":
+        raise ConfigError(f"device={one['device']!r}: numpy's arrays are on the CPU: use output='torch' or 'jax'")
     envs = one["num_envs"]
     batch = envs if one["batch_size"] is None else whole_number("batch_size", one["batch_size"], 1, envs)
     one["batch_size"] = batch

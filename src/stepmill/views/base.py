@@ -51,7 +51,11 @@ class PoolView(Uncopyable):
         self.spec = spec
         self.num_envs = settings.num_envs
         # What hands out the arrays of a batch as those of another library; None: numpy's, as they are.
-        self._output = None if settings.output == "numpy" else Output(settings.output, self._host.observation)
+        self._output: Output | None = None
+        if settings.output != "numpy":
+            self._output = Output(settings.output, settings.device, self._host.observation)
+            if self._output.reader is not None:
+                engine.lock_pages(self._output.reader)
 
     @classmethod
     def over(cls, pool: PoolView, **arguments: Any) -> Self:

@@ -1,10 +1,10 @@
-"""What a pool hands out: arrays of numpy, as the engine makes them, or the same memory as torch's or JAX's.
+"""What a pool hands out: arrays of numpy, as the engine makes them, the same memory as torch's or JAX's, or a copy of
+it on a GPU.
 
 Observations, rewards and flags are converted, each where it stands in the result of the view. Infos stay numpy's.
 
 This runs inside the engine (``show_as``), like the translation of a view: if a signal handler raises here, the batch is
-not lost. A converter gets all arrays of a batch at once: what has to be done once per batch, such as waiting for a copy
-to another device, has its place there.
+not lost. A converter gets all arrays of a batch at once: some things are done once per batch.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from stepmill.errors import UnsupportedError
 from stepmill.optional import JAX, TORCH, require
 from stepmill.spaces import FlatSpace
 from stepmill.trees import leaves, map_trees, paths, tree_of
+from stepmill.views.cuda_tensors import CudaTensors
 
 __all__ = ["CONVERTERS", "Converter", "Output", "to_jax", "to_torch"]
 
@@ -29,11 +30,15 @@ class Converter(NamedTuple):
 
     convert: Callable[[tuple[Any, ...]], Iterable[Any]]
     skips_others: bool = False  # whether things that are not arrays may stand between the arrays, and stay as they are
+    reader: int | None = None  # the GPU that reads the arrays by itself, some time after they were converted
 
 
-def to_torch(user: str = "output='torch'") -> Converter:
-    """Tensors over the memory of arrays, which they keep alive."""
+def to_torch(device: str = "cpu", user: str = "output='torch'") -> Converter:
+    """Tensors over the memory of arrays, which they keep alive; or on a GPU."""
     torch = require(*TORCH, user)
+    if device != "cpu":
+        gpu = _gpu(torch, device)
+        return Converter(CudaTensors(torch, gpu).convert, reader=gpu)
     api = _exchange_api(torch)
     if api is not None:
         return Converter(_native.TensorMaker(api).convert, skips_others=True)
@@ -46,12 +51,27 @@ def _exchange_api(torch: ModuleType) -> Any:
     return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 
 
-def to_jax(user: str = "output='jax'") -> Converter:
-    """JAX arrays on the CPU, over the memory of arrays wherever JAX can use it: at addresses that 64 divides.
+def _gpu(torch: ModuleType, device: str) -> int:
+    """The number of the GPU that ``device`` means."""
+    if not torch.cuda.is_available():
+        built = "it was built without CUDA: install one that was" if torch.version.cuda is None else "see nvidia-smi"
+        raise UnsupportedError(f"device={device!r}: torch {torch.__version__} finds no GPU: {built}")
+    _, _, number = device.partition(":")
+    count: int = torch.cuda.device_count()
+    if number and int(number) >= count:
+        raise UnsupportedError(f"device={device!r}: torch finds {count} GPUs, numbered from 0")
+    return int(number) if number else int(torch.cuda.current_device())
+
+
+def to_jax(device: str = "cpu", user: str = "output='jax'") -> Converter:
+    """JAX arrays over the memory of arrays wherever JAX can use it, at addresses that 64 divides; or on a GPU.
 
     Without ``jax_enable_x64``, 64-bit numbers become 32-bit ones, as everywhere in JAX.
     """
     jax = require(*JAX, user)
+    if device != "cpu":
+        gpu = _jax_gpu(jax, device)
+        return Converter(lambda arrays: jax.device_put(arrays, gpu))
     try:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
@@ -63,15 +83,28 @@ def to_jax(user: str = "output='jax'") -> Converter:
     return Converter(lambda arrays: jax.device_put(arrays, cpu, may_alias=True))
 
 
-# By the value of the setting.
-CONVERTERS: dict[str, Callable[[], Converter]] = {"torch": to_torch, "jax": to_jax}
+def _jax_gpu(jax: ModuleType, device: str) -> Any:
+    try:
+        gpus = jax.local_devices(backend="cuda")
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"device={device!r}: JAX finds no GPU: {error}. pip install 'jax[cuda13]' installs a JAX for CUDA"
+        ) from error
+    number = int(device.partition(":")[2] or 0)
+    if number >= len(gpus):
+        raise UnsupportedError(f"device={device!r}: JAX finds {len(gpus)} GPUs, numbered from 0")
+    return gpus[number]
+
+
+# By the value of the setting. They take the device.
+CONVERTERS: dict[str, Callable[[str], Converter]] = {"torch": to_torch, "jax": to_jax}
 
 
 class Output:
     """Converts the arrays of a batch."""
 
-    def __init__(self, name: str, observation: FlatSpace) -> None:
-        self._convert, skips_others = CONVERTERS[name]()
+    def __init__(self, name: str, device: str, observation: FlatSpace) -> None:
+        self._convert, skips_others, self.reader = CONVERTERS[name](device)
         self._tree = observation.tree
         self._is_single = observation.tree == 0
         self._check_types(name, observation)
