@@ -101,7 +101,8 @@ def test_memory_that_the_gpu_reads_is_locked(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_thousands_of_batches_under_memory_pressure(backend: str) -> None:
     """Batches are held and dropped in waves, so that their memory goes back to the system and comes again, copies are
-    slow, and the program takes and frees memory of its own: every byte is right, at once or much later."""
+    slow, and the program takes and frees memory of its own: every byte is right, at once or much later.
+    """
     chance = random.Random(backend)
     num_envs, batch_size = 16, 8
     with stepmill.make(
