@@ -21,6 +21,7 @@ std::size_t page_size() {
 struct ToldStores {
   std::mutex mutex;
   std::vector<BufferStore*> all;
+  std::vector<std::shared_ptr<Arena>> kept;  // a device has not let go of them, so they stay mapped
 
   static ToldStores& instance() {
     static ToldStores& stores = *new ToldStores;
@@ -49,12 +50,11 @@ BufferStore::BufferStore(std::shared_ptr<Arena> arena, const BatchLayout& layout
 }
 
 BufferStore::~BufferStore() {
-  if (told_of_forks_) {
-    ToldStores& stores = ToldStores::instance();
-    std::lock_guard guard(stores.mutex);
-    std::erase(stores.all, this);
-  }
-  if (!unlock_all()) new std::shared_ptr<Arena>(arena_);  // leaked, so that nothing is unmapped
+  if (!told_of_forks_) return;
+  ToldStores& stores = ToldStores::instance();
+  std::lock_guard guard(stores.mutex);
+  std::erase(stores.all, this);
+  if (!unlock_all()) stores.kept.push_back(arena_);
 }
 
 void BufferStore::tell_of_forks() {
