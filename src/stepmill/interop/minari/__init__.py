@@ -6,12 +6,14 @@ In reading order: ``origin.py`` says what is collected, ``play.py`` plays it (``
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stepmill.arguments import true_or_false, whole_number
-from stepmill.errors import EnvError
+from stepmill.errors import ConfigError, EnvError, UsageError
 from stepmill.optional import require
 from stepmill.views.gymnasium import GymnasiumPool
 
@@ -87,6 +89,8 @@ def collect(
     max_restarts = whole_number("max_restarts", max_restarts, 0)
     seed = pool_seed(pool) if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
     chosen = Policy(policy, pool, true_or_false("batched", batched))
+    if not isinstance(algorithm_name, str | None):
+        raise ConfigError(f"algorithm_name: expected a text, got {algorithm_name!r}")
     origin = Origin.of(pool, seed, algorithm_name or name_of(policy))
     about = Description.of(author, author_email, code_permalink, description, requirements)
     path = path_of(name)
@@ -102,14 +106,30 @@ def collect(
         waiting = shards.missing(range(episodes))
         told = Told(episodes, episodes - len(waiting))
         try:
-            Player(pool, chosen, seed, max_restarts, shards, told, bar).play(waiting)
+            with _only_use(pool):
+                Player(pool, chosen, seed, max_restarts, shards, told, bar).play(waiting)
+            if told.kept == 0:
+                raise EnvError(f"collect: {told.failures()}") from told.last_error
+            if told.missing:
+                warnings.warn(f"collect: {told.failures()}", UserWarning, stacklevel=2)
+            bar.finish()
+            missing = tuple(sorted(told.missing))
+            return Collection(assemble(path, name, pool, origin, about, shards, episodes, missing), missing)
         except BaseException as error:
             error.add_note(f"collect: {told.kept} of {episodes} episodes are in {shards.folder}; the same call goes on")
             raise
-        if told.kept == 0:
-            raise EnvError(f"collect: {told.failures()}") from told.last_error
-        if told.missing:
-            warnings.warn(f"collect: {told.failures()}", UserWarning, stacklevel=2)
-        bar.finish()
-        missing = tuple(sorted(told.missing))
-        return Collection(assemble(path, name, pool, origin, about, shards, episodes, missing), missing)
+
+
+_in_use: weakref.WeakSet[GymnasiumPool] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def _only_use(pool: GymnasiumPool) -> Iterator[None]:
+    """Refuses to collect from one pool twice at a time: each would take the other's results for its own."""
+    if pool in _in_use:
+        raise UsageError("collect: this pool plays another collection already. Make a pool for each")
+    _in_use.add(pool)
+    try:
+        yield
+    finally:
+        _in_use.discard(pool)

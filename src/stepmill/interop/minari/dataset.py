@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -66,7 +68,8 @@ def path_of(name: Any) -> Path:
         parse_dataset_id(name)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"name: expected the id of a data set, such as 'random-v0' or 'cartpole/random-v0', got {name!r}"
+            "name: expected the id of a data set with a version, and two characters or more before a '/', such as "
+            f"'random-v0' or 'cartpole/random-v0', got {name!r}"
         ) from None
     return Path(get_dataset_path(name)).absolute()  # Minari cannot write to a relative one
 
@@ -75,7 +78,7 @@ def existing_dataset(path: Path, name: str, origin: Origin, episodes: int) -> tu
     """The data set, if this collection is complete. It is an error if there is another one of that name."""
     if not path.exists():
         return None
-    metadata = MinariStorage.read_raw_metadata(path / "data") if (path / "data").exists() else {}
+    metadata = MinariStorage.read_raw_metadata(path / "data") if (path / "data" / "metadata.json").exists() else {}
     difference = origin.difference(metadata.get("collection"))
     if difference is None and metadata["episodes_asked_for"] != episodes:
         difference = f"episodes: there {metadata['episodes_asked_for']}, here {episodes}"
@@ -84,6 +87,7 @@ def existing_dataset(path: Path, name: str, origin: Origin, episodes: int) -> tu
             f"collect: there is another data set {name!r} in {path} already: {difference}. Use another name, or delete "
             f"it with minari.delete_dataset({name!r})"
         )
+    origin.warn_of_unknown(str(path))
     return minari.load_dataset(name), tuple(metadata["missing_episodes"])
 
 
@@ -103,6 +107,7 @@ def assemble(
     """Makes the data set of all episodes but the missing ones, and removes the shards."""
     building = shards.folder / "dataset"
     shutil.rmtree(building, ignore_errors=True)  # of an earlier call that was killed
+    _check_room(shards)
     (building / "data").mkdir(parents=True)
     spaces = pool.spec.observation_space, pool.spec.action_space
     storage = MinariStorage.new(building / "data", *spaces, env_spec(pool), "hdf5", jpeg_encoding=False)
@@ -126,6 +131,18 @@ def assemble(
     _publish(building, path, name)
     shards.remove()
     return minari.load_dataset(name)
+
+
+def _check_room(shards: Shards) -> None:
+    """Raises if the data set will not fit on the disk: HDF5 may end the whole program when it finds that out."""
+    needed = shards.size()
+    free = shutil.disk_usage(shards.folder).free
+    largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if largest != resource.RLIM_INFINITY:
+        free = min(free, largest)
+    if needed > free:
+        what = f"collect: expected room for a data set of about {needed:,} bytes, got {free:,}"
+        raise OSError(errno.ENOSPC, what, str(shards.folder))
 
 
 def _buffer(arrays: Arrays, observation: Tree, action: Tree) -> EpisodeBuffer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict, dataclass
+import warnings
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, Self
 
 import gymnasium
@@ -31,14 +32,19 @@ class Origin:
     max_episode_steps: int | None
     observation_space: str
     action_space: str
+    action_bounds: str
     seed: int
     policy: str
+    unknown: list[str]  # what has no name of its own: two that look alike may differ
 
     @classmethod
     def of(cls, pool: GymnasiumPool, seed: int, policy: str) -> Self:
         spec = pool.spec
-        seen = repr(spec.observation_space), repr(spec.action_space)
-        return cls(spec.id, _plain(_config_of(pool)), spec.max_episode_steps, *seen, seed, policy)
+        plain = _Plain()
+        config = plain(_config_of(pool), "config")
+        unknown = [*(["env"] if "<" in spec.id else []), *plain.unknown]
+        seen = repr(spec.observation_space), repr(spec.action_space), pool._settings.action_bounds
+        return cls(spec.id, config, spec.max_episode_steps, *seen, seed, policy, unknown)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,16 +58,44 @@ class Origin:
                 return f"{key}: there {other.get(key)!r}, here {own!r}"
         return None
 
+    def warn_of_unknown(self, where: str) -> None:
+        """If something in it cannot be compared, says so: what goes on here may be of another env."""
+        if self.unknown:
+            warnings.warn(
+                f"collect: {where} has episodes of an env that looks the same, but {' and '.join(self.unknown)} cannot "
+                "be compared. If it differs, use another name for the data set. What can be compared: functions and "
+                "classes of a module, and configurations of numbers, texts and data classes",
+                UserWarning,
+                stacklevel=4,
+            )
 
-def _plain(value: Any) -> Any:
-    """A configuration as JSON has it, equal in every process: objects are named by their types."""
 
-    def name(one: Any) -> Any:
-        if isinstance(one, np.ndarray | np.generic):
-            return one.tolist()
-        return getattr(one, "__qualname__", None) or type(one).__qualname__
+class _Plain:
+    """Makes a configuration one that JSON has, and that is equal in every process."""
 
-    return json.loads(json.dumps({str(key): one for key, one in value.items()}, default=name, skipkeys=True))
+    def __init__(self) -> None:
+        self.unknown: list[str] = []  # where something has only the name of its type
+
+    def __call__(self, value: Any, path: str) -> Any:
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, np.ndarray | np.generic):
+            return value.tolist()
+        if isinstance(value, dict):
+            return {str(key): self(one, step_into(path, key)) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self(one, step_into(path, i)) for i, one in enumerate(value)]
+        if is_dataclass(value) and not isinstance(value, type):
+            parts = {field.name: getattr(value, field.name) for field in fields(value)}
+            return {"": _name(type(value)), **self(parts, path)}
+        name = _name(value if hasattr(value, "__qualname__") else type(value))
+        if "<" in name or not hasattr(value, "__qualname__"):
+            self.unknown.append(path)
+        return name
+
+
+def _name(of: Any) -> str:
+    return f"{of.__module__}.{of.__qualname__}"
 
 
 # ---- the pool ------------------------------------------------------------------------------------

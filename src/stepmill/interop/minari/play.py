@@ -61,6 +61,7 @@ class Player:
         self._bar = bar
         self._tree: Tree = tree_of(pool.spec.observation_space)
         self._form = _numbered(pool.spec.observation_space)
+        self._is_same_step = pool._settings.autoreset == "same_step"
         self._playing: dict[int, Episode] = {}  # by env
         self._waiting: Iterator[int] = iter(())
 
@@ -105,7 +106,7 @@ class Player:
                 episode.rewards.append(float(reward[i]))
                 episode.terminations.append(bool(terminated[i]))
                 episode.truncations.append(bool(truncated[i]))
-                if ended and "final_obs" in info:  # same_step: the row has the next episode's observation
+                if ended and self._is_same_step:  # then the row has the next episode's observation
                     row = self._row_of(info["final_obs"][i])
             episode.observe(row)
             if ended:
@@ -126,7 +127,9 @@ class Player:
             return
         envs = [env for env, _ in acting]
         episodes = [self._playing[env] for env in envs]
-        actions, batch = self._policy.choose(episodes, [row for _, row in acting], self._form)
+        # The pool refuses calls meanwhile: a policy that steps it would play in our episodes.
+        rows = [row for _, row in acting]
+        actions, batch = self._pool._engine.use(self._policy.choose, episodes, rows, self._form)
         for episode, action in zip(episodes, actions, strict=True):
             episode.actions.append(action)
         self._pool.send(batch, envs)

@@ -14,7 +14,7 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -59,12 +59,14 @@ class Shards:
         note = self.folder / _ORIGIN
         if not note.exists():
             self._put(_ORIGIN, json.dumps(origin.as_dict()).encode())
-        difference = origin.difference(json.loads(note.read_text(encoding="utf-8")))
+            return
+        difference = origin.difference(_read_json(note))
         if difference is not None:
             raise ConfigError(
                 f"collect: {self.folder} has episodes of another collection: {difference}. Use another name for the "
                 "data set, or delete that folder"
             )
+        origin.warn_of_unknown(str(self.folder))
 
     def missing(self, numbers: Iterable[int]) -> list[int]:
         """Those of the episodes that are not here, or are broken."""
@@ -80,6 +82,10 @@ class Shards:
         """An episode that was kept."""
         with np.load(self._path(number), allow_pickle=False) as file:
             return dict(file)
+
+    def size(self) -> int:
+        """The bytes of all episodes."""
+        return sum(path.stat().st_size for path in self.folder.glob("episode-*.npz"))
 
     def remove(self) -> None:
         """Removes the folder and all that is in it."""
@@ -98,6 +104,13 @@ def _replacing(path: Path) -> Iterator[Path]:
     part = path.with_name(path.name + _PART)
     yield part
     os.replace(part, path)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None  # damaged
 
 
 def _is_whole(path: Path) -> bool:
