@@ -15,17 +15,22 @@ __all__ = ["convert_nested"]
 def convert_nested(converter: Converter, value: Any) -> Any:
     """``value`` with what ``converter`` makes of its arrays of numbers.
 
-    Arrays that are read-only or not contiguous are copied first: not every library has such arrays.
+    Arrays that are read-only, not contiguous or of another byte order are copied first: not every library has such
+    arrays. Numbers of more than 64 bits stay as they are, like everything that is not a number.
     """
     arrays: list[np.ndarray] = []
-    _replaced(value, lambda array: arrays.append(array if array.flags.carray else array.copy()))
+    _replaced(value, lambda array: arrays.append(array if array.flags.carray else _ordinary(array)))
     made = iter(converter.convert(tuple(arrays)))
     return _replaced(value, lambda _: next(made))
 
 
+def _ordinary(array: np.ndarray) -> np.ndarray:
+    return np.array(array, array.dtype.newbyteorder("="), order="C")
+
+
 def _replaced(value: Any, replace: Callable[[np.ndarray], Any]) -> Any:
     if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind in "biuf":
+        if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
             return replace(np.asarray(value))
         return _replaced_objects(value, replace) if value.dtype == object else value
     if isinstance(value, dict):

@@ -217,6 +217,35 @@ def test_any_env_works_and_dict_observations_are_fields(envpool: Any) -> None:
     assert state._fields == ("env_id", "players", "far", "near")
 
 
+class Wide(gymnasium.Env[Any, Any]):
+    """Observes a number that int32 does not hold, if asked to beside one that it does."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, kind: str) -> None:
+        self.observation_space, self.seen = {
+            "many": (spaces.Discrete(2**40), 2**39 + 7),
+            "below": (spaces.Discrete(5, start=-(2**35)), 1 - 2**35),
+            "pair": (spaces.Tuple([spaces.Discrete(2**40), spaces.Discrete(3)]), (2**39 + 7, 2)),
+        }[kind]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.seen, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("kind", ["many", "below", "pair"])
+def test_numbers_that_int32_does_not_hold_keep_their_type(envpool: Any, kind: str) -> None:
+    env = envpool.make_gymnasium(Wide, num_envs=2, backend="inline", kind=kind)
+    dm = envpool.make_dm(Wide, num_envs=2, backend="inline", kind=kind)
+    for obs in (env.reset()[0], env.step(np.zeros(2, np.int32))[0], dm.reset().observation.obs):
+        first = tuple(int(part[0]) for part in obs) if kind == "pair" else int(obs[0])
+        assert first == Wide(kind).seen
+    assert env.observation_space == Wide(kind).observation_space
+
+
 def test_players_have_rows(envpool: Any) -> None:
     env = envpool.make_gym("TemplatePlayers-v0", num_envs=2, max_num_players=4, tiles=6)
     obs, info = env.reset()
@@ -353,6 +382,8 @@ def test_a_window_shows_one_env(envpool: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_results_are_numpy_arrays_as_envpools(envpool: Any) -> None:
     with pytest.raises(errors.ConfigError, match="numpy arrays"):
         envpool.make_gymnasium("CartPole-v1", output="torch")
+    with pytest.raises(errors.ConfigError, match="device: EnvPool's pools hand out numpy arrays"):
+        envpool.make_gymnasium("CartPole-v1", device="cuda")
 
 
 def test_what_is_not_there_says_so(envpool: Any) -> None:
@@ -381,6 +412,8 @@ def test_what_is_not_there_says_so(envpool: Any) -> None:
         ({"render_mode": "rgb_array", "render_camera_id": 1}, errors.UnsupportedError),
         ({"render_mode": "rgb_array", "render_width": 8}, ValueError),
         ({"render_env_id": -1}, ValueError),
+        ({"env_seed": 3}, errors.ConfigError),
+        ({"env_seed": "12"}, errors.ConfigError),
     ],
 )
 def test_bad_arguments_are_errors_of_ours(envpool: Any, arguments: dict[str, Any], error: type[Exception]) -> None:

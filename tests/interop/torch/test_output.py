@@ -165,6 +165,10 @@ def test_as_tensors_takes_any_nesting() -> None:
     assert as_tensors(np.float32(2)).dtype == torch.float32
     assert as_tensors(np.array(["x"])).tolist() == ["x"]
     assert as_tensors(3) == 3
+    assert as_tensors(np.arange(3, dtype=">f4")).tolist() == [0, 1, 2]
+    assert as_tensors(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]
+    wide = np.ones(2, np.longdouble)
+    assert wide.itemsize == 8 or as_tensors(wide) is wide
 
 
 # ---- tensors of the last step go back into the pool ----------------------------------------------

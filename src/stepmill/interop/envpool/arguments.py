@@ -42,18 +42,22 @@ def read(task_id: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any], Extras
             "gym_reset_return_info: EnvPool 1.x always returns (obs, info). stepmill.interop.envpool.legacy returns "
             "observations alone, as EnvPool 0.x did"
         )
-    if ours.get("output", "numpy") != "numpy":
-        raise ConfigError(
-            f"output: EnvPool's pools hand out numpy arrays, got {ours['output']!r}. stepmill.make has this argument"
-        )
+    for name, only in (("output", "numpy"), ("device", "cpu")):
+        if ours.get(name, only) != only:
+            raise ConfigError(
+                f"{name}: EnvPool's pools hand out numpy arrays, got {ours[name]!r}. stepmill.make has this argument"
+            )
     if ours.pop("from_pixels", False):
         raise UnsupportedError("from_pixels: these envs have no pixel observations; render() draws them")
     for name in ("batch_size", "num_threads"):
         if ours.get(name) == 0:  # EnvPool's word for "the default"
             del ours[name]
     env_seed = ours.pop("env_seed", None)
-    if env_seed is not None and len(env_seed):  # an empty list is EnvPool's default
-        ours["seed"] = env_seed
+    if env_seed is not None:
+        if isinstance(env_seed, str) or not hasattr(env_seed, "__len__"):
+            raise ConfigError(f"env_seed: expected a list of seeds, one per env, got {env_seed!r}")
+        if len(env_seed):  # an empty list is EnvPool's default
+            ours["seed"] = env_seed
     threshold = ours.pop("reward_threshold", None)
     drawing = _read_drawing(ours)
     _rename(ours)

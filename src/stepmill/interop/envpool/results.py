@@ -11,16 +11,16 @@ from gymnasium import spaces
 
 from stepmill.spec import PoolSpec
 
-__all__ = ["Results", "is_field", "names_of_observation", "shown_observation"]
+__all__ = ["Results", "is_field", "is_int32", "names_of_observation", "shown_observation"]
 
 Convert = Callable[[Any], Any]
 
 
 def shown_observation(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Convert | None]:
     """The space that EnvPool shows for ours, and how a batch of observations becomes one of it, if it has to."""
-    if isinstance(space, spaces.Discrete):
+    if is_int32(space):
         return space, _as_int32
-    if isinstance(space, spaces.Tuple) and all(isinstance(one, spaces.Discrete) for one in space):  # Blackjack's
+    if isinstance(space, spaces.Tuple) and all(map(is_int32, space)):  # Blackjack's
         low = min(int(one.start) for one in space)
         high = max(int(one.start + one.n) - 1 for one in space)
         return spaces.Box(low, high, (len(space),), np.int32), _in_columns
@@ -32,6 +32,14 @@ def shown_observation(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Conv
         return space, None
     shown = spaces.Dict({key: one for key, (one, _) in parts.items()})
     return shown, lambda obs: {**obs, **{key: convert(obs[key]) for key, convert in converts.items()}}
+
+
+def is_int32(space: Any) -> bool:
+    """Whether it is a discrete space whose values fit into EnvPool's type for them. Others stay as they are."""
+    if not isinstance(space, spaces.Discrete):
+        return False
+    limits = np.iinfo(np.int32)
+    return bool(limits.min <= space.start and space.start + space.n - 1 <= limits.max)
 
 
 def names_of_observation(space: spaces.Space[Any]) -> list[str] | None:

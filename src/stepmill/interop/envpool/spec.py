@@ -156,7 +156,7 @@ def _specs(space: spaces.Space[Any], name: str) -> Any:
     from dm_env import specs
 
     def leaf(one: Any) -> Any:
-        if isinstance(one, specs.DiscreteArray):
+        if isinstance(one, specs.DiscreteArray) and one.num_values <= np.iinfo(np.int32).max + 1:
             return specs.DiscreteArray(one.num_values, np.int32, one.name)
         if isinstance(one, specs.BoundedArray):
             return specs.BoundedArray(one.shape, one.dtype, _bound(one, "minimum"), _bound(one, "maximum"), one.name)
