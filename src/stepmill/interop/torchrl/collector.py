@@ -100,10 +100,11 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
             if not self._has_begun:
                 self._reset(self.pool.all_env_ids)
                 self._has_begun = True
-            while len(self._full) < self._rows_per_batch:
+            while sum(map(len, self._full)) < self._rows_per_batch:
                 self._take_turn()
-        rows, self._full = self._full[: self._rows_per_batch], self._full[self._rows_per_batch :]
-        return torch.stack(rows)
+        rows = torch.cat(self._full)
+        self._full = [rows[self._rows_per_batch :]]
+        return rows[: self._rows_per_batch]
 
     def _take_turn(self) -> None:
         """Receives a batch, keeps its transitions, and sends the next actions and resets."""
@@ -113,7 +114,9 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         step = self._batches.following(batch)
         answers = ~self._resetting[env_ids]  # the others have been reset: no action came before
         returns = info.get("episode_return", np.zeros(len(env_ids)))
-        self._full += self._trajectories.end(env_ids[answers], _rows(step.following, answers), returns[answers])
+        full = self._trajectories.end(env_ids[answers], _rows(step.following, answers), returns[answers])
+        if full is not None:
+            self._full.append(full)
         self._resetting[env_ids] = False
 
         over = step.ended & ~step.begun

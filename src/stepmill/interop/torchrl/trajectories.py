@@ -30,11 +30,11 @@ class Trajectories:
             self._pieces = tensordict.new_zeros(*self._shape)
         self._write(self._pieces, env_ids, tensordict)
 
-    def end(self, env_ids: np.ndarray, following: TensorDictBase, returns: Any) -> list[TensorDictBase]:
-        """What came back for the actions that were sent. Returns the pieces that are complete now."""
+    def end(self, env_ids: np.ndarray, following: TensorDictBase, returns: Any) -> TensorDictBase | None:
+        """What came back for the actions that were sent. Returns the pieces that are complete now, if any."""
         pieces = self._pieces
         if pieces is None or not len(env_ids):
-            return []
+            return None
         if not self._has_next:
             self._has_next = True
             pieces.set("next", following.new_zeros(*self._shape))
@@ -45,7 +45,7 @@ class Trajectories:
         self._place[env_ids] += 1
         full = env_ids[self._place[env_ids] == self._shape[1]]
         self._place[full] = 0
-        return [pieces[one].clone() for one in full.tolist()]
+        return pieces[torch.as_tensor(full)] if len(full) else None  # a copy
 
     def begin_episodes(self, env_ids: np.ndarray) -> None:
         """The next steps of these envs belong to new episodes."""
