@@ -99,7 +99,9 @@ def test_episodes_are_told_apart(mode: str) -> None:
 
 
 def test_what_the_policy_wrote_is_kept_as_it_was_sent() -> None:
-    collector = PoolCollector(diary(), Policy(), frames_per_batch=40, total_frames=40, num_steps=10)
+    collector = PoolCollector(
+        diary(), Policy(), frames_per_batch=40, total_frames=40, num_steps=10, policy_device="cpu"
+    )
     (data,) = list(collector)
     assert (data["call"].diff() > 0).all()
     assert data["call"].max() <= collector.policy.calls

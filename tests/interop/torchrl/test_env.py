@@ -287,6 +287,15 @@ def test_seeds() -> None:
     other.close()
 
 
+def test_devices() -> None:
+    env = make_env("CartPole-v1", num_envs=2)
+    assert env.device is env.reset().device is None
+    assert env.to("cpu") is env
+    assert env.rollout(3).device == env.device == torch.device("cpu")
+    check_env_specs(env)
+    env.close()
+
+
 def test_options_reach_the_envs() -> None:
     env = make_env("CartPole-v1", num_envs=2)
     now = env.reset(options={"low": 0.02, "high": 0.03})

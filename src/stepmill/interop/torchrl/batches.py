@@ -44,9 +44,9 @@ class Step(NamedTuple):
 class Batches:
     """Turns the batches of a pool into tensordicts, with a row per env, and actions into what the pool takes."""
 
-    def __init__(self, pool: GymnasiumPool[Any], one_hot: bool, device: torch.device | None) -> None:
+    def __init__(self, pool: GymnasiumPool[Any], one_hot: bool) -> None:
         self._layout: Layout = (PlayerLayout if pool._host.num_players > 1 else SingleLayout)(pool, one_hot)
-        self._device = device
+        self.device = _device(pool)
         self._tells_failures = pool._settings.on_error == "restart"
         if self._tells_failures:
             self._layout.observation_spec["abnormal"] = flags_spec(pool.num_envs, 1)
@@ -56,7 +56,9 @@ class Batches:
     def specs(self) -> tuple[Composite, Composite, Composite, Composite]:
         """Of observations, actions, rewards and flags, for all envs."""
         layout = self._layout
-        return layout.observation_spec, layout.action_spec, layout.reward_spec, layout.done_spec
+        specs = layout.observation_spec, layout.action_spec, layout.reward_spec, layout.done_spec
+        seen, acts, rewards, flags = (one.to(self.device) if self.device else one for one in specs)
+        return seen, acts, rewards, flags
 
     def first(self, observation: Tree, info: dict[str, Any]) -> TensorDictBase:
         """What a reset returns."""
@@ -65,7 +67,7 @@ class Batches:
     def following(self, batch: Any) -> Step:
         """What a step returns."""
         observation, reward, terminated, truncated, info = batch
-        ended = (terminated | truncated).numpy()
+        ended = (terminated | truncated).cpu().numpy()
         last, begun = _last_observation(observation, ended, info)
         out = self._layout.following(last, reward, terminated, truncated, info)
         return Step(self._tensordict(out, info), ended, begun, observation)
@@ -77,7 +79,13 @@ class Batches:
             data["abnormal"] = torch.zeros(rows, 1, dtype=torch.bool)
             if failed is not None:
                 data["abnormal"][:, 0] = torch.as_tensor(failed)
-        return TensorDict(data, batch_size=(rows,), device=self._device)
+        return TensorDict(data, batch_size=(rows,), device=self.device)
+
+
+def _device(pool: GymnasiumPool[Any]) -> torch.device | None:
+    """The GPU that a pool's tensors are on. None: they are on the CPU, where TorchRL need not move anything."""
+    gpu = None if pool._output is None else pool._output.reader
+    return None if gpu is None else torch.device("cuda", gpu)
 
 
 def _last_observation(observation: Tree, ended: np.ndarray, info: dict[str, Any]) -> tuple[Tree, np.ndarray]:

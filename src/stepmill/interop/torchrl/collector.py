@@ -42,7 +42,7 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         total_frames: How many to yield altogether; -1: without end.
         num_steps: How many transitions of an env stand in a row; by default ``frames_per_batch // num_envs``.
         categorical_action_encoding: Whether discrete actions are numbers, or one-hot.
-        policy_device: Where the policy computes. Batches are on the CPU.
+        policy_device: Where the policy computes, if not where the pool's tensors are.
         exploration_type: How the policy acts, as in TorchRL's collectors.
         postproc: Called with each batch; what it returns is yielded.
     """
@@ -74,7 +74,7 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         self.exploration_type = exploration_type
         self._policy_device = policy_device
         self._postproc = postproc
-        self._batches = Batches(self.pool, not categorical_action_encoding, None)
+        self._batches = Batches(self.pool, not categorical_action_encoding)
         self._trajectories = Trajectories(pool.num_envs, steps)
         self._rows_per_batch = frames_per_batch // steps
         self._full: list[TensorDictBase] = []
@@ -139,7 +139,8 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         elif self._policy_device is None:
             tensordict.update(self.policy(tensordict))
         else:
-            tensordict.update(self.policy(tensordict.to(self._policy_device)).to("cpu"))
+            written = self.policy(tensordict.to(self._policy_device))
+            tensordict.update(written.to(self._batches.device or "cpu"))
         self._trajectories.begin(env_ids, tensordict)
         self.pool.send(self._batches.action(tensordict), env_ids)
 

@@ -20,12 +20,10 @@ from stepmill.views.gymnasium import GymnasiumPool
 __all__ = ["PoolEnv", "make_env"]
 
 
-def make_env(
-    task_id: Any, *, categorical_action_encoding: bool = True, device: Any = None, **arguments: Any
-) -> PoolEnv:
+def make_env(task_id: Any, *, categorical_action_encoding: bool = True, **arguments: Any) -> PoolEnv:
     """``PoolEnv(stepmill.make(task_id, ...))``."""
     pool = make_gymnasium(task_id, **{"output": "torch", **arguments})
-    return PoolEnv(pool, categorical_action_encoding=categorical_action_encoding, device=device)
+    return PoolEnv(pool, categorical_action_encoding=categorical_action_encoding)
 
 
 class PoolEnv(EnvBase):  # type: ignore[misc]
@@ -40,28 +38,24 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
     With ``on_error="restart"`` there is a key ``abnormal``: such a step is truncated, because the env failed in it.
 
     Args:
-        pool: What ``stepmill.make`` returns, in sync mode. It belongs to the env, which closes it.
+        pool: What ``stepmill.make`` returns, in sync mode. It belongs to the env, which closes it, and whose tensors are
+            on the same device.
         categorical_action_encoding: Whether discrete actions are numbers; otherwise they are one-hot, as in TorchRL's
             ``GymEnv`` by default.
-        device: Where the tensors go; by default they stay where the pool has them.
     """
 
-    def __init__(
-        self, pool: GymnasiumPool[Any], *, categorical_action_encoding: bool = True, device: Any = None
-    ) -> None:
+    def __init__(self, pool: GymnasiumPool[Any], *, categorical_action_encoding: bool = True) -> None:
         own = tensor_pool(pool, "PoolEnv")
         if own.is_async:
             raise ConfigError(
                 f"PoolEnv: TorchRL's envs step all at once, but the pool has batch_size={own.batch_size} of num_envs="
                 f"{own.num_envs}: leave out batch_size in make(...), or collect with PoolCollector(pool, policy)"
             )
-        super().__init__(device=device, batch_size=torch.Size([own.num_envs]))
-        self.pool = own
-        self._batches = Batches(own, not categorical_action_encoding, self.device)
-        self.group_map = self._batches.group_map
-        seen, acts, rewards, flags = self._batches.specs()
-        self.observation_spec, self.full_action_spec = seen.to(self.device), acts.to(self.device)
-        self.full_reward_spec, self.full_done_spec = rewards.to(self.device), flags.to(self.device)
+        batches = Batches(own, not categorical_action_encoding)
+        super().__init__(device=batches.device, batch_size=torch.Size([own.num_envs]))
+        self.pool, self._batches = own, batches
+        self.group_map = batches.group_map
+        self.observation_spec, self.full_action_spec, self.full_reward_spec, self.full_done_spec = batches.specs()
         # The envs that TorchRL has to reset before they are stepped. None has begun.
         self._over = np.ones(own.num_envs, np.bool_)
         # Those of them that the pool has reset already, and a batch with their first observations.
@@ -141,6 +135,12 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
 
     def _set_seed(self, seed: int | Sequence[int] | None) -> None:
         self._seeds.set(seed)
+
+    def to(self, device: Any) -> PoolEnv:
+        """Copies the tensors to another device from now on. ``make(..., device="cuda")`` does it better."""
+        super().to(device)
+        self._batches.device = self.device
+        return self
 
     def close(self, **kwargs: Any) -> None:
         """Closes the pool."""
