@@ -67,7 +67,7 @@ integrations: $(INTEGRATIONS)/.installed
 
 # Tensors on a GPU, on a machine that has one.
 test-cuda: $(INTEGRATIONS)/.installed
-	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch -k cuda
+	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch tests/interop/torchrl -k cuda
 
 # RLlib pins an older Gymnasium, so it has its own environment.
 $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built

@@ -38,8 +38,8 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
     With ``on_error="restart"`` there is a key ``abnormal``: such a step is truncated, because the env failed in it.
 
     Args:
-        pool: What ``stepmill.make`` returns, in sync mode. It belongs to the env, which closes it, and whose tensors are
-            on the same device.
+        pool: What ``stepmill.make`` returns, in sync mode. It belongs to the env, which closes it. The env's tensors
+            are on the pool's device.
         categorical_action_encoding: Whether discrete actions are numbers; otherwise they are one-hot, as in TorchRL's
             ``GymEnv`` by default.
     """

@@ -41,7 +41,8 @@ class Trajectories:
             pieces.set(("collector", "episode_return"), torch.zeros(self._shape))
         self._write(pieces.get("next"), env_ids, following)
         where = torch.as_tensor(env_ids), torch.as_tensor(self._place[env_ids])
-        pieces.get(("collector", "episode_return"))[where] = torch.as_tensor(returns, dtype=torch.float32)
+        told = pieces.get(("collector", "episode_return"))
+        told[where] = torch.as_tensor(returns, dtype=told.dtype, device=told.device)
         self._place[env_ids] += 1
         full = env_ids[self._place[env_ids] == self._shape[1]]
         self._place[full] = 0
