@@ -143,6 +143,26 @@ def test_worker_processes() -> None:
     collector.shutdown()
 
 
+@MODES
+def test_after_an_interrupt_all_envs_begin_anew(mode: str) -> None:
+    class Interrupted(Policy):
+        def __call__(self, tensordict: Any) -> Any:
+            if self.calls == 20:
+                self.calls += 1
+                raise KeyboardInterrupt
+            return super().__call__(tensordict)
+
+    collector = PoolCollector(diary(mode), Interrupted(), frames_per_batch=24)
+    with pytest.raises(KeyboardInterrupt):
+        collections.deque(iter(collector), maxlen=0)
+    data = next(batches := iter(collector))
+    episodes = dict(zip(data["env_index"][:, 0].tolist(), data["observation"][:, 0, 1].tolist(), strict=True))
+    seen = {env_id: [env_id, episode, 0] for env_id, episode in episodes.items()}
+    check_whole(data, seen)
+    check_whole(next(batches), seen)
+    collector.shutdown()
+
+
 def test_random_actions_and_one_hot_ones() -> None:
     for categorical in (True, False):
         collector = PoolCollector(diary(), frames_per_batch=8, total_frames=16, categorical_action_encoding=categorical)

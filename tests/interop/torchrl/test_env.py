@@ -133,6 +133,25 @@ def test_an_env_whose_episode_is_over_is_not_stepped(mode: str) -> None:
     env.close()
 
 
+@MODES
+def test_after_an_interrupt_a_reset_begins_anew(mode: str) -> None:
+    env = diary(mode)
+    now = env.reset()
+    env.pool.send(torch.zeros(3, dtype=torch.int64))  # as if a step had been interrupted
+    with pytest.raises(errors.InFlightError):
+        env.step(act(now))
+    check_whole(env.rollout(20, act, break_when_any_done=False))
+    env.close()
+
+
+def test_a_reset_of_no_env_changes_nothing() -> None:
+    env = diary()
+    now = env.step(act(env.reset()))["next"].exclude("reward")
+    after = env.reset(now.clone().set("_reset", torch.zeros(3, 1, dtype=torch.bool)))
+    assert (after == now).all()
+    env.close()
+
+
 def test_the_episodes_are_gymnasiums() -> None:
     env = make_env("CartPole-v1", num_envs=2, seed=7)
     data = env.rollout(200, break_when_any_done=False)

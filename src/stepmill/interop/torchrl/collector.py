@@ -80,7 +80,7 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         self._full: list[TensorDictBase] = []
         self._resetting = np.ones(pool.num_envs, np.bool_)
         self._seeds = Seeds(pool.num_envs)
-        self._has_begun = False
+        self._is_under_way = False
         self._frames, self._iter = 0, -1
 
     @property
@@ -97,14 +97,21 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
 
     def _collect(self) -> TensorDictBase:
         with torch.no_grad(), set_exploration_type(self.exploration_type):
-            if not self._has_begun:
-                self._reset(self.pool.all_env_ids)
-                self._has_begun = True
+            if not self._is_under_way:
+                self._start()
+            self._is_under_way = False  # if this is interrupted, nobody knows which actions were sent
             while sum(map(len, self._full)) < self._rows_per_batch:
                 self._take_turn()
+            self._is_under_way = True
         rows = torch.cat(self._full)
         self._full = [rows[self._rows_per_batch :]]
         return rows[: self._rows_per_batch]
+
+    def _start(self) -> None:
+        """Resets all envs. What is under way, of a batch that was interrupted, is dropped."""
+        self.pool._drop_in_flight()
+        self._trajectories.drop_unfinished()
+        self._reset(self.pool.all_env_ids)
 
     def _take_turn(self) -> None:
         """Receives a batch, keeps its transitions, and sends the next actions and resets."""
@@ -128,8 +135,7 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
             self._act(env_ids[~over], _rows(self._batches.first(step.firsts, info), ~over))
 
     def _reset(self, env_ids: np.ndarray) -> None:
-        if self._has_begun:
-            self._trajectories.begin_episodes(env_ids)
+        self._trajectories.begin_episodes(env_ids)
         self._resetting[env_ids] = True
         self.pool.async_reset(env_ids, seed=self._seeds.take(env_ids.tolist()))
 

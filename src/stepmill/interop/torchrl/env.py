@@ -106,6 +106,10 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
         """Resets all envs, or those of ``_reset``; takes ``seed`` and ``options`` as a pool does."""
         chosen = None if tensordict is None else tensordict.get("_reset", None)
         mask = np.ones(self.pool.num_envs, np.bool_) if chosen is None else _array(chosen.reshape(self.batch_size))
+        if not mask.any():
+            return self.observation_spec.zero().update(self.full_done_spec.zero())  # TorchRL takes none of its rows
+        if chosen is None:
+            self.pool._drop_in_flight()  # of a step that was interrupted
         to_reset = mask if chosen is None or kwargs else mask & ~self._begun
         if to_reset.any():
             observation, info = self._reset_pool(to_reset.nonzero()[0], **kwargs)
@@ -137,7 +141,7 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
         self._seeds.set(seed)
 
     def to(self, device: Any) -> PoolEnv:
-        """Copies the tensors to another device from now on. ``make(..., device="cuda")`` does it better."""
+        """Moves the tensors of all later steps to a device. With ``make(..., device="cuda")`` no step waits for it."""
         super().to(device)
         self._batches.device = self.device
         return self

@@ -19,8 +19,8 @@ class Trajectories:
         self._pieces: TensorDictBase | None = None
         self._has_next = False
         self._place = np.zeros(num_envs, np.int64)  # of the step that is under way, or comes next
-        self._episode = np.arange(num_envs)
-        self._episodes = num_envs  # how many have begun
+        self._episode = np.zeros(num_envs, np.int64)
+        self._episodes = 0  # how many have begun
 
     def begin(self, env_ids: np.ndarray, tensordict: TensorDictBase) -> None:
         """Observations and what the policy made of them, as they are at the moment."""
@@ -47,6 +47,10 @@ class Trajectories:
         full = env_ids[self._place[env_ids] == self._shape[1]]
         self._place[full] = 0
         return pieces[torch.as_tensor(full)] if len(full) else None  # a copy
+
+    def drop_unfinished(self) -> None:
+        """All envs begin a new piece."""
+        self._place[:] = 0
 
     def begin_episodes(self, env_ids: np.ndarray) -> None:
         """The next steps of these envs belong to new episodes."""
