@@ -223,6 +223,16 @@ def test_counts_that_do_not_fit(frames: int, steps: int | None) -> None:
         PoolCollector("CartPole-v1", frames_per_batch=8)
 
 
+def test_a_policy_with_a_hidden_state_is_refused() -> None:
+    def policy(tensordict: Any) -> Any:
+        tensordict["next", "hidden"] = torch.zeros(len(tensordict), 3)
+        return tensordict.set("action", torch.zeros(len(tensordict), dtype=torch.int64))
+
+    collector = PoolCollector(diary(), policy, frames_per_batch=8)
+    with pytest.raises(errors.UnsupportedError, match=r"\['hidden'\] at 'next'.* use a sync pool, PoolEnv"):
+        next(iter(collector))
+
+
 def test_it_trains() -> None:
     """PPO learns to do what an env pays for."""
 

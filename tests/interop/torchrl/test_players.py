@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from torchrl.collectors import Collector
 from torchrl.envs.utils import check_env_specs
 
@@ -108,7 +109,14 @@ def test_some_envs_are_reset_or_stepped() -> None:
     env.close()
 
 
-def test_a_kind_whose_name_is_taken() -> None:
+def test_names_that_are_taken() -> None:
+    class Masked(Chase):
+        def observation_space(self, agent: str) -> Any:
+            return spaces.Dict({"mask": spaces.Discrete(2)})
+
+    with stepmill.make(Masked, backend="inline") as pool, pytest.raises(SpaceError, match=r"parts of the .*'mask'"):
+        PoolEnv(pool)
+
     class Bad(Chase):
         possible_agents = ("reward_0", "mouse_0")
 

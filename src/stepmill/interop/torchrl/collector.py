@@ -13,7 +13,7 @@ from torch import nn
 from torchrl.collectors import BaseCollector
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from stepmill.errors import ConfigError, UsageError
+from stepmill.errors import ConfigError, UnsupportedError, UsageError
 from stepmill.interop.torchrl.batches import Batches, tensor_pool
 from stepmill.interop.torchrl.seeds import Seeds
 from stepmill.interop.torchrl.trajectories import Trajectories
@@ -91,8 +91,8 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
     def iterator(self) -> Iterator[TensorDictBase]:
         """Yields batches until ``total_frames`` are reached."""
         while self.total_frames < 0 or self._frames < self.total_frames:
-            self._frames, self._iter = self._frames + self.frames_per_batch, self._iter + 1
             batch = self._collect()
+            self._frames, self._iter = self._frames + self.frames_per_batch, self._iter + 1
             yield batch if self._postproc is None else self._postproc(batch)
 
     def _collect(self) -> TensorDictBase:
@@ -147,6 +147,11 @@ class PoolCollector(BaseCollector):  # type: ignore[misc]
         else:
             written = self.policy(tensordict.to(self._policy_device))
             tensordict.update(written.to(self._batches.device or "cpu"))
+        if "next" in tensordict.keys():  # noqa: SIM118  # tensordicts are not dicts
+            raise UnsupportedError(
+                f"PoolCollector: the policy has written {sorted(tensordict['next'].keys())} at 'next', a hidden state "
+                "perhaps, which PoolCollector does not keep: use a sync pool, PoolEnv and TorchRL's Collector"
+            )
         self._trajectories.begin(env_ids, tensordict)
         self.pool.send(self._batches.action(tensordict), env_ids)
 

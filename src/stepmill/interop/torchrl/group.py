@@ -16,7 +16,7 @@ from stepmill.trees import Tree, map_trees, paths, tree_of
 __all__ = ["Group", "check_keys"]
 
 # Keys of tensordicts that have a meaning for TorchRL, or for us.
-_TAKEN = {"action", "reward", "done", "terminated", "truncated", "next", "mask", "abnormal", "collector", "env_index"}
+_TAKEN = {"action", "reward", "done", "terminated", "truncated", "next", "abnormal", "collector", "env_index"}
 
 Convert = Callable[[torch.Tensor], torch.Tensor]
 
@@ -28,7 +28,9 @@ class Group:
     ``observation``, an action at ``action``.
     """
 
-    def __init__(self, observation: spaces.Space[Any], action: spaces.Space[Any], one_hot: bool) -> None:
+    def __init__(
+        self, observation: spaces.Space[Any], action: spaces.Space[Any], one_hot: bool, taken: str | None = None
+    ) -> None:
         seen, acts = tree_of(observation), tree_of(action)
         seen_specs = map_trees(observation_spec, seen, paths(seen, "observation"))
         acts_specs = map_trees(lambda space, path: action_spec(space, path, one_hot), acts, paths(acts, "action"))
@@ -38,7 +40,7 @@ class Group:
         self._sent = map_trees(_converter_to, acts, acts_specs)
         specs = _by_keys(seen_specs)
         if self._is_dict:
-            check_keys(specs, "the parts of the observation")
+            check_keys(specs, "the parts of the observation", taken)
         self._observation_specs = specs if self._is_dict else {"observation": specs}
         self._action_specs = {"action": _by_keys(acts_specs)}
 
@@ -74,10 +76,10 @@ def _by_keys(tree: Tree) -> Any:
     return tree
 
 
-def check_keys(keys: Iterable[Any], what: str) -> None:
-    """Raises if a key means something else in tensordicts."""
+def check_keys(keys: Iterable[Any], what: str, taken: str | None = None) -> None:
+    """Raises if a key means something else in tensordicts, or is ``taken``."""
     for key in keys:
-        if not isinstance(key, str) or key in _TAKEN or key.startswith("_"):
+        if not isinstance(key, str) or key in _TAKEN or key == taken or key.startswith("_"):
             raise SpaceError(
                 f"{what}: expected names that mean nothing else in TorchRL's tensordicts, got {key!r}: rename it in a "
                 "wrapper of the env"

@@ -40,7 +40,8 @@ class PlayerLayout:
         self._place = np.array([of_each[:i].count(kind) for i, kind in enumerate(of_each)])  # of a player in its group
         seen, acts = pool.single_observation_space, pool.single_action_space
         self._groups = {
-            kind: Group(self._of_kind(seen, kind), self._of_kind(acts, kind), one_hot) for kind in self.group_map
+            kind: Group(self._of_kind(seen, kind), self._of_kind(acts, kind), one_hot, taken="mask")
+            for kind in self.group_map
         }
         self._make_specs(pool.num_envs)
 
