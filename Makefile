@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-cuda examples test-sb3 test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -43,10 +43,11 @@ $(WHEEL)/.built: $(BIN)/python $(SOURCES)
 	@touch $@
 
 INTEGRATIONS := $(VENV)-integrations
+RLLIB := $(VENV)-rllib
 MUJOCO3 := $(VENV)-mujoco3
 ZOO := $(VENV)-zoo
 
-$(INTEGRATIONS)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
+$(INTEGRATIONS)/.ready $(RLLIB)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
@@ -66,7 +67,16 @@ integrations: $(INTEGRATIONS)/.installed
 
 # Tensors on a GPU, on a machine that has one.
 test-cuda: $(INTEGRATIONS)/.installed
-	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch -k cuda
+	STEPMILL_CUDA=1 $(INTEGRATIONS)/bin/python -m pytest tests/interop/torch tests/interop/torchrl -k cuda
+
+# RLlib pins an older Gymnasium, so it has its own environment.
+$(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
+	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)"
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
+
+test-rllib: $(RLLIB)/.installed
+	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
 
 # Stable-Baselines3's own tests, from its sdist, with our VecEnv in the place of its own. FILTER is an expression of
 # `pytest -k`, as everywhere.
@@ -88,7 +98,7 @@ test-sb3: build/sb3/.ready
 # The examples that learn, to the end, with several seeds each: they print what they reached.
 examples: $(INTEGRATIONS)/.installed
 	for seed in 1 2 3 4 5; do $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed || exit 1; done
-	for seed in 1 2 3; do for one in ppo_async ppo_own_env sb3_ppo es_pendulum; do \
+	for seed in 1 2 3; do for one in ppo_async ppo_own_env sb3_ppo torchrl_ppo es_pendulum; do \
 	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed || exit 1; done; done
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
@@ -251,4 +261,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-island-*

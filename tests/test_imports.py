@@ -164,7 +164,8 @@ TESTS = Path(__file__).parent
 TEST_FILES = {str(path.relative_to(TESTS)): path for path in sorted(TESTS.rglob("*.py"))}
 MOST_LINES = 600
 # Folders that are named otherwise than the part of the package whose tests they hold, or hold none.
-OTHER_FOLDERS = {"checker": "testing", "examples": None, "support": None, "support/soak": None}
+# RLlib takes pools as they are.
+OTHER_FOLDERS = {"checker": "testing", "examples": None, "interop/rllib": None, "support": None, "support/soak": None}
 
 
 def test_no_test_imports_another() -> None:
@@ -188,7 +189,7 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
 OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics", "minigrid", "pettingzoo", "mpe2", "highway_env", "Box2D"]
-OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3", "minari", "h5py"]
+OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3", "torchrl", "tensordict", "ray", "minari", "h5py"]
 
 
 def test_import_leaves_optional_packages_alone() -> None:

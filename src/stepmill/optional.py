@@ -28,6 +28,7 @@ __all__ = [
     "SB3",
     "TIANSHOU",
     "TORCH",
+    "TORCHRL",
     "VIZDOOM",
     "Package",
     "check_installed",
@@ -63,6 +64,7 @@ NLE = Package("nle", "nle", "nethack")
 # Other libraries, see interop/.
 SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
 TIANSHOU = Package("tianshou", "tianshou", "tianshou")
+TORCHRL = Package("torchrl", "torchrl", "torchrl")
 
 # What a pool can hand out, see views/outputs.py.
 TORCH = Package("torch", "torch", "torch")

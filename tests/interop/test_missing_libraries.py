@@ -13,7 +13,9 @@ from stepmill.errors import MissingPackageError
 @pytest.mark.parametrize(
     ("module", "library", "extra"),
     [
+        ("stepmill.interop.sb3", "stable_baselines3", "sb3"),
         ("stepmill.interop.tianshou", "tianshou", "tianshou"),
+        ("stepmill.interop.torchrl", "torchrl", "torchrl"),
         ("stepmill.interop.minari", "minari", "minari"),
         ("stepmill.interop.minari", "h5py", "minari"),
     ],
