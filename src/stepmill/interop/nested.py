@@ -19,12 +19,14 @@ def convert_nested(converter: Converter, value: Any) -> Any:
     arrays. Numbers of more than 64 bits stay as they are, like everything that is not a number.
     """
     arrays: list[np.ndarray] = []
-    _replaced(value, lambda array: arrays.append(array if array.flags.carray else _ordinary(array)))
+    _replaced(value, lambda array: arrays.append(_ordinary(array)))
     made = iter(converter.convert(tuple(arrays)))
     return _replaced(value, lambda _: next(made))
 
 
 def _ordinary(array: np.ndarray) -> np.ndarray:
+    if array.flags.carray and array.dtype.isnative:
+        return array
     return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
