@@ -74,7 +74,10 @@ std::string describe_object(nb::handle object) {
     nb::object dtype = object.attr("dtype");
     return "an array of shape " + text_of(nb::str(shape)) + " and dtype " + text_of(nb::str(dtype));
   }
-  return std::string("a ") + Py_TYPE(object.ptr())->tp_name;
+  const std::string name = Py_TYPE(object.ptr())->tp_name;
+  if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr()))
+    return "a " + name + " of " + std::to_string(PySequence_Fast_GET_SIZE(object.ptr()));
+  return (name.find_first_of("aeiouAEIOU") == 0 ? "an " : "a ") + name;
 }
 
 }  // namespace stepmill

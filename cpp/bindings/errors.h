@@ -26,7 +26,7 @@ nanobind::object owned(PyObject* made);
 nanobind::object to_text(const std::string& text);
 std::string text_of(nanobind::handle str);
 
-// "an array of shape (3, 2) and dtype float64", "a list", ...: how a message names what it got.
+// "an array of shape (3, 2) and dtype float64", "a list of 3", ...: how a message names what it got.
 std::string describe_object(nanobind::handle object);
 
 }  // namespace stepmill

@@ -152,6 +152,20 @@ void PythonEnv::keep_failure() {
   throw std::runtime_error(text);
 }
 
+// Their texts are in Python, where adapters need them too.
+
+void PythonEnv::refuse_result(const char* call, nb::handle result) {
+  raise("EnvError", text_of(nb::module_::import_("stepmill.envs.results").attr("wrong_result")(call, result)));
+}
+
+// Throws the pending TypeError of `reset`. If the env's does not take the arguments that Gymnasium's has, it says so.
+void PythonEnv::refuse_arguments() const {
+  nb::python_error error;
+  const nb::object text = nb::module_::import_("stepmill.envs.results").attr("wrong_reset")(env_);
+  if (text.is_none()) throw error;
+  nb::raise_from(error, PyExc_TypeError, "%s", text_of(text).c_str());
+}
+
 void PythonEnv::reset(Rng&, const Options& options) {
   inside_ = kind_->same_step && std::exchange(ending_, false);
   if (inside_ && kind_->reset_after_end) kind_->reset_after_end(id_);
@@ -162,11 +176,11 @@ void PythonEnv::reset(Rng&, const Options& options) {
     if (const auto given = options.seed()) seed = owned(PyLong_FromUnsignedLongLong(*given));
     nb::object extra = options_.is_valid() ? options_ : nb::none();
     PyObject* arguments[] = {env_.ptr(), seed.ptr(), extra.ptr()};
-    nb::object result =
-        owned(PyObject_VectorcallMethod(names().reset, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                        names().reset_arguments));
-    if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2)
-      raise("EnvError", "reset: expected (observation, info), got " + describe_object(result));
+    PyObject* made = PyObject_VectorcallMethod(names().reset, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                               names().reset_arguments);
+    if (!made && PyErr_ExceptionMatches(PyExc_TypeError)) refuse_arguments();
+    nb::object result = owned(made);
+    if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 2) refuse_result("reset", result);
     nb::object info = nb::borrow(PyTuple_GET_ITEM(result.ptr(), 1));
     check_info(info);
     if (std::exchange(inside_, false)) {  // what the step returned becomes the final info
@@ -189,9 +203,7 @@ Outcome PythonEnv::step(const ActionRow& action, Rng&) {
     nb::object given = build_action(action);
     action_objects_ = nb::object();  // they belong only to this action: the next one may have none
     nb::object result = owned(PyObject_CallMethodOneArg(env_.ptr(), names().step, given.ptr()));
-    if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5)
-      raise("EnvError", "step: expected (observation, reward, terminated, truncated, info), got " +
-                            describe_object(result));
+    if (!PyTuple_Check(result.ptr()) || PyTuple_GET_SIZE(result.ptr()) != 5) refuse_result("step", result);
     PyObject* const* item = &PyTuple_GET_ITEM(result.ptr(), 0);
     Outcome outcome;
     outcome.reward = read_rewards(item[1]);

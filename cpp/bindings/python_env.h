@@ -102,6 +102,8 @@ class PythonEnv {
   void write_info(const InfoInput& info, nanobind::handle value, std::byte* to) const;
   void read_presence();
   static void check_info(nanobind::handle info);
+  [[noreturn]] static void refuse_result(const char* call, nanobind::handle result);
+  [[noreturn]] void refuse_arguments() const;
 
   std::shared_ptr<PythonKind> kind_;
   nanobind::object env_;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from gymnasium import spaces
@@ -16,11 +16,28 @@ from stepmill.pool.find_source import find_source
 from stepmill.pool.host import describe_source, open_engine
 from stepmill.pool.inline import InlineHost
 from stepmill.pool.native import NativeHost
-from stepmill.pool.settings import SETTINGS, Settings, check_settings, refuse_processes
+from stepmill.pool.settings import (
+    SETTINGS,
+    ActionBounds,
+    AutoresetWord,
+    Backend,
+    OnError,
+    OutputLibrary,
+    Settings,
+    check_settings,
+    refuse_processes,
+)
 from stepmill.pool.shares import with_workers_for
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.refusals import explained_refusals
-from stepmill.signatures import EnvType, pool_of_env_type, same_parameters, same_settings
+from stepmill.signatures import (
+    EnvType,
+    like_make_dm,
+    like_make_gym,
+    like_make_gymnasium,
+    pool_of_env_type,
+    same_parameters,
+)
 from stepmill.spec import PoolSpec
 from stepmill.views.outputs import CONVERTERS
 
@@ -42,18 +59,18 @@ def make(
     num_threads: int | None = None,
     num_workers: int | None = None,
     seed: int | Sequence[int] = 42,
-    backend: str = "auto",
-    autoreset: str | AutoresetMode = "next_step",
+    backend: Backend = "auto",
+    autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     max_num_players: int | None = None,
     thread_affinity_offset: int = -1,
     step_timeout: float | None = None,
     reset_timeout: float | None = None,
     start_timeout: float = 60,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     max_restarts: float | None = 3,
-    action_bounds: str = "pass",
-    output: str = "numpy",
+    action_bounds: ActionBounds = "pass",
+    output: OutputLibrary = "numpy",
     device: str = "cpu",
     python: str | os.PathLike[str] | None = None,
     env_config: Sequence[Mapping[str, Any]] | None = None,
@@ -135,19 +152,19 @@ def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
     return InlineHost(source, settings) if backend == "inline" else ProcessHost(source, settings, launcher=launcher)
 
 
-@same_settings(make)
+@like_make_gymnasium(make)
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool[Any]:
     """``make(task_id, "gymnasium", ...)``: a ``gymnasium.vector.VectorEnv``."""
     return make(task_id, "gymnasium", **arguments)
 
 
-@same_settings(make)
+@like_make_gym(make)
 def make_gym(task_id: Any, **arguments: Any) -> GymPool[Any]:
     """``make(task_id, "gym", ...)``: a pool whose steps return four results, as Gym's did."""
     return make(task_id, "gym", **arguments)
 
 
-@same_settings(make)
+@like_make_dm(make)
 def make_dm(task_id: Any, **arguments: Any) -> DmPool[Any]:
     """``make(task_id, "dm", ...)``: a pool whose steps return a ``dm_env.TimeStep``."""
     return make(task_id, "dm", **arguments)
@@ -181,7 +198,7 @@ def _prepare(
     config: dict[str, Any],
     **given: Any,
 ) -> tuple[NativeSource | PythonSource, Settings, PoolSpec | None]:
-    one_of("env_type", env_type, ("gymnasium", "gym", "dm"))
+    one_of("env_type", env_type, get_args(EnvType))
     if isinstance(task_id, list | tuple) and given.get("num_envs", 1) == 1:
         given["num_envs"] = len(task_id)
     reward_dtype = "float64" if env_type == "gymnasium" else "float32"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepmill.views.gym import GymPool
     from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["EnvType", "pool_of_env_type", "same_parameters", "same_settings"]
+__all__ = ["EnvType", "like_make_dm", "like_make_gym", "like_make_gymnasium", "pool_of_env_type", "same_parameters"]
 
 EnvType = Literal["gymnasium", "gym", "dm"]
 
@@ -73,10 +73,37 @@ class LikeMake(Protocol[P, T_co]):
     def __call__(self, task_id: Any, env_type: EnvType = "gymnasium", *args: P.args, **arguments: P.kwargs) -> T_co: ...
 
 
-class MakeView(Protocol[P, T_co]):
-    """A function with all parameters of ``make`` but ``env_type``."""
+class MakeGymnasium(Protocol[P]):
+    """``make_gymnasium``: all parameters of ``make`` but ``env_type``."""
 
-    def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> T_co: ...
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> GymnasiumPool[torch.Tensor]: ...
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> GymnasiumPool[jax.Array]: ...
+    @overload
+    def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> GymnasiumPool: ...
+
+
+class MakeGym(Protocol[P]):
+    """``make_gym``."""
+
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> GymPool[torch.Tensor]: ...
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> GymPool[jax.Array]: ...
+    @overload
+    def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> GymPool: ...
+
+
+class MakeDm(Protocol[P]):
+    """``make_dm``."""
+
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> DmPool[torch.Tensor]: ...
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> DmPool[jax.Array]: ...
+    @overload
+    def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> DmPool: ...
 
 
 def pool_of_env_type(make: LikeMake[P, Any]) -> Make[P]:
@@ -89,12 +116,22 @@ def same_parameters(make: Make[P]) -> Callable[[Callable[..., T]], LikeMake[P, T
     return lambda function: _show(function, make)
 
 
-def same_settings(make: Make[P]) -> Callable[[Callable[..., T]], MakeView[P, T]]:
+def like_make_gymnasium(make: Make[P]) -> Callable[[Callable[..., Any]], MakeGymnasium[P]]:
     """Shows ``**arguments`` of a function of ``task_id`` alone as those of ``make``."""
     return lambda function: _show(function, make)
 
 
-def _show(function: Callable[..., T], make: Any) -> Callable[..., T]:
+def like_make_gym(make: Make[P]) -> Callable[[Callable[..., Any]], MakeGym[P]]:
+    """The same for the gym view."""
+    return lambda function: _show(function, make)
+
+
+def like_make_dm(make: Make[P]) -> Callable[[Callable[..., Any]], MakeDm[P]]:
+    """The same for the dm view."""
+    return lambda function: _show(function, make)
+
+
+def _show(function: Callable[..., Any], make: Any) -> Any:
     """The same function; ``inspect.signature`` shows the keywords of ``make`` instead of its ``**arguments``."""
     own, model = inspect.signature(function), inspect.signature(make)
     positional = [one for one in own.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]

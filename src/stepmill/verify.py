@@ -26,7 +26,7 @@ from stepmill.make import make
 from stepmill.optional import MUJOCO
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.python_env import PythonModel
-from stepmill.pool.settings import SETTINGS, Settings, check_settings
+from stepmill.pool.settings import SETTINGS, AutoresetWord, Backend, Settings, check_settings
 from stepmill.registry import GymnasiumFactory, find, own_ids
 from stepmill.verifying.comparing import NOTHING
 from stepmill.verifying.results import Difference, Verification, Verifications
@@ -48,8 +48,8 @@ def verify(
     batch_size: int | None = None,
     num_threads: int | None = None,
     seed: int | Sequence[int] = 42,
-    backend: str = "auto",
-    autoreset: str | AutoresetMode = "next_step",
+    backend: Backend = "auto",
+    autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     **config: Any,
 ) -> Verification | Verifications:

@@ -1,7 +1,11 @@
-"""Checks what an env returned before it is used. An error names the env, what was expected, and what came."""
+"""Checks what an env returned before it is used. An error names the env, what was expected, and what came.
+
+``wrong_result`` and ``wrong_reset`` are called by ``cpp/bindings/python_env.cpp`` too.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,31 +14,81 @@ import numpy as np
 from stepmill.casting import cast, description
 from stepmill.errors import EnvError
 
-__all__ = ["reset_parts", "rewards_of", "step_parts", "truth"]
+__all__ = ["reset_parts", "rewards_of", "step_parts", "truth", "wrong_reset", "wrong_result"]
 
-_RESET = ("observation", "info")
-_STEP = ("observation", "reward", "terminated", "truncated", "info")
+_FORMS = {
+    "reset": ("observation", "info"),
+    "step": ("observation", "reward", "terminated", "truncated", "info"),
+}
+_MOST_LAYERS = 100  # of wrappers: one of them may name itself as the env inside it
 _BOOL, _FLOAT = np.dtype(np.bool_), np.dtype(np.float64)
 
 
 def reset_parts(owner: Any, result: Any) -> tuple[Any, Any]:
     """The observation and the info. An observation of two numbers is not mistaken for the pair."""
-    _check(owner, "reset", _RESET, result)
+    _check(owner, "reset", result)
     return result[0], result[1]
 
 
 def step_parts(owner: Any, result: Any) -> tuple[Any, Any, Any, Any, Any]:
     """The five results of Gymnasium's ``step``."""
-    _check(owner, "step", _STEP, result)
+    _check(owner, "step", result)
     return result[0], result[1], result[2], result[3], result[4]
 
 
-def _check(owner: Any, call: str, names: tuple[str, ...], result: Any) -> None:
-    expected = f"{owner}: {call}: expected ({', '.join(names)})"
-    if not isinstance(result, tuple | list) or len(result) != len(names):
-        raise EnvError(f"{expected}, got {description(result)}")
+def _check(owner: Any, call: str, result: Any) -> None:
+    if not isinstance(result, tuple | list) or len(result) != len(_FORMS[call]):
+        raise EnvError(f"{owner}: {wrong_result(call, result)}")
     if not isinstance(result[-1], Mapping):
-        raise EnvError(f"{expected} with a dict as info, got {description(result[-1])} as info")
+        raise EnvError(f"{owner}: {_expected(call)} with a dict as info, got {description(result[-1])} as info")
+
+
+def _expected(call: str) -> str:
+    return f"{call}: expected ({', '.join(_FORMS[call])})"
+
+
+def wrong_result(call: str, result: Any) -> str:
+    """What to say about a result of the wrong form, from ``"reset"`` or ``"step"``."""
+    is_sequence = isinstance(result, tuple | list)
+    got = f"a {type(result).__name__} of {len(result)}" if is_sequence else description(result)
+    return f"{_expected(call)}, got {got}{_advice(call, result)}"
+
+
+def _advice(call: str, result: Any) -> str:
+    """For envs that were written for Gym before version 0.26."""
+    wrap = "Or wrap the env in shimmy.GymV21CompatibilityV0"
+    if call == "step" and isinstance(result, tuple) and len(result) == 4 and isinstance(result[-1], Mapping):
+        return (
+            ". Old Gym's step returned (observation, reward, done, info): return terminated (it really ended) and "
+            f"truncated (a limit cut it off) instead of done. {wrap}"
+        )
+    if call == "reset" and not isinstance(result, tuple):
+        return f". Old Gym's reset returned the observation alone: return (observation, {{}}). {wrap}"
+    return ""
+
+
+def wrong_reset(env: Any) -> str | None:
+    """What to say if the ``reset`` of an env, or of one inside it, does not take what it is called with."""
+    try:
+        for _ in range(_MOST_LAYERS):
+            missing = _missing_arguments(env.reset)
+            if missing:
+                return (
+                    f"{type(env).__name__}.reset: expected the arguments of Gymnasium's, reset(self, *, seed=None, "
+                    f"options=None), got one without {' and '.join(map(repr, missing))}"
+                )
+            env = env.env
+    except Exception:  # there is no further env inside, or one that does not show its signature
+        pass
+    return None
+
+
+def _missing_arguments(reset: Any) -> list[str]:
+    parameters = inspect.signature(reset).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return []
+    names = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return [name for name in ("seed", "options") if name not in names]
 
 
 def rewards_of(owner: Any, reward: Any) -> np.ndarray:

@@ -6,9 +6,8 @@ engine had given away a batch, the batch would be lost. So such a method only pr
 
 from __future__ import annotations
 
-import functools
 import inspect
-import types
+import re
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -23,26 +22,6 @@ T = TypeVar("T")
 Call = tuple[Callable[..., R], tuple[Any, ...]]  # a function that returns R, and its arguments
 
 
-class _Bound(functools.partial[Any]):
-    """A bound method that makes the call it prepares. Keeps its object alive."""
-
-    @property
-    def _method(self) -> types.MethodType:
-        return types.MethodType(*self.args)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self._method)
-
-    @property
-    def __name__(self) -> str:
-        return self._method.__name__
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
-        return self._method.__doc__
-
-
 class direct(Generic[T, P, R]):
     """Decorates a method that returns ``(function, arguments)``: calling it returns ``function(*arguments)``."""
 
@@ -50,7 +29,21 @@ class direct(Generic[T, P, R]):
         self._prepare = prepare
         self.__doc__ = prepare.__doc__
         self.__name__ = prepare.__name__
-        self.__wrapped__ = prepare  # for `inspect.signature`
+        self.__qualname__ = prepare.__qualname__
+        self.__module__ = prepare.__module__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the method: it returns what the function returns that it prepares."""
+        signature = inspect.signature(self._prepare)
+        returned = re.fullmatch(r"Call\[(.*)\]", signature.return_annotation)
+        return signature.replace(return_annotation=returned[1] if returned else inspect.Signature.empty)
+
+    @property
+    def bound_signature(self) -> inspect.Signature:
+        """The same without ``self``."""
+        signature = self.__signature__
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __call__(self, owner: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """As ``Class.method(owner, ...)``."""
@@ -59,4 +52,8 @@ class direct(Generic[T, P, R]):
     def __get__(self, owner: T | None, owner_type: type[T] | None = None) -> Callable[P, R]:
         if owner is None:
             return self  # type: ignore[return-value]  # for documentation, and to see whether a subclass has its own
-        return _Bound(_native.call_prepared, self._prepare, owner)
+        return _native.Bound(_native.call_prepared, (self._prepare, owner), self)
+
+    def made_by(self, function: Callable[..., R], *given: Any) -> Callable[P, R]:
+        """The method as ``function`` does it, with nothing to prepare: ``function(*given, ...)``. It is shown as this."""
+        return _native.Bound(function, given, self)

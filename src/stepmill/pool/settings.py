@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from gymnasium.vector import AutoresetMode
 
@@ -20,6 +20,12 @@ __all__ = [
     "AUTORESET_MODES",
     "GYMNASIUM_MODES",
     "SETTINGS",
+    "ActionBounds",
+    "Autoreset",
+    "AutoresetWord",
+    "Backend",
+    "OnError",
+    "OutputLibrary",
     "Setting",
     "Settings",
     "check_seeds",
@@ -29,15 +35,22 @@ __all__ = [
     "refuse_same_step",
 ]
 
-Autoreset = Literal["next_step", "same_step", "disabled"]
+# The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
-# In the order of sm_autoreset in cpp/core/env_table.h.
-AUTORESET_MODES = ("next_step", "same_step", "disabled")
-GYMNASIUM_MODES: dict[str, AutoresetMode] = dict(
+Backend = Literal["auto", "thread", "process", "inline"]
+Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env_table.h
+OnError = Literal["raise", "restart"]
+ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/array_input.h
+OutputLibrary = Literal["numpy", "torch", "jax"]
+
+AUTORESET_MODES: tuple[Autoreset, ...] = get_args(Autoreset)
+ACTION_BOUNDS: tuple[ActionBounds, ...] = get_args(ActionBounds)
+GYMNASIUM_MODES: dict[Autoreset, AutoresetMode] = dict(
     zip(AUTORESET_MODES, (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED), strict=True)
 )
-# In the order of Bounds in cpp/bindings/array_input.h.
-ACTION_BOUNDS = ("pass", "clip", "error")
+# `make` also takes the values of Gymnasium's enum: a test compares them with it.
+AutoresetWord = Autoreset | Literal["NextStep", "SameStep", "Disabled"]
+
 SEED_LIMIT = 2**63
 # Beyond this the lists that describe the envs would fill the memory before an error could.
 MOST_ENVS = 2**24
@@ -58,8 +71,9 @@ def _whole(low: int, high: int) -> Check:
     return lambda name, given: whole_number(name, given, low, high)
 
 
-def _word(*known: str) -> Check:
-    return lambda name, given: one_of(name, given, known)
+def _word(known: Any) -> Check:
+    """One of the words of a ``Literal``."""
+    return lambda name, given: one_of(name, given, get_args(known))
 
 
 def _or_none(check: Check) -> Check:
@@ -70,7 +84,7 @@ def _autoreset(name: str, given: Any) -> Autoreset:
     """A mode by our name, by Gymnasium's name, or as a member of Gymnasium's enum."""
     for own, mode in GYMNASIUM_MODES.items():
         if given is mode or (isinstance(given, str) and given in (own, mode.value)):
-            return own  # type: ignore[return-value]
+            return own
     known = ", ".join(map(repr, AUTORESET_MODES))
     raise ConfigError(f"{name}: expected one of {known}, or gymnasium.vector.AutoresetMode, got {given!r}")
 
@@ -115,7 +129,7 @@ class Settings:
     num_threads: Annotated[int, Setting(None, _or_none(_whole(0, 4096)))]
     num_workers: Annotated[int, Setting(None, _or_none(_whole(1, 4096)))]
     seed: Annotated[Sequence[int], Setting(42, _as_given)]  # one per env
-    backend: Annotated[str, Setting("auto", _word("auto", "thread", "process", "inline"))]
+    backend: Annotated[Backend, Setting("auto", _word(Backend))]
     autoreset: Annotated[Autoreset, Setting("next_step", _autoreset)]
     max_episode_steps: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**31 - 1)))]
     max_num_players: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**15)))]  # None: as the id has it
@@ -123,10 +137,10 @@ class Settings:
     step_timeout: Annotated[float | None, Setting(None, _or_none(seconds))]
     reset_timeout: Annotated[float | None, Setting(None, _or_none(seconds))]
     start_timeout: Annotated[float, Setting(60, seconds)]
-    on_error: Annotated[str, Setting("raise", _word("raise", "restart"))]
+    on_error: Annotated[OnError, Setting("raise", _word(OnError))]
     max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
-    action_bounds: Annotated[str, Setting("pass", _word(*ACTION_BOUNDS))]
-    output: Annotated[str, Setting("numpy", _word("numpy", "torch", "jax"))]
+    action_bounds: Annotated[ActionBounds, Setting("pass", _word(ActionBounds))]
+    output: Annotated[OutputLibrary, Setting("numpy", _word(OutputLibrary))]
     device: Annotated[str, Setting("cpu", _device)]
     python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
 

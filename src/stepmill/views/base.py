@@ -169,9 +169,10 @@ class PoolView(Uncopyable):
 
     def _take_engine_calls(self, view: type[PoolView]) -> None:
         """Makes calls go straight to the engine, unless a subclass of ``view`` has overridden the methods."""
+        engine = self._engine
         for name in ("step", "recv"):
-            if getattr(type(self), name) is getattr(view, name):
-                setattr(self, name, getattr(self._engine, name))
+            if (method := getattr(type(self), name)) is getattr(view, name):
+                setattr(self, name, method.made_by(getattr(type(engine), name), engine))
 
     def _check_options(self, options: Any) -> Any:
         if isinstance(options, list | tuple):  # one per env

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import dm_env
 import numpy as np
@@ -21,7 +21,7 @@ from stepmill.spec import PoolSpec
 from stepmill.views.base import Array, PoolView
 from stepmill.views.outputs import Output
 
-__all__ = ["DmPool", "Observation", "Players", "first_timestep_of", "timestep_of"]
+__all__ = ["DmPool", "Observation", "Players", "TimeStep", "first_timestep_of", "timestep_of"]
 
 Show = Callable[[Any], dm_env.TimeStep]  # from a result of the engine
 
@@ -46,6 +46,20 @@ class Observation(NamedTuple):
     elapsed_step: np.ndarray
     players: Players
     info: dict[str, Any]
+
+
+if TYPE_CHECKING:
+
+    class TimeStep(dm_env.TimeStep, Generic[Array]):  # type: ignore[misc]  # of Any, for those without dm_env's source
+        """A ``dm_env.TimeStep`` for type checkers: dm_env does not say what the fields are."""
+
+        step_type: Array
+        reward: Array
+        discount: Array
+        observation: Observation
+
+else:
+    TimeStep = dm_env.TimeStep
 
 
 class DmPool(PoolView, Generic[Array]):
@@ -83,7 +97,7 @@ class DmPool(PoolView, Generic[Array]):
     @direct
     def reset(
         self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None
-    ) -> Call[dm_env.TimeStep]:
+    ) -> Call[TimeStep[Array]]:
         """Resets all envs, or those of ``env_id`` in that order: FIRST, reward 0, discount 1.
 
         ``options["reset_mask"]`` selects envs; the rows of the others show where they are: MID or FIRST.
@@ -91,12 +105,12 @@ class DmPool(PoolView, Generic[Array]):
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
-    def step(self, action: Any, env_id: Any = None) -> Call[dm_env.TimeStep]:
+    def step(self, action: Any, env_id: Any = None) -> Call[TimeStep[Array]]:
         """``send`` then ``recv``."""
         return self._engine.step, (action, env_id)
 
     @direct
-    def recv(self, timeout: float | None = None) -> Call[dm_env.TimeStep]:
+    def recv(self, timeout: float | None = None) -> Call[TimeStep[Array]]:
         """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
         return self._engine.recv, (timeout,)
 

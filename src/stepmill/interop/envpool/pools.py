@@ -129,7 +129,8 @@ class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any
         self.action_space = self.single_action_space = self.spec.action_space
         engine.show_as(self._results.stepped, self._results.begun, players=True)
         if not self.is_async and type(self).step is GymnasiumEnvPool.step:
-            self.step = engine.step  # the same, without a call in between
+            method: Any = GymnasiumEnvPool.step
+            self.step = method.made_by(type(engine).step, engine)  # the same, without a call in between
 
     @direct
     def reset(
