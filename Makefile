@@ -22,7 +22,7 @@ $(BIN)/python:
 
 # The package, rebuilt when a source changed.
 $(VENV)/.installed: $(BIN)/python $(SOURCES)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation ".[test,cli]"
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation ".[test,lint,cli]"
 	@touch $@
 
 install: $(VENV)/.installed
@@ -57,7 +57,7 @@ $(INTEGRATIONS)/.ready $(RLLIB)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
 # `make test` does without.
 $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
 	$(@D)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
-	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,torch,sb3,tianshou,torchrl,minari,jax]"
+	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,lint,torch,sb3,tianshou,torchrl,minari,jax]"
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
@@ -240,7 +240,6 @@ test-islands: install islands
 	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py -m zoo
 
 lint: install
-	$(BIN)/pip install --quiet "ruff>=0.6" "mypy>=1.11"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

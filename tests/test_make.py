@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,84 +80,3 @@ def test_what_is_not_given_has_its_default() -> None:
 def test_a_list_of_tasks_says_how_many_envs(make: Callable[..., Any]) -> None:
     assert make(["CartPole-v1"] * 3).config["num_envs"] == 3
     assert make(["CartPole-v1"] * 3, num_envs=3).config["num_envs"] == 3
-
-
-# ---- types ---------------------------------------------------------------------------------------
-
-# What mypy has to say about each call, where it has to say something; of what is right, nothing.
-CALLS = """
-import math
-from typing import Any, Literal, assert_type
-
-import jax
-import numpy as np
-import torch
-from gymnasium.vector import AutoresetMode
-
-import stepmill
-from stepmill.views.dm import DmPool
-from stepmill.views.gym import GymPool
-from stepmill.views.gymnasium import GymnasiumPool
-
-any_arguments: dict[str, Any] = {}
-
-def by_env_type(env_type: Literal["gymnasium", "gym", "dm"]) -> None:
-    assert_type(stepmill.make("CartPole-v1", env_type, num_envs=2), GymnasiumPool | GymPool | DmPool)
-
-assert_type(stepmill.make("CartPole-v1"), GymnasiumPool)
-assert_type(stepmill.make(task_id="CartPole-v1", num_envs=2), GymnasiumPool)
-assert_type(stepmill.make("CartPole-v1", "gymnasium", autoreset=AutoresetMode.DISABLED), GymnasiumPool)
-assert_type(stepmill.make(lambda env_id: None, "gym", batch_size=None, num_envs=2), GymPool)
-assert_type(stepmill.make(["CartPole-v1"], env_type="gym", max_restarts=math.inf), GymPool)
-assert_type(stepmill.make("CartPole-v1", "dm", seed=[1, 2]), DmPool)
-assert_type(stepmill.make("CartPole-v1", "dm", **any_arguments), DmPool[Any])  # whatever `output` is
-assert_type(stepmill.make("CartPole-v1", output="torch", num_envs=2), GymnasiumPool[torch.Tensor])
-assert_type(stepmill.make("CartPole-v1", "gym", output="jax"), GymPool[jax.Array])
-assert_type(stepmill.make("CartPole-v1", output="numpy").step([0])[1], np.ndarray)
-assert_type(stepmill.make("Catch-v0", height=4, width=3.5, env_config=[{"paddle": 1}]), GymnasiumPool)
-assert_type(stepmill.make_gymnasium("CartPole-v1", num_envs=2, start_timeout=5), GymnasiumPool[Any])
-assert_type(stepmill.make_gym(task_id="CartPole-v1", own_setting="any"), GymPool[Any])
-assert_type(stepmill.make_gym("CartPole-v1", **any_arguments), GymPool[Any])
-assert_type(stepmill.make_dm("CartPole-v1", step_timeout=0.5, on_error="restart"), DmPool[Any])
-assert_type(stepmill.make_spec("CartPole-v1", "gym", num_envs=2, own_setting="any"), stepmill.PoolSpec)
-assert_type(stepmill.make_spec("CartPole-v1", env_type="dm"), stepmill.PoolSpec)
-
-stepmill.make()  # says: at least one argument
-stepmill.make("CartPole-v1", "gmy")  # says: No overload variant
-stepmill.make("CartPole-v1", "gym", 4)  # says: No overload variant
-stepmill.make("CartPole-v1", num_envs="4")  # says: No overload variant
-stepmill.make("CartPole-v1", "dm", seed="4")  # says: No overload variant
-stepmill.make_gymnasium("CartPole-v1", 4)  # says: Too many positional arguments
-stepmill.make_gymnasium("CartPole-v1", batch_size=2.5)  # says: "batch_size" to
-stepmill.make_gym("CartPole-v1", seed=None)  # says: "seed" to
-stepmill.make_dm("CartPole-v1", env_config={"height": 4})  # says: "env_config" to
-stepmill.make_spec("CartPole-v1", "gmy")  # says: Argument 2 to
-stepmill.make_spec("CartPole-v1", start_timeout=None)  # says: "start_timeout" to
-"""
-
-
-# Other packages are not looked into: it would take a minute.
-CONFIG = """
-[mypy]
-strict = true
-follow_imports = skip
-ignore_missing_imports = true
-[mypy-stepmill.*]
-follow_imports = silent
-"""
-
-
-@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="no mypy")
-def test_type_checkers_know_the_arguments_and_the_pools(tmp_path: Path) -> None:
-    (tmp_path / "calls.py").write_text(CALLS)
-    (tmp_path / "mypy.ini").write_text(CONFIG)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "calls.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.stderr == ""
-    lines = CALLS.splitlines()
-    expected = {at: line.split("  # says: ")[1] for at, line in enumerate(lines, 1) if "  # says: " in line}
-    said = {int(at): text for at, text in re.findall(r"^calls\.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE)}
-    assert said.keys() == expected.keys(), done.stdout
-    for at, words in expected.items():
-        assert words in said[at], lines[at - 1]

@@ -52,18 +52,32 @@ def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
     return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
-def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None) -> None:
-    """Raises if a key is not known; the error names it, the nearest known key, and all known keys."""
+def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None, arguments: Iterable[str] = ()) -> None:
+    """Raises if a key is not known; the error names it, the nearest known key, and all known keys.
+
+    ``arguments`` are those of ``make``: what is not one of them was taken for a key of the env.
+    """
     if known is None:
         return
-    known = list(known)
+    known, arguments = list(known), list(arguments)
     for key in given:
         if key in known:
             continue
-        near = difflib.get_close_matches(str(key), known, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else "."
         listing = ", ".join(known) if known else "none"
-        raise UnknownConfigError(f"{name} has no config key {key!r}{hint} Known keys: {listing}")
+        raise UnknownConfigError(
+            f"{name} has no config key {key!r}{_hint(key, known, arguments)} Known keys: {listing}"
+        )
+
+
+def _hint(key: Any, known: list[str], arguments: list[str]) -> str:
+    if key in arguments:
+        return ": it is an argument of make, for all envs."
+    near = difflib.get_close_matches(str(key), [*known, *arguments], n=1)
+    if not near:
+        return "."
+    if near[0] in known:
+        return f", did you mean {near[0]!r}?"
+    return f", and make has no such argument: did you mean {near[0]}?"
 
 
 def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -56,7 +56,7 @@ def wrong_result(call: str, result: Any) -> str:
 
 def _advice(call: str, result: Any) -> str:
     """For envs that were written for Gym before version 0.26."""
-    wrap = "Or wrap the env in shimmy.GymV21CompatibilityV0"
+    wrap = "An env of Gym itself can be wrapped in shimmy's GymV21CompatibilityV0"
     if call == "step" and isinstance(result, tuple) and len(result) == 4 and isinstance(result[-1], Mapping):
         return (
             ". Old Gym's step returned (observation, reward, done, info): return terminated (it really ended) and "

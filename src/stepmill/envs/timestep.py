@@ -22,7 +22,8 @@ class BaseEnvTimestep(NamedTuple):
     """
 
     obs: Any
-    reward: Any  # float32, of shape (1,); with many agents (num_agents,) or (1,)
+    # float32, of shape (1,); with many agents (num_agents,) or (1,). Managers can make it a tensor.
+    reward: np.ndarray | Any
     done: bool
     info: dict[str, Any]
 

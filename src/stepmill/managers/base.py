@@ -116,7 +116,19 @@ class BaseEnvManager(Uncopyable):
                 dict from env id to a dict (None: the same as last time). The automatic resets that follow use them too.
             env_id: Which envs; by default all, or those of the dict.
 
-        The results of actions that these envs have in flight are dropped. Episode counts go on.
+        The results of actions that these envs have in flight are dropped. Episode counts go on. ``ready_obs`` has the
+        observations.
+
+        Raises:
+            UsageError: The manager is not launched.
+            InputError: Invalid ids or parameters. Nothing was reset.
+            EnvError: A reset failed ``max_retry`` times more: the manager is closed.
+
+        Example:
+            >>> manager.reset()  # all envs
+            >>> manager.reset({0: None, 2: None})  # two of them
+            >>> sorted(manager.ready_obs)
+            [0, 1, 2]
         """
         self._scheduler.require_launched()
         self._scheduler.reset(read_reset_params(reset_param, env_id, self.env_num))
@@ -127,8 +139,25 @@ class BaseEnvManager(Uncopyable):
         """Sends actions, by env id, and returns the timesteps that are ready, by env id.
 
         Waits as ``wait_num`` and ``step_wait_timeout`` say, and never returns only ended envs while others run.
-        ``step({})`` collects what is in flight. An env that fails is in state ERROR until it is reset; the error that
-        is raised carries the other timesteps in ``batch``.
+
+        Args:
+            actions: An action for each of the envs to step, which must be ready (``ready_obs``). An empty dict collects
+                what is in flight.
+
+        Returns:
+            A ``BaseEnvTimestep`` ``(obs, reward, done, info)`` for each env that is ready, by env id.
+
+        Raises:
+            UsageError: The manager is not launched, or one of the envs cannot take an action now (``InFlightError``,
+                which lists the state of each). Nothing was sent.
+            InputError: Invalid ids or actions. Nothing was sent.
+            EnvError: An env failed. It is in state ERROR until it is reset; ``error.batch`` has the other timesteps.
+
+        Example:
+            >>> actions = {env_id: 1 for env_id in manager.ready_obs}
+            >>> timesteps = manager.step(actions)
+            >>> timesteps[0].reward, timesteps[0].done
+            (array([1.], dtype=float32), False)
         """
         return self._scheduler.step(actions)
 

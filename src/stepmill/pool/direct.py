@@ -55,5 +55,5 @@ class direct(Generic[T, P, R]):
         return _native.Bound(_native.call_prepared, (self._prepare, owner), self)
 
     def made_by(self, function: Callable[..., R], *given: Any) -> Callable[P, R]:
-        """The method as ``function`` does it, with nothing to prepare: ``function(*given, ...)``. It is shown as this."""
+        """The method as ``function(*given, ...)`` does it, with nothing to prepare; it is shown as this one."""
         return _native.Bound(function, given, self)

@@ -15,7 +15,7 @@ from stepmill.pool.configurations import configs_of, distinct, for_each, interne
 from stepmill.pool.island_task import IslandTask
 from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
 from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
-from stepmill.pool.settings import refuse_processes
+from stepmill.pool.settings import ARGUMENTS, refuse_processes
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.pool.source import EnvBlueprint, Found, NativeSource, PythonSource
 from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
@@ -172,7 +172,7 @@ def _native_config(
         given.setdefault("max_num_players", 1)
     elif max_num_players not in (None, 1):
         raise ConfigError(f"max_num_players: {record.id} has one player per env, got {max_num_players}")
-    check_keys(record.id, given, [*known, "render_mode"])
+    check_keys(record.id, given, [*known, "render_mode"], ARGUMENTS)
     return given
 
 
@@ -223,14 +223,14 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
         limit = max_episode_steps or record.max_episode_steps
         factory = record.factory
         if isinstance(factory, EnvFactory):
-            check_keys(task, given, factory.known_keys())
+            check_keys(task, given, factory.known_keys(), ARGUMENTS)
             given, limit = factory.limited(given, max_episode_steps, record.max_episode_steps)
         else:
-            check_keys(task, given, accepted_keys(factory))
+            check_keys(task, given, accepted_keys(factory), ARGUMENTS)
         return EnvBlueprint(factory, given, limit, model)
     _check_task(task)
     given, model = _split_model(task, config)
-    check_keys(_name(task), given, accepted_keys(task))
+    check_keys(_name(task), given, accepted_keys(task), ARGUMENTS)
     return EnvBlueprint(task, given, max_episode_steps, model)
 
 

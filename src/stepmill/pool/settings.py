@@ -17,6 +17,7 @@ from stepmill.interpreters import interpreter
 
 __all__ = [
     "ACTION_BOUNDS",
+    "ARGUMENTS",
     "AUTORESET_MODES",
     "GYMNASIUM_MODES",
     "SETTINGS",
@@ -160,6 +161,8 @@ SETTINGS: dict[str, Setting] = {
     for name, hint in get_type_hints(Settings, include_extras=True).items()
     if get_origin(hint) is Annotated
 }
+# All named arguments of `make`, for hints; anything else is for the env.
+ARGUMENTS = ("task_id", "env_type", *SETTINGS, "env_config")
 
 
 def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -> Settings:

@@ -133,11 +133,25 @@ class PoolView(Uncopyable):
     # ---- sending -----------------------------------------------------------------------------
 
     def send(self, action: Any, env_id: Any = None) -> None:
-        """Queues actions and returns at once.
+        """Queues actions and returns at once; ``recv`` returns the results.
 
         Args:
-            action: An array with one row per env, or a dict ``{"action": ..., "env_id": ...}``.
+            action: One action per env: an array with a row for each, a list, a tensor, or a dict
+                ``{"action": ..., "env_id": ...}``.
             env_id: The envs that the actions are for: by default all envs, in async mode those of the last ``recv``.
+
+        Raises:
+            InputError: The actions do not fit the action space (``ActionError``), or the ids are invalid
+                (``EnvIdError``). Nothing was sent.
+            UsageError: One of the envs is in flight (``InFlightError``), its episode is over and autoreset is disabled
+                (``NeedsResetError``), or the pool is closed (``ClosedError``). Nothing was sent.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> pool.send(np.zeros(4, int))  # resets, as every first action does
+            >>> results = pool.recv()
+            >>> pool.send([1, 0], env_id=[2, 3])
+            >>> results = pool.recv()  # of these two
         """
         self._engine.send(action, env_id)
 

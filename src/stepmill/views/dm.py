@@ -100,18 +100,79 @@ class DmPool(PoolView, Generic[Array]):
     ) -> Call[TimeStep[Array]]:
         """Resets all envs, or those of ``env_id`` in that order: FIRST, reward 0, discount 1.
 
-        ``options["reset_mask"]`` selects envs; the rows of the others show where they are: MID or FIRST.
+        Args:
+            env_id: Ids of the envs to reset; all by default.
+            seed: Reseeds env i with ``seed + i``; or a list with one seed (or None) per env that is reset.
+            options: Passed to the envs: a dict for all, or a list with one (or None) per env that is reset.
+                ``options["reset_mask"]`` selects envs; the rows of the others show where they are: MID or FIRST.
+
+        Returns:
+            A ``dm_env.TimeStep`` of arrays, a row per env of ``timestep.observation.env_id``.
+
+        Raises:
+            InputError: Invalid ids (``EnvIdError``) or options (``ResetOptionError``). Nothing was reset.
+            ConfigError: Invalid seeds. Nothing was reset.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make_dm("CartPole-v1", num_envs=4)
+            >>> timestep = pool.reset(seed=7)  # env i is seeded with 7 + i
+            >>> timestep.observation.obs.shape, timestep.discount
+            ((4, 4), array([1., 1., 1., 1.], dtype=float32))
         """
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
     def step(self, action: Any, env_id: Any = None) -> Call[TimeStep[Array]]:
-        """``send`` then ``recv``."""
+        """Sends actions and waits for the results: ``send`` then ``recv``.
+
+        Args:
+            action: One action per env: an array with a row for each, a list, a tensor, or a dict
+                ``{"action": ..., "env_id": ...}``.
+            env_id: The envs that the actions are for: by default all envs, in async mode those of the last ``recv``.
+
+        Returns:
+            A ``dm_env.TimeStep`` of arrays, a row per env of ``timestep.observation.env_id``: the observations are in
+            ``timestep.observation.obs``, and the infos in ``timestep.observation.info``.
+
+        Raises:
+            InputError: The actions do not fit the action space (``ActionError``), or the ids are invalid
+                (``EnvIdError``). Nothing was sent.
+            UsageError: One of the envs is in flight (``InFlightError``), its episode is over and autoreset is disabled
+                (``NeedsResetError``), or the pool is closed (``ClosedError``). Nothing was sent.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make_dm("CartPole-v1", num_envs=4)
+            >>> timestep = pool.reset()
+            >>> timestep = pool.step(np.ones(4, int))
+            >>> timestep.step_type, timestep.reward
+            (array([1, 1, 1, 1], dtype=int32), array([1., 1., 1., 1.], dtype=float32))
+        """
         return self._engine.step, (action, env_id)
 
     @direct
     def recv(self, timeout: float | None = None) -> Call[TimeStep[Array]]:
-        """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
+        """Waits for ``min(batch_size, in flight)`` envs and returns their results.
+
+        Args:
+            timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight. None: no limit.
+
+        Returns:
+            A ``dm_env.TimeStep`` of arrays, a row per env of ``timestep.observation.env_id``: see ``step``.
+
+        Raises:
+            RecvTimeoutError: There was no complete batch in time.
+            NothingInFlightError: There is nothing to wait for: ``send`` actions first.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make_dm("CartPole-v1", num_envs=4, batch_size=2)
+            >>> pool.async_reset()
+            >>> for _ in range(10):
+            ...     timestep = pool.recv()
+            ...     pool.send(np.ones(2, int), timestep.observation.env_id)
+        """
         return self._engine.recv, (timeout,)
 
 

@@ -47,7 +47,29 @@ class GymPool(PoolView, Generic[Array]):
 
     @direct
     def reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> Call[Any]:
-        """Resets all envs, or those of ``env_id`` in that order, and returns their observations."""
+        """Resets all envs, or those of ``env_id`` in that order, and returns their observations.
+
+        Args:
+            env_id: Ids of the envs to reset; all by default. In async mode, where the ids of the rows would be lost,
+                use ``async_reset`` and ``recv`` to reset all.
+            seed: Reseeds env i with ``seed + i``; or a list with one seed (or None) per env that is reset.
+            options: Passed to the envs: a dict for all, or a list with one (or None) per env that is reset.
+                ``options["reset_mask"]`` selects envs: the result then has a row for every env.
+
+        Returns:
+            The observations, a row per env. The arrays are yours: nothing writes to them later.
+
+        Raises:
+            InputError: Invalid ids (``EnvIdError``) or options (``ResetOptionError``). Nothing was reset.
+            ConfigError: Invalid seeds. Nothing was reset.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make_gym("CartPole-v1", num_envs=4)
+            >>> obs = pool.reset(seed=7)  # env i is seeded with 7 + i
+            >>> pool.reset(env_id=[3, 1]).shape
+            (2, 4)
+        """
         if env_id is None and self.is_async:
             self._engine.check_usable()
             raise UnsupportedError(
@@ -58,12 +80,55 @@ class GymPool(PoolView, Generic[Array]):
 
     @direct
     def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, Array, Array, dict[str, Any]]]:
-        """``send`` then ``recv``."""
+        """Sends actions and waits for the results: ``send`` then ``recv``.
+
+        Args:
+            action: One action per env: an array with a row for each, a list, a tensor, or a dict
+                ``{"action": ..., "env_id": ...}``.
+            env_id: The envs that the actions are for: by default all envs, in async mode those of the last ``recv``.
+
+        Returns:
+            ``(obs, reward, done, info)``, a row per env of ``info["env_id"]``. Rewards are float32.
+            ``info["TimeLimit.truncated"]`` marks those of the ends that a limit has brought about.
+
+        Raises:
+            InputError: The actions do not fit the action space (``ActionError``), or the ids are invalid
+                (``EnvIdError``). Nothing was sent.
+            UsageError: One of the envs is in flight (``InFlightError``), its episode is over and autoreset is disabled
+                (``NeedsResetError``), or the pool is closed (``ClosedError``). Nothing was sent.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make_gym("CartPole-v1", num_envs=4)
+            >>> obs = pool.reset()
+            >>> obs, reward, done, info = pool.step(np.ones(4, int))
+            >>> done
+            array([False, False, False, False])
+        """
         return self._engine.step, (action, env_id)
 
     @direct
     def recv(self, timeout: float | None = None) -> Call[tuple[Any, Array, Array, dict[str, Any]]]:
-        """Waits for ``min(batch_size, in flight)`` envs and returns their results."""
+        """Waits for ``min(batch_size, in flight)`` envs and returns their results.
+
+        Args:
+            timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight. None: no limit.
+
+        Returns:
+            ``(obs, reward, done, info)``, a row per env of ``info["env_id"]``: see ``step``.
+
+        Raises:
+            RecvTimeoutError: There was no complete batch in time.
+            NothingInFlightError: There is nothing to wait for: ``send`` actions first.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make_gym("CartPole-v1", num_envs=4, batch_size=2)
+            >>> pool.async_reset()
+            >>> for _ in range(10):
+            ...     obs, reward, done, info = pool.recv()
+            ...     pool.send(np.ones(2, int), info["env_id"])
+        """
         return self._engine.recv, (timeout,)
 
 

@@ -43,14 +43,56 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc,
         Args:
             env_id: Ids of the envs to reset; all by default.
             seed: Reseeds env i with ``seed + i``; or a list with one seed (or None) per env that is reset.
-            options: Passed to the envs. ``options["reset_mask"]`` selects envs as in Gymnasium: the result then has a
-                row for every env, and the others are not changed.
+            options: Passed to the envs: a dict for all, or a list with one (or None) per env that is reset.
+                ``options["reset_mask"]`` selects envs as in Gymnasium: the result then has a row for every env, and the
+                others are not changed.
+
+        Returns:
+            The observations, a row per env, and the infos. The arrays are yours: nothing writes to them later.
+
+        Raises:
+            InputError: Invalid ids (``EnvIdError``) or options (``ResetOptionError``). Nothing was reset.
+            ConfigError: Invalid seeds. Nothing was reset.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> obs, info = pool.reset(seed=7)  # env i is seeded with 7 + i
+            >>> obs, info = pool.reset(env_id=[3, 1])
+            >>> obs.shape, info["env_id"]
+            ((2, 4), array([3, 1], dtype=int32))
         """
         return self._engine.reset, self._reset_arguments(env_id, seed, options)
 
     @direct
     def step(self, actions: Any, env_id: Any = None) -> Call[tuple[Any, Array, Array, Array, dict[str, Any]]]:
-        """``send`` then ``recv``."""
+        """Sends actions and waits for the results: ``send`` then ``recv``.
+
+        Args:
+            actions: One action per env: an array with a row for each, a list, a tensor, or a dict
+                ``{"action": ..., "env_id": ...}``.
+            env_id: The envs that the actions are for: by default all envs, in async mode those of the last ``recv``.
+
+        Returns:
+            ``(obs, reward, terminated, truncated, info)``, a row per env of ``info["env_id"]``: in sync mode the envs
+            that were sent to, in async mode the ``batch_size`` that are done first. Rewards are float64, the flags are
+            bool. The arrays are yours: nothing writes to them later.
+
+        Raises:
+            InputError: The actions do not fit the action space (``ActionError``), or the ids are invalid
+                (``EnvIdError``). Nothing was sent.
+            UsageError: One of the envs is in flight (``InFlightError``), its episode is over and autoreset is disabled
+                (``NeedsResetError``), or the pool is closed (``ClosedError``). Nothing was sent.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> obs, info = pool.reset()
+            >>> obs, reward, terminated, truncated, info = pool.step(np.ones(4, int))
+            >>> obs.shape, reward
+            ((4, 4), array([1., 1., 1., 1.]))
+            >>> obs, reward, *_ = pool.step([1, 0], env_id=[3, 0])  # some of them
+        """
         return self._engine.step, (actions, env_id)
 
     @direct
@@ -58,7 +100,24 @@ class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc,
         """Waits for ``min(batch_size, in flight)`` envs and returns their results.
 
         Args:
-            timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight.
+            timeout: Seconds after which to raise ``RecvTimeoutError``; everything stays in flight. None: no limit.
+
+        Returns:
+            ``(obs, reward, terminated, truncated, info)``, a row per env of ``info["env_id"]``. In sync mode the rows
+            are in the order of the ids, in async mode in the order in which the envs were done. The row of a reset has
+            reward 0.
+
+        Raises:
+            RecvTimeoutError: There was no complete batch in time.
+            NothingInFlightError: There is nothing to wait for: ``send`` actions first.
+            EnvError: An env failed, under ``on_error="raise"``. ``error.batch`` has the whole result.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4, batch_size=2)
+            >>> pool.async_reset()
+            >>> for _ in range(10):
+            ...     obs, reward, terminated, truncated, info = pool.recv()
+            ...     pool.send(np.ones(2, int), info["env_id"])
         """
         return self._engine.recv, (timeout,)
 

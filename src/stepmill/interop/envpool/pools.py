@@ -114,7 +114,7 @@ class EnvPool(PoolView):
         return resized
 
 
-class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc, override]
+class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, np.ndarray], gymnasium.Env[Any, Any]):  # type: ignore[misc, override]
     """Results are ``(obs, reward, terminated, truncated, info)``; rewards are float32, spaces those of one env."""
 
     is_vector_env = True
@@ -144,7 +144,9 @@ class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any
         return self._reset_call(env_id, seed, options)
 
     @direct
-    def step(self, action: Any, env_id: Any = None) -> Call[tuple[Any, Any, Any, Any, dict[str, Any]]]:
+    def step(  # type: ignore[override]  # Env has numbers here
+        self, action: Any, env_id: Any = None
+    ) -> Call[tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]]:
         """``send`` then ``recv``."""
         self._results.as_reset = False
         return self._engine.step, (action, env_id)
