@@ -24,7 +24,7 @@ from stepmill.errors import ConfigError
 from stepmill.pool import settings
 from stepmill.signatures import EnvType
 
-CLIENTS = Path(__file__).parent / "support" / "clients"
+CLIENTS = Path(__file__).parent / "support"
 MISTAKE = re.compile(r"  # mypy: (.+?) pyright: (.+)$", re.MULTILINE)
 
 needs_mypy = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="no mypy: pip install mypy")

@@ -266,7 +266,7 @@ class DmWithoutSpecs(dm_env.Environment):
 @pytest.mark.parametrize(
     ("env", "rule", "where", "got"),
     [
-        (Exits, "action_accepted", "step 1 of episode 0", "SystemExit: 1"),
+        (Exits, "no_exception", "step 1 of episode 0", "SystemExit: 1"),
         (ExitsInClose, "no_exception", "close()", "SystemExit: 1"),
         (AnswersWithErrors, "no_exception", "hasattr(env, 'unwrapped')", "RuntimeError: no unwrapped here"),
         (DmWithoutSpecs, "no_exception", "as_base_env(env)", "KeyError: 'eye'"),
@@ -431,9 +431,9 @@ def test_a_function_that_makes_no_env_is_an_error() -> None:
         check_env(lambda: 3)
 
 
-@pytest.mark.parametrize("wrong", [3, "CartPole-v1", None, {}])
+@pytest.mark.parametrize("wrong", [3, None, {}])
 def test_what_is_no_env_is_an_error(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="expected an env, an env class or a function that makes one, got"):
+    with pytest.raises(ConfigError, match="expected an env, an env class, a function that makes one or an id, got"):
         check_env(wrong)
 
 
@@ -474,11 +474,11 @@ def test_every_env_is_closed_whatever_it_raises(raises_at: int) -> None:
                 raise ValueError("enough")
             return super().step(action)
 
-    assert rules_in(check(Raises)) == {"action_accepted"}
+    assert rules_in(check(Raises)) == {"no_exception"}
     assert [env._world for env in made] == [None] * len(made)
     steps = 0
     env = Raises()
-    assert rules_in(check(env)) == {"action_accepted"}
+    assert rules_in(check(env)) == {"no_exception"}
     assert env._world is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,16 @@ def test_modes_that_draw_at_every_step_run_gymnasiums_env(make: Any, mode: str) 
     assert frames is None if mode == "human" else len(frames) == 3
     with pytest.raises(UnsupportedError, match=rf"mode '{mode}' .*every step.*'gymnasium:{id}'.*inline"):
         stepmill.make(id, backend="thread", render_mode=mode)
+
+
+def test_that_it_is_not_native_is_told_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepmill.pool.warn_once._shown", set())
+    with pytest.warns(UserWarning, match="render_mode='human' draws CartPole-v1 at every step, so a Python env runs"):
+        make("CartPole-v1", backend="inline", render_mode="human")
+    with warnings.catch_warnings(record=True) as told:
+        make("CartPole-v1", backend="inline", render_mode="human")
+        assert make("CartPole-v1", render_mode="rgb_array").is_native
+    assert told == []
 
 
 # ---- refusals ------------------------------------------------------------------------------------

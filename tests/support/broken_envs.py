@@ -54,7 +54,7 @@ class InfoRaises(GoodEnv):
         raise TypeError("no")
 
 
-@breaks("action_accepted")
+@breaks("no_exception")
 class RefusesAnAction(GoodEnv):
     def _move(self, action: Any) -> None:
         if int(action) == 2:
@@ -62,7 +62,7 @@ class RefusesAnAction(GoodEnv):
         super()._move(action)
 
 
-@breaks("action_accepted")
+@breaks("no_exception")
 class WantsAnInt(GoodEnv):
     def _move(self, action: Any) -> None:
         if not isinstance(action, int):

@@ -18,6 +18,7 @@ from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
 from stepmill.pool.settings import ARGUMENTS, refuse_processes
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.pool.source import EnvBlueprint, Found, NativeSource, PythonSource
+from stepmill.pool.warn_once import warn_once
 from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
 from stepmill.spaces import info_space_of, native_tree, space_of
 
@@ -104,6 +105,11 @@ def _native_source(
     drawer = drawer_of(env_class)
     render_mode = shared_render_mode(record.id, [{**record.config, **one}.get("render_mode") for one in once(configs)])
     if not is_drawn_on_request(record.id, render_mode, () if drawer is None else drawer.render_modes(), backend):
+        if drawer is not None:
+            warn_once(
+                f"render_mode={render_mode!r} draws {record.id} at every step, so a Python env runs in place of the "
+                "native one: the same episodes, but slower. render_mode='rgb_array' keeps it native, and render() draws"
+            )
         return None
     family = _load_family(record, backend)
     if record.simulator is not None and family is None:

@@ -153,6 +153,11 @@ class PythonSource:
             if isinstance(blueprint.factory, EnvFactory):
                 blueprint.factory.preload(blueprint.config)
 
+    def call_factory(self, env_id: int, worker_id: int = 0) -> Any:
+        """One env as its factory makes it, of any kind."""
+        blueprint = self.envs[env_id]
+        return blueprint.factory(**_with_ids(blueprint, env_id, worker_id))
+
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``.
 
@@ -160,7 +165,7 @@ class PythonSource:
         """
         blueprint = self.envs[env_id]
         try:
-            env = blueprint.factory(**_with_ids(blueprint, env_id, worker_id))
+            env = self.call_factory(env_id, worker_id)
             if not isinstance(env, gymnasium.Env) or hasattr(env, "create_collector_env_cfg"):
                 from stepmill.envs.adapters import as_pool_env
 

@@ -1,4 +1,4 @@
-"""Warnings about good rows. They never become errors, even under ``-W error``: raising would lose the rows."""
+"""Warnings that never become errors, even under ``-W error``: most are about good rows, which raising would lose."""
 
 from __future__ import annotations
 

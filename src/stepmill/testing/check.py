@@ -31,11 +31,12 @@ def check_env(
     raises an exception, that becomes a finding. ``stepmill.testing.RULES`` has the rules and what they mean.
 
     Args:
-        env: The class of the env, or a function that makes one. An existing env is checked as far as that is possible
-            with one env: it is used and closed, and the report says which rules need several. An env that is not a
-            ``BaseEnv`` (of Gymnasium, dm_env or PettingZoo) is checked through ``as_base_env``.
-        cfg: The argument of the class or the function, a copy for each env; a class of Gymnasium gets the entries as
-            keyword arguments. If it is left out, they are called without arguments.
+        env: The class of the env, a function that makes one, or an id that ``make`` knows. An existing env is checked
+            as far as that is possible with one env: it is used and closed, and the report says which rules need
+            several. An env that is not a ``BaseEnv`` (of Gymnasium, dm_env or PettingZoo) is checked through
+            ``as_base_env``; a native env through a pool of one.
+        cfg: The argument of the class or the function, a copy for each env; a class of Gymnasium, and an id, get the
+            entries as keyword arguments. If it is left out, they are called without arguments.
         seed: For the seeds of the envs, and of the actions, which are samples of the action space.
         episodes: How many whole episodes are played. Some short ones to compare seeds come on top.
         steps: After how many steps an episode is cut off. If no episode ends before that, ends are not checked.
@@ -44,9 +45,10 @@ def check_env(
     seed = whole_number("check_env: seed", seed, 0)
     episodes = whole_number("check_env: episodes", episodes, 1)
     steps = whole_number("check_env: steps", steps, 1)
-    findings = _Findings()
+    subject = Subject(env, cfg)
+    findings = _Findings(subject)
     with _generators_restored():
-        trial = run_trial(Subject(env, cfg), seed, episodes, steps, findings.see)
+        trial = run_trial(subject, seed, episodes, steps, findings.see)
     report = findings.report(trial, steps)
     if print_report:
         sys.stdout.write(f"{report}\n")
@@ -56,7 +58,8 @@ def check_env(
 class _Findings:
     """Applies the rules, and merges repeated problems into one finding."""
 
-    def __init__(self) -> None:
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
         self._found: dict[tuple[str, str], Finding] = {}
         self._applied: set[str] = set()
         self._moment_rules = [rule for rule in RULES if isinstance(rule, MomentRule)]
@@ -90,11 +93,15 @@ class _Findings:
         elif rule.name not in self._applied:
             raise Unchecked(trial.stopped or f"no episode ended within {steps} steps: check_env(..., steps=...)")
 
+    def _advice(self, rule: Rule | MomentRule) -> str:
+        other = rule.for_gymnasium if isinstance(rule, Rule) else None
+        return other if other is not None and self._subject.is_gymnasium else rule.advice
+
     def _add(self, rule: Rule | MomentRule, problem: Problem, where: str) -> None:
         key = (rule.name, problem.subject)
         known = self._found.get(key)
         if known is None:
-            self._found[key] = Finding(rule.name, where, problem.expected, problem.got, rule.advice)
+            self._found[key] = Finding(rule.name, where, problem.expected, problem.got, self._advice(rule))
         else:
             self._found[key] = replace(known, count=known.count + 1)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from stepmill.envs import as_base_env
 from stepmill.errors import ConfigError, summary
+from stepmill.testing.ids import EnvOfId
 
 __all__ = ["FAILURES", "Raised", "Stopped", "Subject", "Touched"]
 
@@ -54,6 +55,7 @@ class Subject:
     Attributes:
         makes_many: Whether there can be several at once; else all checks use one env, which is seeded again.
         is_adapted: Whether the envs are a ``BaseEnv`` only through an adapter.
+        is_gymnasium: Whether they are of Gymnasium's kind.
         given_cfg: The configuration that was passed.
         first_cfg: The copy of it that the first env was built with.
         raised: The exceptions that calls raised.
@@ -61,8 +63,11 @@ class Subject:
     """
 
     def __init__(self, env: Any, cfg: Any = None) -> None:
+        if isinstance(env, str):
+            env = EnvOfId(env)
         self.makes_many = inspect.isclass(env) or (callable(env) and not hasattr(env, "step"))
         self.is_adapted = False
+        self.is_gymnasium = False
         self.given_cfg = cfg
         self.first_cfg: Any = None
         self.raised: list[Raised] = []
@@ -74,7 +79,9 @@ class Subject:
         if self.makes_many:
             return
         if not all(hasattr(env, name) for name in ("reset", "step")):
-            raise ConfigError(f"check_env: expected an env, an env class or a function that makes one, got {env!r}")
+            raise ConfigError(
+                f"check_env: expected an env, an env class, a function that makes one or an id, got {env!r}"
+            )
         if cfg is not None:
             raise ConfigError("check_env: cfg is for a class or a function, but this env exists already")
 
@@ -121,6 +128,7 @@ class Subject:
             raise ConfigError(f"check_env: expected {self.name} to make an env, got {made!r}")
         env = self.call("as_base_env", "as_base_env(env)", as_base_env, made)
         self.is_adapted = env is not made
+        self.is_gymnasium = isinstance(made, gymnasium.Env)
         self._last = made.unwrapped if self.has(made, "unwrapped") else made
         self._open.append(env)
         return env
@@ -132,7 +140,8 @@ class Subject:
             return self._env()
         cfg = copy.deepcopy(self.given_cfg)
         self.first_cfg = cfg if self.first_cfg is None else self.first_cfg
-        if inspect.isclass(self._env) and issubclass(self._env, gymnasium.Env) and isinstance(cfg, Mapping):
+        is_class = inspect.isclass(self._env) and issubclass(self._env, gymnasium.Env)
+        if (is_class or isinstance(self._env, EnvOfId)) and isinstance(cfg, Mapping):
             return self._env(**cfg)
         return self._env(cfg)
 

@@ -9,7 +9,6 @@ __all__ = ["RULES"]
 
 RULES: tuple[Rule | MomentRule, ...] = (
     calls.no_exception,
-    calls.action_accepted,
     construction.lazy_construction,
     construction.cfg_unchanged,
     construction.env_cfgs,

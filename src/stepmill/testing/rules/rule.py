@@ -25,6 +25,7 @@ class Rule:
     meaning: str
     advice: str
     check: Callable[[Trial], Iterator[Problem]]
+    for_gymnasium: str | None = None  # the advice for a gymnasium.Env, if that is another
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ class MomentRule:
         return moment.over if self.at == "end" else self.at in ("any", moment.call)
 
 
-def rule(advice: str) -> Callable[[Callable[[Trial], Iterator[Problem]]], Rule]:
+def rule(advice: str, *, for_gymnasium: str | None = None) -> Callable[[Callable[[Trial], Iterator[Problem]]], Rule]:
     """Makes a rule from a function: its name is the rule's name, its docstring the meaning."""
 
     def make(check: Callable[[Trial], Iterator[Problem]]) -> Rule:
-        return Rule(_name(check), _meaning(check), advice, check)
+        return Rule(_name(check), _meaning(check), advice, check, for_gymnasium)
 
     return make
 

@@ -18,7 +18,11 @@ __all__ = [
 ]
 
 
-@rule("Seed the simulator with self._next_seed() in every reset().")
+# What a gymnasium.Env has instead of `_next_seed`.
+_NP_RANDOM = "In reset(), call super().reset(seed=seed); draw everything random from self.np_random, and seed with it."
+
+
+@rule("Seed the simulator with self._next_seed() in every reset().", for_gymnasium=_NP_RANDOM)
 def static_seed(trial: Trial) -> Iterator[Problem]:
     """``seed(s, dynamic_seed=False)``: every episode is the same, for the same actions."""
     first, *others = trial.seen(trial.static_run)
@@ -30,7 +34,7 @@ def static_seed(trial: Trial) -> Iterator[Problem]:
             return
 
 
-@rule("Draw everything from the seed that self._next_seed() returns, and from nothing else.")
+@rule("Draw everything from the seed that self._next_seed() returns, and from nothing else.", for_gymnasium=_NP_RANDOM)
 def dynamic_seed_repeats(trial: Trial) -> Iterator[Problem]:
     """``seed(s)``: two envs with the same seed play the same run."""
     run, again = trial.seen(trial.run), trial.seen(trial.run_again)
@@ -41,7 +45,7 @@ def dynamic_seed_repeats(trial: Trial) -> Iterator[Problem]:
         )
 
 
-@rule("Take a new seed for every episode: self._next_seed() in every reset().")
+@rule("Take a new seed for every episode: self._next_seed() in every reset().", for_gymnasium=_NP_RANDOM)
 def dynamic_seed_renews(trial: Trial) -> Iterator[Problem]:
     """``seed(s)``: the episodes of a run are not all the same."""
     run = trial.seen(trial.run)
@@ -51,7 +55,8 @@ def dynamic_seed_renews(trial: Trial) -> Iterator[Problem]:
 
 
 @rule(
-    "Draw every episode's seed from a generator that the env's seed seeds, as self._next_seed() does; do not count up."
+    "Draw every episode's seed from a generator that the env's seed seeds, as self._next_seed() does; do not count up.",
+    for_gymnasium=_NP_RANDOM,
 )
 def distinct_envs(trial: Trial) -> Iterator[Problem]:
     """Envs with different seeds play different episodes."""
@@ -79,7 +84,10 @@ def independent_envs(trial: Trial) -> Iterator[Problem]:
         yield Problem("two envs in turns", "the episodes that each plays alone", f"a difference in {place}")
 
 
-@rule("Use a generator of the env's own: np.random.default_rng(self._next_seed()).")
+@rule(
+    "Use a generator of the env's own: np.random.default_rng(self._next_seed()).",
+    for_gymnasium="Use self.np_random, which super().reset(seed=seed) seeds.",
+)
 def global_generators(trial: Trial) -> Iterator[Problem]:
     """No call draws from the generators of the modules ``random`` and ``np.random``, nor seeds them."""
     trial.seen(trial.env)
