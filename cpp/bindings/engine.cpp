@@ -197,6 +197,7 @@ bool Engine::wait_until(std::optional<Clock::time_point> end) {
       pool().work_or_wait(nanoseconds(0));
       continue;
     }
+    host_.report_slow();
     nanoseconds most = kSignalInterval;
     if (end) {
       const auto now = Clock::now();

@@ -76,6 +76,8 @@ class Host {
   // Whether the host needs something done in the calling thread; `attend` does it. Cheap: every wait checks it.
   virtual bool wants_attention() const { return false; }
   virtual void attend() {}
+  // Tells the user of envs that have been running for very long, each once. Cheap: every long wait calls it.
+  virtual void report_slow() {}
   // Whether the rest of the batch takes so little time that releasing the interpreter lock is not worth it.
   virtual bool is_brief() const { return pool_->is_brief(); }
   // Steps envs if the caller is the one who steps them, otherwise waits, until the batch is ready, the host wants

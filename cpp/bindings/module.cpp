@@ -11,6 +11,7 @@
 
 #include "bindings/atari_frames.h"
 #include "bindings/config_input.h"
+#include "bindings/crash_note.h"
 #include "bindings/direct_calls.h"
 #include "bindings/errors.h"
 #include "bindings/exit.h"
@@ -95,6 +96,7 @@ PoolOptions read_pool_options(const KeywordArguments& given) {
                    given.get<bool>("keep_last_observation")};
   options.batch_size = given.get<int>("batch_size");
   options.as_ready = given.get<bool>("as_ready");
+  options.slow_ns = nanoseconds_of(given.get<double>("slow_after"));
   return options;
 }
 
@@ -157,7 +159,7 @@ void make_process_host(ProcessHost* self, nb::kwargs arguments) {
   const ProcessOptions process{static_cast<std::int32_t>(first_envs.size()), options.table.keep_last_observation};
   const nb::object env_class = given["env_class"];
   auto pool = std::make_unique<ProcessPool>(read_any_spec(given), options, process,
-                                            Deadlines{limit("step_timeout"), limit("reset_timeout")},
+                                            Deadlines{limit("step_timeout"), limit("reset_timeout"), options.slow_ns},
                                             first_envs, read_seeds(given["seeds"]), given.get<int>("obituaries"));
   new (self) ProcessHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
 }
@@ -349,6 +351,9 @@ NB_MODULE(_native, m) {
       .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
       .def("picture", &WorkerObject::picture, "env"_a);
   register_atari_frames(m);
+  m.def("install_crash_note", &install_crash_note, "worker"_a,
+        "Makes this process say which worker it is, and which env it ran, when it crashes.");
+  m.def("set_crash_env", &set_crash_env, "env"_a, "The env whose code runs from now on; -1: none.");
   m.def("create_outbox", &Outbox::create, "A descriptor for what a worker sends besides arrays.");
 }
 

@@ -61,6 +61,11 @@ class NativeHost final : public Host {
   // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
   bool is_brief() const override { return simulators_.is_none() && Host::is_brief(); }
 
+  // Calls `show_slow` of the derived class.
+  void report_slow() override {
+    for (const std::int32_t env : local_pool().take_slow()) nanobind::find(*this).attr("show_slow")(env);
+  }
+
   // Raises if one of the envs is in flight: then `what` is in use.
   void check_all_idle(const std::vector<std::int32_t>& env_ids, const std::string& what) const {
     for (const std::int32_t env : env_ids) check_idle(env, what);

@@ -61,7 +61,11 @@ void ProcessHost::restart_failed(int worker, unsigned incarnation, const std::st
   processes().restart_failed(worker, incarnation, why);
 }
 
-void ProcessHost::attend() { nb::find(*this).attr("restart")(); }
+void ProcessHost::attend() {
+  const nb::object self = nb::find(*this);
+  for (const std::string& text : processes().take_news()) self.attr("show_news")(to_text(text));
+  self.attr("restart")();
+}
 
 // ---- calls -------------------------------------------------------------------------------------
 

@@ -37,7 +37,8 @@ class ProcessHost final : public Host {
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   bool wants_attention() const override { return processes().wants_attention(); }
-  // Makes Python start the processes that are needed: calls `restart` of the derived class.
+  // Calls the derived class: `show_news` shows the user what there is to tell, `restart` starts the processes that are
+  // needed.
   void attend() override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   void add_stats(nanobind::dict& out, double age_s) const override;

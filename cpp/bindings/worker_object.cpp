@@ -4,6 +4,7 @@
 
 #include "bindings/bytes.h"
 #include "bindings/config_input.h"
+#include "bindings/crash_note.h"
 
 namespace nb = nanobind;
 
@@ -26,6 +27,7 @@ void WorkerObject::run() {
   worker_.announce();
   while (!worker_.told_to_stop()) {
     const std::int32_t env = worker_.next();
+    set_crash_env(env);
     if (env < 0) {
       {
         const nb::gil_scoped_release release;

@@ -50,6 +50,7 @@ LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptio
       queue_(arena_->at(control_offset_), num_envs(), options.num_threads, is_async()),
       ring_(arena_->at(control_offset_ + ReadyLanes::bytes(num_envs(), options.num_threads)), num_envs(),
             options.batch_size),
+      inside_(may_block_ ? static_cast<std::size_t>(options.num_threads) : 0),
       threads_(
           options.num_threads, options.affinity_offset,
           [this](int thread) {
@@ -58,6 +59,7 @@ LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptio
           },
           [this] { return queue_.size() > 0 || pieces_.waiting(); }) {
   backlog_.reserve(static_cast<std::size_t>(num_envs()));
+  if (may_block_) told_.resize(static_cast<std::size_t>(num_envs()));
 }
 
 std::size_t LocalPool::lay_out_control() {
@@ -152,8 +154,16 @@ bool LocalPool::work_once(int hand, int thread) {
   std::int32_t envs[kMostChunk];
   const std::int32_t count = queue_.pop(hand % hands, hands, chunk_size(queue_.size()), envs);
   if (count == 0) return false;
-  if (may_block_ && thread >= 0) threads_.begin(thread);
+  if (!may_block_ || thread < 0) {
+    run({envs, static_cast<std::size_t>(count)}, false);
+    return true;
+  }
+  threads_.begin(thread);
+  std::atomic<std::uint64_t>& word = inside_[static_cast<std::size_t>(thread)].word;
+  const std::uint64_t turn = (word.load(std::memory_order_relaxed) >> 32) + 1;
+  word.store(turn << 32 | static_cast<std::uint32_t>(envs[0] + 1), std::memory_order_relaxed);
   run({envs, static_cast<std::size_t>(count)}, false);
+  word.store(turn << 32, std::memory_order_relaxed);
   return true;
 }
 
@@ -281,6 +291,26 @@ void LocalPool::work_or_wait(nanoseconds most) {
   const std::uint32_t done = header.done.load(std::memory_order_seq_cst);
   if (done < header.rows_for(want)) futex_wait(header.done, done, most, arena_->shared());
   header.want.store(0, std::memory_order_relaxed);
+}
+
+std::vector<std::int32_t> LocalPool::take_slow() {
+  std::vector<std::int32_t> out;
+  if (!may_block_ || options_.slow_ns == 0) return out;
+  const auto now = Clock::now();
+  if (now < next_look_) return out;
+  const nanoseconds limit(options_.slow_ns);
+  next_look_ = now + limit / 8;
+  for (Inside& one : inside_) {
+    const std::uint64_t word = one.word.load(std::memory_order_relaxed);
+    if (word != one.seen) {
+      one.seen = word;
+      one.since = now;
+    }
+    const auto env = static_cast<std::int32_t>(word & 0xffffffff) - 1;
+    if (env < 0 || now - one.since < limit || std::exchange(told_[static_cast<std::size_t>(env)], 1)) continue;
+    out.push_back(env);
+  }
+  return out;
 }
 
 bool LocalPool::is_brief() const {

@@ -34,6 +34,10 @@ class LocalPool final : public Pool {
   bool stopped() const override { return threads_.stopped(); }
   void wait_stopped(std::chrono::nanoseconds most) override { threads_.wait_stopped(most); }
 
+  // Envs that a thread has been stepping for longer than `PoolOptions::slow_ns`, each once. For the caller; only of
+  // envs that may block.
+  std::vector<std::int32_t> take_slow();
+
   double step_cost_ns() const override { return step_cost_.ns(); }
   int threads_started() const override { return threads_.started(); }
 
@@ -98,6 +102,17 @@ class LocalPool final : public Pool {
 
   // Chunks done so far, to choose which of the small ones are measured.
   std::atomic<std::uint32_t> runs_{0};
+
+  // The env that each thread is stepping, if envs may block: its id + 1 in the lower half, 0 for none, and a count that
+  // grows with each. The thread writes it, the caller compares it with what it saw at its last look.
+  struct alignas(kCacheLine) Inside {
+    std::atomic<std::uint64_t> word{0};
+    std::uint64_t seen = 0;  // the caller's own
+    Clock::time_point since{};
+  };
+  std::vector<Inside> inside_;
+  std::vector<std::uint8_t> told_;  // by env: whether it was slow before
+  Clock::time_point next_look_{};
 
   Piecework pieces_;
   ThreadPool threads_;  // last: its threads use everything above

@@ -27,6 +27,7 @@ struct PoolOptions {
   bool as_ready = false;         // results take slots as they are ready, even in batches of all envs
   std::int32_t num_threads = 1;  // 0: only the caller steps
   std::int32_t affinity_offset = -1;
+  std::uint64_t slow_ns = 0;  // after this long, an env that runs without a deadline is reported; 0: never
   Arena::Kind arena = Arena::Kind::kPrivate;
   // Called after a failure of an env, in the thread that steps it, before that thread steps another; may be null.
   void (*after_fault)() = nullptr;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/action_table.h"
@@ -137,6 +138,20 @@ class ProcessBooks {
     if (!broken_.empty()) throw BrokenMemory(broken_);  // only the caller writes it
   }
 
+  // ---- for the user ----
+
+  // Called by the monitor: a text that the caller shows.
+  void add_news(std::string text) {
+    news_.push_back(std::move(text));
+    has_news_.store(true, std::memory_order_release);
+  }
+  // Called by the caller, which asks without the lock whether there is any.
+  bool has_news() const { return has_news_.load(std::memory_order_relaxed); }
+  std::vector<std::string> take_news() {
+    has_news_.store(false, std::memory_order_relaxed);
+    return std::exchange(news_, {});
+  }
+
   // ---- the monitor ----
 
   // Called by any thread, with or without the lock.
@@ -165,6 +180,8 @@ class ProcessBooks {
   std::vector<Call> calls_;
   std::vector<std::int32_t> failures_;
   std::vector<std::uint64_t> seeds_;
+  std::vector<std::string> news_;
+  std::atomic<bool> has_news_{false};
   std::uint64_t ring_lost_at_ = 0;
   std::string broken_;  // why the pool cannot go on
   const Descriptor event_;  // wakes the monitor

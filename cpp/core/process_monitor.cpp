@@ -18,6 +18,8 @@ namespace {
 constexpr int kStackMs = 500, kMoreStackMs = 50, kWholeStackMs = 2000;
 // A worker that makes no progress for less time than this may just have had no core.
 constexpr std::uint64_t kStandstill = 1'000'000'000;
+// Envs that are slow at the same time are usually slow for the same reason: so many stacks show it.
+constexpr int kSlowStacks = 2;
 
 // The letter that the kernel gives to the state of a process: T is stopped, D waits for a device.
 char state_of(int pid) {
@@ -30,6 +32,8 @@ char state_of(int pid) {
   const char* after_name = count > 0 ? std::strrchr(text, ')') : nullptr;
   return after_name && after_name[1] ? after_name[2] : '?';
 }
+
+bool is_reset(Activity activity) { return activity == Activity::kReset || activity == Activity::kResetAfterEnd; }
 
 std::string seconds(std::uint64_t ns) {
   char text[32];
@@ -46,6 +50,7 @@ ProcessMonitor::ProcessMonitor(ProcessBooks& books, const ProcessTables& tables,
       checks_(checks),
       deadlines_(deadlines),
       num_envs_(num_envs),
+      reported_(static_cast<std::size_t>(num_envs)),
       thread_([this] { watch(); }) {}
 
 ProcessMonitor::~ProcessMonitor() {
@@ -128,6 +133,7 @@ std::uint64_t ProcessMonitor::check_deadlines(Lock& lock) {
     if (ns != 0) next = next == 0 ? ns : std::min(next, ns);
   };
   for (std::int32_t w = 0; w < books_.roster.num_workers() && !books_.stopping; ++w) look_in(check_start(lock, w));
+  look_in(report_slow(lock));
   if (deadlines_.step == 0 && deadlines_.reset == 0) return next;
   for (std::int32_t env = 0; env < num_envs_; ++env) look_in(check_env(lock, env));
   for (std::int32_t w = 0; w < books_.roster.num_workers(); ++w)
@@ -169,7 +175,7 @@ std::uint64_t ProcessMonitor::check_env(Lock& lock, std::int32_t env) {
   }
   if (!run) return 0;
   // If it makes a difference, what the pool has asked for counts, and not what the worker says it does.
-  const bool says_reset = run->activity == Activity::kReset || run->activity == Activity::kResetAfterEnd;
+  const bool says_reset = is_reset(run->activity);
   const bool was_asked = deadlines_.step == deadlines_.reset ? says_reset : its.is_reset;
   const bool resets = !its.is_call && (was_asked || run->activity == Activity::kResetAfterEnd);
   const std::uint64_t limit = resets ? deadlines_.reset : deadlines_.step;
@@ -199,6 +205,49 @@ void ProcessMonitor::miss_step(Lock& lock, std::int32_t env, EnvWord seen, bool 
                             std::to_string(env) + ", which it also ran, missed its deadline",
                  .kind = Fault::kDied});
 }
+
+// ---- envs without a deadline ---------------------------------------------------------------------
+
+// The caller shows what this reports. An env is reported once, however often it is slow.
+std::uint64_t ProcessMonitor::report_slow(Lock& lock) {
+  if (deadlines_.slow == 0 || books_.stopping) return 0;
+  std::uint64_t next = deadlines_.slow;  // what starts after this look is not slow before then
+  std::string text;
+  int count = 0;
+  for (std::int32_t env = 0; env < num_envs_ && !quit_; ++env) {
+    if (!is_slow(env, next)) continue;
+    reported_[static_cast<std::size_t>(env)] = 1;
+    if (!text.empty()) text += '\n';
+    text += describe_slow(lock, env, count++ < kSlowStacks);
+  }
+  if (!text.empty()) books_.add_news(std::move(text));
+  return next;
+}
+
+// Whether an env without a deadline runs for that long. If not yet, `next` says when to look again, at the latest.
+bool ProcessMonitor::is_slow(std::int32_t env, std::uint64_t& next) const {
+  const Asked& its = books_.asked(env);
+  if (reported_[static_cast<std::size_t>(env)] || its.incarnation == 0 || !books_.is_awaited(env)) return false;
+  if (its.incarnation != books_.roster.crew_of(env).life.number) return false;
+  const auto word = checks_.word(env, its);
+  const auto run = word && word->stage == Stage::kRunning ? checks_.run(env, its) : std::nullopt;
+  if (!run || (is_reset(run->activity) ? deadlines_.reset : deadlines_.step) != 0) return false;
+  const std::uint64_t spent = monotonic_ns() - run->since;
+  if (spent < deadlines_.slow) next = std::min(next, deadlines_.slow - spent);
+  return spent >= deadlines_.slow;
+}
+
+std::string ProcessMonitor::describe_slow(Lock& lock, std::int32_t env, bool with_stack) {
+  const Activity activity = checks_.activity(env);
+  const char* const phase = activity == Activity::kCall ? "a call" : is_reset(activity) ? "reset" : "step";
+  const Life& life = books_.roster.crew_of(env).life;
+  return "env " + std::to_string(env) + " has been in " + phase + " for " + seconds(deadlines_.slow) + " s, and no " +
+         (is_reset(activity) ? "reset_timeout" : "step_timeout") + " ends it. It runs in worker " +
+         std::to_string(books_.roster.worker_of(env)) + " (pid " + std::to_string(life.pid) + ")" +
+         (with_stack ? read_stack(lock, life) : "");
+}
+
+// ---- workers that stand still --------------------------------------------------------------------
 
 // A worker that has work, runs no env's code and makes no progress is stuck itself: usually it was stopped. So is one
 // that writes the same row for so long.

@@ -69,6 +69,11 @@ std::vector<std::pair<std::int32_t, std::uint32_t>> ProcessPool::to_restart() {
   return books_.roster.to_restart();
 }
 
+std::vector<std::string> ProcessPool::take_news() {
+  const Lock lock(books_.mutex);
+  return books_.take_news();
+}
+
 void ProcessPool::restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why) {
   const Lock lock(books_.mutex);
   books_.roster.record_failed_start(worker, incarnation);

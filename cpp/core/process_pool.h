@@ -50,8 +50,10 @@ class ProcessPool final : public Pool {
   std::vector<std::pair<std::int32_t, std::uint32_t>> to_restart();
   // No process could be started: the pool answers what waits for it.
   void restart_failed(std::int32_t worker, std::uint32_t incarnation, const std::string& why);
-  // Whether `to_restart` would return any worker. Cheap: every wait checks it.
-  bool wants_attention() const { return books_.roster.wants_attention(); }
+  // Texts for the user: which envs take very long.
+  std::vector<std::string> take_news();
+  // Whether one of these two would return anything. Cheap: every wait checks it.
+  bool wants_attention() const { return books_.roster.wants_attention() || books_.has_news(); }
 
   // ---- besides the arrays ----
 

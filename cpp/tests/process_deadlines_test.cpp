@@ -110,6 +110,32 @@ TEST(without_deadlines_a_stopped_worker_is_waited_for) {
   for (const auto& result : ledger.receive()) CHECK(!result.fault);
 }
 
+TEST(a_slow_env_without_a_deadline_is_reported_once) {
+  ProcessDriverOptions options = options_of(2, 1, 2);
+  options.deadlines.slow = kDeadline;
+  Processes p(options);
+  Ledger ledger(p);
+  for (const std::int32_t env : {0, 1}) act(ledger, {env});
+  ledger.send({0}, test::kBlock);
+  test::until("it is reported", [&] { return p.pool->wants_attention(); });
+  const auto news = p.pool->take_news();
+  CHECK(news.size() == 1u);
+  if (!news.empty()) {
+    CHECK(contains(news[0], "env 0 has been in step for 0.15 s, and no step_timeout ends it. It runs in worker 0 (pid "));
+    CHECK(contains(news[0], "the stack of a worker"));
+  }
+  CHECK(p.pool->wants_attention() == false);
+  ledger.send({1}, test::kBlock);
+  test::until("the other one is reported", [&] { return p.pool->wants_attention(); });
+  const auto more = p.pool->take_news();
+  CHECK(more.size() == 1u);
+  if (!more.empty()) CHECK(contains(more[0], "env 1 has been in step"));
+  if (!more.empty()) CHECK(!contains(more[0], "env 0 "));
+  p.open_gate();
+  for (int i = 0; i < 2; ++i)
+    for (const auto& result : ledger.receive()) CHECK(!result.fault);
+}
+
 TEST(a_call_that_takes_too_long_is_late) {
   ProcessDriverOptions options = options_of(2, 2, 1);
   options.deadlines.step = kDeadline;

@@ -28,6 +28,7 @@ from stepmill.spaces import FlatSpace, Leaf
 from stepmill.trees import leaves
 
 __all__ = [
+    "SLOW_S",
     "Host",
     "Preparation",
     "PythonHost",
@@ -39,6 +40,9 @@ __all__ = [
     "open_engine",
     "python_env_arguments",
 ]
+
+# How long an env may run without a deadline before a warning names it.
+SLOW_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,7 @@ def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[st
         "max_episode_steps": max_episode_steps or 0,
         "reward_is_float32": settings.reward_dtype == "float32",
         "keep_last_observation": settings.on_error == "restart",
+        "slow_after": SLOW_S,
     }
 
 

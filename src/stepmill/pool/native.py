@@ -9,12 +9,14 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError
+from stepmill.pool import host
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource
+from stepmill.pool.warn_once import warn_once
 
 __all__ = ["NativeHost"]
 
@@ -48,6 +50,13 @@ class NativeHost(_native.NativeHost):
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
         """Decides about failures; native envs have no notes."""
         return result, self._policy.error_of([Fault.read(fault) for fault in faults])
+
+    def show_slow(self, env_id: int) -> None:
+        """Tells the user of an env that may wait for something, and takes very long."""
+        warn_once(
+            f"env {env_id} has been in step or reset for {host.SLOW_S:g} s, on a thread, where nothing can end it. In "
+            "a worker process (backend='process') it can have a deadline: step_timeout, reset_timeout"
+        )
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
         """Native envs have a model if they have a simulator."""

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -432,13 +433,30 @@ def test_what_a_worker_printed_before_it_died_is_not_lost(capfd: Any) -> None:
     assert "the last words" in capfd.readouterr().err
 
 
-def test_a_crash_shows_where_it_happened(capfd: Any) -> None:
-    with make("segfault") as pool:
+@pytest.mark.parametrize(("mishap", "says"), [("segfault", "Segmentation fault"), ("abort", "Aborted")])
+def test_a_crash_shows_where_it_happened(capfd: Any, mishap: str, says: str) -> None:
+    with make(mishap, env_id=2) as pool:
         pool.reset()
+        pid = worker_pids(pool)[1]
         act(pool)
     err = capfd.readouterr().err
-    assert "Segmentation fault" in err
+    assert f"stepmill: env 2 crashed in worker 1 (pid {pid}):\nFatal Python error: {says}" in err
     assert "process_envs.py" in err
+
+
+def test_a_crash_in_a_constructor_shows_the_env_too(capfd: Any) -> None:
+    with pytest.raises(EnvError, match="it was killed by SIGSEGV"):
+        make("segfault", env_id=3, where="constructor")
+    assert "stepmill: env 3 crashed in worker 1 (pid " in capfd.readouterr().err
+
+
+def test_a_crash_outside_of_envs_names_the_worker_alone(capfd: Any) -> None:
+    with make() as pool:
+        pool.reset()
+        pid = worker_pids(pool)[0]
+        signal_to(pid, signal.SIGABRT)
+        assert ends(pid)
+    assert f"stepmill: worker 0 (pid {pid}) crashed:\n" in capfd.readouterr().err
 
 
 def test_workers_use_one_thread_of_numerical_libraries_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, refuse_same_step
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.pool.warn_once import warn_once
 from stepmill.refusals import explained_refusals
 from stepmill.spaces import flatten
 
@@ -180,6 +181,10 @@ class ProcessHost(_native.ProcessHost):
                 worker.wire.send(("attach", attachment), [self.arena, *fds], _ATTACH_S)
         finally:
             close_all(fds)
+
+    def show_news(self, text: str) -> None:
+        """Shows which envs take very long, with the stacks of their workers."""
+        warn_once(text)
 
     def restart(self) -> None:
         """Starts a process for each needed worker that has none. Does not wait until it has built its envs."""

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError, EnvError, StepmillError
 from stepmill.factories import close_quietly
@@ -88,6 +89,7 @@ def _set_up_process(context: Context) -> None:
     if context.kind == "trial":
         _fall_silent()
     faulthandler.enable()
+    _native.install_crash_note(context.worker_id)
     context.wire.move(out_of_reach)
     answer_with_stack(out_of_reach(context.dump_fd))
     _reseed()
@@ -202,6 +204,7 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
             if context.tells_progress:
                 context.wire.send(("building", env_id))
             set_current_env(partial(int, env_id))
+            _native.set_crash_env(env_id)
             try:
                 envs.append(builder.build(env_id, context.worker_id))
             finally:
@@ -211,6 +214,7 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
             if context.tells_progress:
                 context.wire.send(("built", env_id))
         set_current_env(_no_env)
+        _native.set_crash_env(-1)
         return _describe(EnvDescription.of_all(envs), context.first_env) if is_described else None
     except WireClosed:
         raise

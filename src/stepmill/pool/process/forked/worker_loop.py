@@ -62,6 +62,7 @@ def _close_envs(
     failed = []
     for env_id, env in enumerate(envs, first_env):
         set_current_env(functools.partial(int, env_id))
+        _native.set_crash_env(env_id)
         try:
             env.close()
         except BaseException as error:  # it may be anything: the other envs must be closed too
