@@ -24,6 +24,7 @@ from stepmill.pool.settings import (
     OnError,
     OutputLibrary,
     Settings,
+    check_players,
     check_settings,
     refuse_processes,
 )
@@ -187,6 +188,7 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
             source, env = describe_source_in_worker(source, settings)
         else:
             env = describe_source(source)
+        check_players(env.num_players, settings)
         spec = _spec(source, settings, env.observation_space, env.action_space, env.info_space, env.num_players)
     return spec
 

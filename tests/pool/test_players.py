@@ -13,6 +13,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.errors import ActionError, ConfigError, EnvIdError, UnsupportedError
+from support.adapter_envs import Two
 
 
 def make(view: str = "gymnasium", **arguments: Any) -> Any:
@@ -139,6 +140,15 @@ def test_one_player_can_be_asked_for_where_the_id_has_more() -> None:
     with stepmill.make("TemplatePlayers-v0", num_envs=2, max_num_players=1) as pool:
         pool.reset()
         assert len(pool.step(np.zeros(2, int))[0]) == 2
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_a_python_env_has_as_many_players_as_it_says(backend: str) -> None:
+    for make in (stepmill.make, stepmill.make_spec):
+        with pytest.raises(ConfigError, match=r"max_num_players: these envs have up to 2 players each, got 1"):
+            make(Two, backend=backend, max_num_players=1)
+    with stepmill.make(Two, backend=backend) as pool:
+        assert pool.config["max_num_players"] == 2
 
 
 def test_ids_of_players_are_integers_in_a_row() -> None:

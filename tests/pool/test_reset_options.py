@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stepmill
@@ -37,6 +38,24 @@ def test_async_resets_take_them_as_well() -> None:
         pool.recv()
         pool.recv()
         assert pool.get_attr("reset_kwargs") == ({"level": 1}, {"level": 2})
+
+
+@pytest.mark.parametrize("batch_size", [4, 1])
+def test_an_async_reset_takes_a_mask(batch_size: int) -> None:
+    mask = np.array([True, False, True, False])
+    with stepmill.make(Walk, num_envs=4, batch_size=batch_size, backend="inline") as pool:
+        pool.reset(options={"level": 1})
+        pool.async_reset(seed=7, options={"reset_mask": mask, "level": 2})
+        back: list[int] = []
+        while len(back) < 2:
+            back += pool.recv()[-1]["env_id"].tolist()
+        assert sorted(back) == [0, 2]
+        assert pool.get_attr("reset_kwargs") == ({"level": 2}, {"level": 1}) * 2
+        assert pool.np_random_seed == (7, 43, 9, 45)
+        with pytest.raises(ResetOptionError, match="got both"):
+            pool.async_reset([1], options={"reset_mask": mask})
+        with pytest.raises(ResetOptionError, match="all False"):
+            pool.async_reset(options={"reset_mask": ~mask & mask})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from stepmill.pool.infos import info_leaves, plain_info
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.object_actions import object_parts
 from stepmill.pool.rows import Note, RowFinisher, object_copier, snapshot
-from stepmill.pool.settings import Settings, refuse_same_step
+from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.source import PythonSource
 from stepmill.spaces import flatten
 
@@ -70,7 +70,7 @@ class InlineHost(_native.InlineHost):
         """What views show, and what the engine is told."""
         described = EnvDescription.of_all(self._envs)
         self._described = described
-        refuse_same_step(described.num_players, settings)
+        check_players(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players, self.player_kinds = described.num_players, described.player_kinds
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)

@@ -14,7 +14,7 @@ from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
-from stepmill.pool.settings import Settings, refuse_same_step
+from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.source import NativeSource
 from stepmill.pool.warn_once import warn_once
 
@@ -30,7 +30,7 @@ class NativeHost(_native.NativeHost):
     _renderer: Renderer | None = None  # until the host is built
 
     def __init__(self, source: NativeSource, settings: Settings) -> None:
-        refuse_same_step(source.max_num_players, settings)
+        check_players(source.max_num_players, settings)
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
         self.info_space = source.info_space

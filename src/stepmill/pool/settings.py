@@ -29,11 +29,11 @@ __all__ = [
     "OutputLibrary",
     "Setting",
     "Settings",
+    "check_players",
     "check_seeds",
     "check_settings",
     "default_workers",
     "refuse_processes",
-    "refuse_same_step",
 ]
 
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
@@ -209,8 +209,13 @@ def default_workers(num_envs: int, *, waits_for_all: bool) -> int:
 # ---- settings that do not go together ------------------------------------------------------------
 
 
-def refuse_same_step(players: int, settings: Settings) -> None:
-    """Raises if the autoreset mode does not work with many players."""
+def check_players(players: int, settings: Settings) -> None:
+    """Raises if envs with so many players do not go with the settings."""
+    if settings.max_num_players is not None and players > settings.max_num_players:
+        raise ConfigError(
+            f"max_num_players: these envs have up to {players} players each, got {settings.max_num_players}. A Python "
+            "env says itself how many it has: leave this argument out"
+        )
     if players > 1 and settings.autoreset == "same_step":
         raise UnsupportedError(
             "autoreset='same_step' does not work with many players: the last row of an episode would hold the rewards "

@@ -156,10 +156,15 @@ class PoolView(Uncopyable):
         self._engine.send(action, env_id)
 
     def async_reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
-        """Queues a reset of all envs, or of those of ``env_id``, and returns at once; ``recv`` returns the results."""
-        self._engine.check_usable()
-        seeds = None if seed is None else check_seeds(seed, self._ids(env_id), allow_none=True)
-        self._engine.send_reset(env_id, seeds, self._check_options(options))
+        """Queues a reset of all envs, or of those of ``env_id``, and returns at once; ``recv`` returns the results.
+
+        Seeds and options are those of ``reset``. Of a ``reset_mask``, only the envs that it selects come back.
+        """
+        env_id, seeds, options, mask = self._reset_arguments(env_id, seed, options)
+        if mask is not None:
+            env_id = np.flatnonzero(mask)
+            seeds = None if seeds is None else [seeds[one] for one in env_id]
+        self._engine.send_reset(env_id, seeds, options)
 
     def _drop_in_flight(self) -> None:
         """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""

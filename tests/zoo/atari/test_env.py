@@ -105,6 +105,13 @@ def test_where_the_game_is_made_otherwise_the_emulator_is_asked(env_kwargs: dict
     env.close()
 
 
+@pytest.mark.parametrize("size", [84, None])
+def test_a_mode_that_the_game_does_not_have_is_told_with_those_that_it_has(size: int | None) -> None:
+    env = AtariEnv({**CFG, "size": size, "env_kwargs": {"mode": 77}})
+    with pytest.raises(ConfigError, match=r": mode: expected one of 0, .*, got 77"):
+        env.reset()
+
+
 @pytest.mark.parametrize("shown", [{"scale": True}, {"scale": False, "frame_stack": None}], ids=str)
 def test_all_actions_change_nothing_in_what_is_seen(shown: dict[str, Any]) -> None:
     env, usual = AtariEnv({**CFG, **shown, "env_kwargs": {"full_action_space": True}}), AtariEnv({**CFG, **shown})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import stepmill
+from stepmill.zoo.vizdoom.options import DoomOptions
 from support.doom import build, game_seeds, games_of, plain_game, played, random_buttons, small
 
 vizdoom = pytest.importorskip("vizdoom")
@@ -201,3 +203,10 @@ def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(own.reset(seed=1)[0], known.reset(seed=1)[0])
     own.close()
     known.close()
+
+
+def test_the_configuration_of_a_pool_has_every_option() -> None:
+    config = stepmill.make_spec("Basic-v1", stack_num=2, reward_metric=None).config
+    shown = {name: config[name] for name in ("img_height", "stack_num", "episodic_life", "reward_config")}
+    assert shown == {"img_height": 84, "stack_num": 2, "episodic_life": False, "reward_config": None}
+    assert {one.name for one in dataclasses.fields(DoomOptions)} <= config.keys()

@@ -44,7 +44,7 @@ from stepmill.pool.process.pickling import dumps, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.wire import WireClosed, WireTimeout, close_all
 from stepmill.pool.rows import Note, RowFinisher
-from stepmill.pool.settings import Settings, refuse_same_step
+from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.pool.uninterrupted import uninterrupted
 from stepmill.pool.warn_once import warn_once
@@ -92,7 +92,7 @@ class ProcessHost(_native.ProcessHost):
                 self.found = self._launcher.found
                 self._destination = self._launcher.destination
                 self._read_spaces(source, started)
-                refuse_same_step(self.num_players, settings)
+                check_players(self.num_players, settings)
                 policy = FaultPolicy(settings.on_error, settings.max_restarts)
                 self._finisher = finisher(self.observation, policy, settings.autoreset)
                 self._build(source, settings)

@@ -21,6 +21,7 @@ from stepmill.registry import GymnasiumFactory
 from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
 from stepmill.wrappers.catalogue import update_shape, wrapper_names
+from stepmill.zoo.atari.factory import AleFactory
 from stepmill.zoo.atari.game import AtariGame, quiet_emulator
 from stepmill.zoo.atari.games import GAMES, Game
 from stepmill.zoo.atari.options import DEFAULTS
@@ -128,7 +129,7 @@ class AtariEnv(BaseEnv):
     def _open(self) -> Any:
         """The game, built if it is not yet."""
         if self._env is None:
-            self._env = self._fast_game() or wrap_atari(self._id, config=self._env_kwargs, **self._wrapping)
+            self._env = self._fast_game() or self._wrapped_game()
             self._read_action = action_reader(self._env.action_space, repr(self))
         return self._env
 
@@ -155,6 +156,13 @@ class AtariEnv(BaseEnv):
             episodic_life=w["episode_life"],
             reward_clip=w["clip_rewards"],
         )
+
+    def _wrapped_game(self) -> Any:
+        try:
+            return wrap_atari(self._id, config=self._env_kwargs, **self._wrapping)
+        except (RuntimeError, TypeError):
+            AleFactory(self._id).check_variant(self._env_kwargs)
+            raise
 
     def _shown(self, observation: Any) -> np.ndarray[Any, Any]:
         """The observation as its space says; that of a wrapped game is so already."""

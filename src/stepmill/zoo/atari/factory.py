@@ -59,7 +59,7 @@ class AleFactory(GymnasiumFactory):
             try:
                 return super().__call__(**config)
             except (RuntimeError, TypeError):
-                self._check_variant(config)
+                self.check_variant(config)
                 raise
         config = self._with_kwargs(config)
         return _game(config.pop("game"), config)
@@ -90,7 +90,7 @@ class AleFactory(GymnasiumFactory):
             return _described(GAMES[rom], AtariOptions.read(self.id, kwargs)) if rom in GAMES else None
         return _described_as_it_is({**gymnasium_spec(self.id).kwargs, **config})
 
-    def _check_variant(self, config: Mapping[str, Any]) -> None:
+    def check_variant(self, config: Mapping[str, Any]) -> None:
         """Raises if the game has no such mode or difficulty: the emulator does not say which it has."""
         from stepmill.zoo.atari.game import AtariGame
 

@@ -44,8 +44,8 @@ class DoomFactory(EnvFactory):
     def limited(
         self, config: dict[str, Any], given: int | None, registered: int | None
     ) -> tuple[dict[str, Any], int | None]:
-        read_options(config)  # wrong values are told before any env is made
-        return super().limited(config, given, registered)
+        options = read_options(config)  # wrong values are told before any env is made
+        return super().limited(dict(vars(options)), given, registered)
 
     def preload(self, config: Mapping[str, Any]) -> None:
         require(*VIZDOOM, self.scenario.id)

@@ -1,0 +1,131 @@
+"""Common mistakes get the message that mends them, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import stepmill
+from stepmill.errors import EnvError, UnknownConfigError
+
+BACKENDS = pytest.mark.parametrize("backend", ["inline", "process"])
+ZERO = np.zeros(1, np.float32)
+
+
+class Told(gymnasium.Env[Any, Any]):
+    """Returns what it is told."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, at_reset: Any = (ZERO, {}), at_step: Any = (ZERO, 0.0, False, False, {})) -> None:
+        self.at_reset, self.at_step = at_reset, at_step
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.at_reset
+
+    def step(self, action: Any) -> Any:
+        return self.at_step
+
+
+class WithoutAny(Told):
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.at_reset
+
+
+class WithoutOptions(Told):
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return self.at_reset
+
+
+class Raises(Told):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        raise TypeError("of my own")
+
+
+# ---- arguments of make ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "gymnasium:CartPole-v1", Told, lambda size=3: Told()])
+@pytest.mark.parametrize("make", [stepmill.make, stepmill.make_gym, stepmill.make_dm, stepmill.make_spec])
+def test_a_misspelt_argument_is_asked_about(make: Callable[..., Any], task: Any) -> None:
+    with pytest.raises(UnknownConfigError, match=r"has no config key 'num_env', .*: did you mean num_envs\?"):
+        make(task, num_env=3)
+    with pytest.raises(UnknownConfigError, match=r"did you mean backend\?"):
+        make(task, backends="inline")
+
+
+def test_a_key_of_the_env_comes_first() -> None:
+    with pytest.raises(UnknownConfigError, match=r"'sutton_barto_rewards', did you mean 'sutton_barto_reward'\?"):
+        stepmill.make("CartPole-v1", sutton_barto_rewards=True)
+    with pytest.raises(UnknownConfigError, match=r"no config key 'zzz'\. Known keys: sutton_barto_reward"):
+        stepmill.make("CartPole-v1", zzz=True)
+
+
+def test_an_argument_of_make_among_those_of_an_env() -> None:
+    with pytest.raises(UnknownConfigError, match="'num_envs': it is an argument of make, for all envs"):
+        stepmill.make("CartPole-v1", env_config=[{"num_envs": 3}])
+
+
+# ---- results of the wrong form -------------------------------------------------------------------
+
+STEP = r"step: expected \(observation, reward, terminated, truncated, info\), got "
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        ((ZERO, 0.0, False, {}), STEP + r"a tuple of 4\. Old Gym's step .*terminated .*and truncated.*shimmy"),
+        ((ZERO, 0.0, False, 3), STEP + r"a tuple of 4$"),
+        ((ZERO, 0.0, False), STEP + r"a tuple of 3$"),
+        ([ZERO, 0.0, False, False, {}], STEP + r"a list of 5$"),
+        (3, STEP + r"3$"),
+        (ZERO, STEP + r"an array of shape \(1,\)"),
+    ],
+)
+def test_a_wrong_step(backend: str, returned: Any, says: str) -> None:
+    with stepmill.make(lambda: Told(at_step=returned), backend=backend) as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=says):
+            pool.step([0])
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (ZERO, r"reset: expected \(observation, info\), got an array .*Old Gym's reset returned the observation alone"),
+        ((ZERO, {}, 0), r"reset: expected \(observation, info\), got a tuple of 3$"),
+    ],
+)
+def test_a_wrong_reset(backend: str, returned: Any, says: str) -> None:
+    with (
+        stepmill.make(lambda: Told(at_reset=returned), backend=backend) as pool,
+        pytest.raises(EnvError, match=says),
+    ):
+        pool.reset()
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (WithoutAny, r"WithoutAny\.reset: expected .*seed=None, options=None.*, got one without 'seed' and 'options'"),
+        (WithoutOptions, r"WithoutOptions\.reset: expected .*, got one without 'options'"),
+        (
+            lambda: gymnasium.wrappers.TimeLimit(WithoutOptions(), 3),
+            r"WithoutOptions\.reset: expected .*, got one without 'options'",
+        ),
+        (Raises, r"TypeError: of my own$"),
+    ],
+)
+def test_a_reset_that_does_not_take_the_arguments(backend: str, env: Any, says: str) -> None:
+    with stepmill.make(env, backend=backend) as pool, pytest.raises(EnvError, match=says) as caught:
+        pool.reset()
+    assert isinstance(caught.value.__cause__, TypeError)
