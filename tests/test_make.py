@@ -60,7 +60,7 @@ def test_the_table_of_settings_has_each_with_its_default() -> None:
 
 
 def test_the_configuration_shows_the_settings() -> None:
-    shown = [name for name in SETTINGS if name not in ("backend", "output")]
+    shown = [name for name in SETTINGS if name not in ("backend", "output", "device")]
     spec = stepmill.make_spec("Catch-v0", height=4)
     assert list(spec.config) == ["task_id", *shown, *spec.env_configs[0]]
     assert (

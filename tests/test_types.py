@@ -7,7 +7,6 @@ the package ``pyright`` downloads itself when it runs.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import re
 import runpy
@@ -96,21 +95,25 @@ def compare(source: str, said: list[tuple[int, str]], group: int, output: str) -
 # ---- one list ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["backend", "on_error", "action_bounds", "output"])
+def type_of(name: str) -> Any:
+    """What an argument of ``make`` may be, without the part that needs another package."""
+    annotation = stepmill.make.__annotations__[name].removesuffix(" | torch.device")
+    return eval(annotation, vars(sys.modules["stepmill.make"]))
+
+
+@pytest.mark.parametrize("name", ["backend", "on_error", "action_bounds", "output", "device"])
 def test_the_words_of_a_setting_are_those_of_its_type(name: str) -> None:
-    hint = inspect.get_annotations(stepmill.make, eval_str=True)[name]
-    words = get_args(hint)
+    words = get_args(type_of(name))
     assert len(words) >= 2
     assert settings.SETTINGS[name].default in words
     for word in words:
         assert settings.SETTINGS[name].check(name, word) == word
-    with pytest.raises(ConfigError, match=", ".join(map(repr, words))):
+    with pytest.raises(ConfigError, match=", ".join(map(repr, words[:2]))):
         settings.SETTINGS[name].check(name, "other")
 
 
 def test_the_words_of_autoreset_are_ours_and_gymnasiums() -> None:
-    hint = inspect.get_annotations(stepmill.make, eval_str=True)["autoreset"]
-    *ours, enum = get_args(hint)
+    *ours, enum = get_args(type_of("autoreset"))
     assert enum is AutoresetMode
     words = [word for literal in ours for word in (get_args(literal) or (literal,))]
     assert words == [*settings.GYMNASIUM_MODES, *(mode.value for mode in settings.GYMNASIUM_MODES.values())]

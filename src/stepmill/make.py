@@ -21,6 +21,7 @@ from stepmill.pool.settings import (
     ActionBounds,
     AutoresetWord,
     Backend,
+    Device,
     OnError,
     OutputLibrary,
     Settings,
@@ -43,6 +44,8 @@ from stepmill.spec import PoolSpec
 from stepmill.views.outputs import CONVERTERS
 
 if TYPE_CHECKING:
+    import torch
+
     from stepmill.views.dm import DmPool
     from stepmill.views.gym import GymPool
     from stepmill.views.gymnasium import GymnasiumPool
@@ -72,7 +75,7 @@ def make(
     max_restarts: float | None = 3,
     action_bounds: ActionBounds = "pass",
     output: OutputLibrary = "numpy",
-    device: str = "cpu",
+    device: Device | torch.device = "cpu",
     python: str | os.PathLike[str] | None = None,
     env_config: Sequence[Mapping[str, Any]] | None = None,
     **config: Any,

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from stepmill.pool.settings import Device
+
 if TYPE_CHECKING:
     import jax
     import torch
@@ -30,32 +32,62 @@ class Make(Protocol[P]):
     """``make``: ``env_type`` decides which pool it returns, and ``output`` of which arrays.
 
     Nothing can be said about one of the parameters in ``P`` without leaving out the others: if ``output`` is one of
-    those below, the others are not checked.
+    those below, all others but ``device`` are not checked.
     """
 
     @overload
     def __call__(
-        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *, output: Literal["torch"], **arguments: Any
+        self,
+        task_id: Any,
+        env_type: Literal["gymnasium"] = "gymnasium",
+        *,
+        output: Literal["torch"],
+        device: Device | torch.device = "cpu",
+        **arguments: Any,
     ) -> GymnasiumPool[torch.Tensor]: ...
     @overload
     def __call__(
-        self, task_id: Any, env_type: Literal["gym"], *, output: Literal["torch"], **arguments: Any
+        self,
+        task_id: Any,
+        env_type: Literal["gym"],
+        *,
+        output: Literal["torch"],
+        device: Device | torch.device = "cpu",
+        **arguments: Any,
     ) -> GymPool[torch.Tensor]: ...
     @overload
     def __call__(
-        self, task_id: Any, env_type: Literal["dm"], *, output: Literal["torch"], **arguments: Any
+        self,
+        task_id: Any,
+        env_type: Literal["dm"],
+        *,
+        output: Literal["torch"],
+        device: Device | torch.device = "cpu",
+        **arguments: Any,
     ) -> DmPool[torch.Tensor]: ...
     @overload
     def __call__(
-        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *, output: Literal["jax"], **arguments: Any
+        self,
+        task_id: Any,
+        env_type: Literal["gymnasium"] = "gymnasium",
+        *,
+        output: Literal["jax"],
+        device: Device = "cpu",
+        **arguments: Any,
     ) -> GymnasiumPool[jax.Array]: ...
     @overload
     def __call__(
-        self, task_id: Any, env_type: Literal["gym"], *, output: Literal["jax"], **arguments: Any
+        self,
+        task_id: Any,
+        env_type: Literal["gym"],
+        *,
+        output: Literal["jax"],
+        device: Device = "cpu",
+        **arguments: Any,
     ) -> GymPool[jax.Array]: ...
     @overload
     def __call__(
-        self, task_id: Any, env_type: Literal["dm"], *, output: Literal["jax"], **arguments: Any
+        self, task_id: Any, env_type: Literal["dm"], *, output: Literal["jax"], device: Device = "cpu", **arguments: Any
     ) -> DmPool[jax.Array]: ...
     @overload
     def __call__(
@@ -77,9 +109,13 @@ class MakeGymnasium(Protocol[P]):
     """``make_gymnasium``: all parameters of ``make`` but ``env_type``."""
 
     @overload
-    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> GymnasiumPool[torch.Tensor]: ...
+    def __call__(
+        self, task_id: Any, *, output: Literal["torch"], device: Device | torch.device = "cpu", **arguments: Any
+    ) -> GymnasiumPool[torch.Tensor]: ...
     @overload
-    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> GymnasiumPool[jax.Array]: ...
+    def __call__(
+        self, task_id: Any, *, output: Literal["jax"], device: Device = "cpu", **arguments: Any
+    ) -> GymnasiumPool[jax.Array]: ...
     @overload
     def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> GymnasiumPool: ...
 
@@ -88,9 +124,13 @@ class MakeGym(Protocol[P]):
     """``make_gym``."""
 
     @overload
-    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> GymPool[torch.Tensor]: ...
+    def __call__(
+        self, task_id: Any, *, output: Literal["torch"], device: Device | torch.device = "cpu", **arguments: Any
+    ) -> GymPool[torch.Tensor]: ...
     @overload
-    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> GymPool[jax.Array]: ...
+    def __call__(
+        self, task_id: Any, *, output: Literal["jax"], device: Device = "cpu", **arguments: Any
+    ) -> GymPool[jax.Array]: ...
     @overload
     def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> GymPool: ...
 
@@ -99,9 +139,13 @@ class MakeDm(Protocol[P]):
     """``make_dm``."""
 
     @overload
-    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> DmPool[torch.Tensor]: ...
+    def __call__(
+        self, task_id: Any, *, output: Literal["torch"], device: Device | torch.device = "cpu", **arguments: Any
+    ) -> DmPool[torch.Tensor]: ...
     @overload
-    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> DmPool[jax.Array]: ...
+    def __call__(
+        self, task_id: Any, *, output: Literal["jax"], device: Device = "cpu", **arguments: Any
+    ) -> DmPool[jax.Array]: ...
     @overload
     def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> DmPool: ...
 

@@ -30,8 +30,16 @@ def discount_of(pool: DmPool[torch.Tensor]) -> torch.Tensor:
     return pool.step(torch.zeros(len(pool), dtype=torch.int64)).discount
 
 
+def devices() -> None:
+    """Never called."""
+    assert_type(stepmill.make("CartPole-v1", output="torch", device="cuda"), GymnasiumPool[torch.Tensor])
+    assert_type(stepmill.make_gym("CartPole-v1", output="torch", device=torch.device("cuda", 1)), GymPool[torch.Tensor])
+
+
 def mistakes() -> None:
     """Never called."""
+    stepmill.make("CartPole-v1", output="torch", device="gpu")  # mypy: No overload pyright: parameter "device"
+    stepmill.make_dm("CartPole-v1", output="torch", device="gpu")  # mypy: No overload pyright: parameter "device"
     done_of(stepmill.make_gym("CartPole-v1"))  # mypy: expected "GymPool[Tensor]" pyright: "GymPool[Tensor]"
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Autoreset",
     "AutoresetWord",
     "Backend",
+    "Device",
     "OnError",
     "OutputLibrary",
     "Setting",
@@ -43,6 +44,8 @@ Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_
 OnError = Literal["raise", "restart"]
 ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/array_input.h
 OutputLibrary = Literal["numpy", "torch", "jax"]
+# "cuda:8" and so on too, on a machine that has as many: a type cannot say that.
+Device = Literal["cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"]
 
 AUTORESET_MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 ACTION_BOUNDS: tuple[ActionBounds, ...] = get_args(ActionBounds)
@@ -102,7 +105,7 @@ def _restarts(name: str, given: Any) -> int | None:
 def _device(name: str, given: Any) -> str:
     """A device by its name, or torch's object for it."""
     device = str(given) if type(given).__module__ == "torch" else given
-    if isinstance(device, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
+    if isinstance(device, str) and (device in get_args(Device) or re.fullmatch(r"cuda:\d{1,3}", device)):
         return device
     raise ConfigError(f"{name}: expected 'cpu', 'cuda', or one of several GPUs, such as 'cuda:1', got {given!r}")
 
@@ -142,7 +145,7 @@ class Settings:
     max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
     action_bounds: Annotated[ActionBounds, Setting("pass", _word(ActionBounds))]
     output: Annotated[OutputLibrary, Setting("numpy", _word(OutputLibrary))]
-    device: Annotated[str, Setting("cpu", _device)]
+    device: Annotated[str, Setting("cpu", _device)]  # a Device
     python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
 
     # Not arguments of `make`.
