@@ -121,8 +121,9 @@ def make(
         **config: The env's own configuration.
     """
     source, settings, spec = _prepare(**locals())  # every argument, by its name
+    converter = None
     if settings.output in CONVERTERS:
-        CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
+        converter = CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
     with explained_refusals("the pool could not be made"):
         host = _open_host(source, settings)
         engine = open_engine(host, settings)
@@ -131,7 +132,7 @@ def make(
             source = source.completed(host.found)
         spec = _spec(source, settings, host.observation.space, host.action.space, host.info_space, host.num_players)
     try:
-        return _view(env_type)(engine, spec, settings)
+        return _view(env_type)(engine, spec, settings, converter)
     except UnsupportedError:  # the view cannot show such observations
         engine.close()
         raise

@@ -111,7 +111,7 @@ GOOD_STEP = (np.zeros(2), 0.5, False, False, {})
         ((*GOOD_STEP[:4], None), ["info: expected a dict", "NoneType"]),
         ((*GOOD_STEP[:4], [1, 2]), ["info: expected a dict", "list"]),
         (GOOD_STEP[:4], ["expected (observation, reward", "tuple"]),
-        (None, ["expected (observation, reward", "NoneType"]),
+        (None, ["expected (observation, reward", "got None"]),
     ],
     ids=lambda one: " ".join(one)[:40] if isinstance(one, list) else "",
 )

@@ -16,7 +16,7 @@ from stepmill.pool.host import host_arguments, make_simulators, native_env_argum
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.source import NativeSource
-from stepmill.pool.warn_once import warn_once
+from stepmill.pool.warn_once import warn
 
 __all__ = ["NativeHost"]
 
@@ -31,6 +31,7 @@ class NativeHost(_native.NativeHost):
 
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         check_players(source.max_num_players, settings)
+        self._source_id = source.id
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
         self.info_space = source.info_space
@@ -53,9 +54,10 @@ class NativeHost(_native.NativeHost):
 
     def show_slow(self, env_id: int) -> None:
         """Tells the user of an env that may wait for something, and takes very long."""
-        warn_once(
-            f"env {env_id} has been in step or reset for {host.SLOW_S:g} s, on a thread, where nothing can end it. In "
-            "a worker process (backend='process') it can have a deadline: step_timeout, reset_timeout"
+        warn(
+            f"{self._source_id}: env {env_id} has been in step or reset for {host.SLOW_S:g} s, on a thread, where "
+            "nothing can end it. In a worker process (backend='process') it can have a deadline: step_timeout, "
+            "reset_timeout"
         )
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:

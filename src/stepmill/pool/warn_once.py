@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 
-__all__ = ["warn_once"]
+__all__ = ["warn", "warn_once"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -19,6 +19,11 @@ def warn_once(text: str) -> None:
     if text in _shown or len(_shown) >= _MOST:
         return
     _shown.add(text)
+    warn(text)
+
+
+def warn(text: str) -> None:
+    """Shows a warning, every time."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn(text, stacklevel=_level_of_caller())

@@ -28,7 +28,7 @@ from stepmill.pool.models.calls import get_model, set_model
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
-from stepmill.views.outputs import Output
+from stepmill.views.outputs import Converter, Output
 
 __all__ = ["Array", "PoolView"]
 
@@ -43,7 +43,9 @@ class PoolView(Uncopyable):
 
     spec: Any
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
+    def __init__(
+        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
+    ) -> None:
         self._engine = engine
         self._host: Host = engine.host
         self._settings = settings
@@ -52,8 +54,8 @@ class PoolView(Uncopyable):
         self.num_envs = settings.num_envs
         # What hands out the arrays of a batch as those of another library; None: numpy's, as they are.
         self._output: Output | None = None
-        if settings.output != "numpy":
-            self._output = Output(settings.output, settings.device, self._host.observation)
+        if converter is not None:
+            self._output = Output(settings.output, converter, self._host.observation)
             if self._output.reader is not None:
                 engine.lock_pages(self._output.reader)
 

@@ -19,7 +19,7 @@ from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
 from stepmill.views.base import Array, PoolView
-from stepmill.views.outputs import Output
+from stepmill.views.outputs import Converter, Output
 
 __all__ = ["DmPool", "Observation", "Players", "TimeStep", "first_timestep_of", "timestep_of"]
 
@@ -69,8 +69,10 @@ class DmPool(PoolView, Generic[Array]):
     at a time limit the step is LAST with discount 1.
     """
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
-        super().__init__(engine, spec, settings)
+    def __init__(
+        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
+    ) -> None:
+        super().__init__(engine, spec, settings, converter)
         step: Show = functools.partial(timestep_of, settings.autoreset == "same_step")
         begin: Show = first_timestep_of
         if self._output is not None:

@@ -15,6 +15,7 @@ from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
 from stepmill.views.base import Array, PoolView
+from stepmill.views.outputs import Converter
 
 __all__ = ["GymPool"]
 
@@ -25,8 +26,10 @@ class GymPool(PoolView, Generic[Array]):
     ``info["TimeLimit.truncated"]`` marks episodes that did not really end: a limit cut them off.
     """
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
-        super().__init__(engine, spec, settings)
+    def __init__(
+        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
+    ) -> None:
+        super().__init__(engine, spec, settings, converter)
         if (output := self._output) is None:
             engine.show_as(_translate, operator.itemgetter(0), players=True)
         else:

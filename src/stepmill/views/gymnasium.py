@@ -13,6 +13,7 @@ from stepmill.pool.direct import Call, direct
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
 from stepmill.views.base import Array, PoolView
+from stepmill.views.outputs import Converter
 
 __all__ = ["GymnasiumPool"]
 
@@ -21,8 +22,10 @@ __all__ = ["GymnasiumPool"]
 class GymnasiumPool(PoolView, VectorEnv[Any, Any, Array]):  # type: ignore[misc, override]
     """Results are ``(obs, reward, terminated, truncated, info)``; rewards are float64."""
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings) -> None:
-        super().__init__(engine, spec, settings)
+    def __init__(
+        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
+    ) -> None:
+        super().__init__(engine, spec, settings, converter)
         self.metadata = {**self._host.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = self._host.render_mode
         self.single_observation_space = spec.observation_space

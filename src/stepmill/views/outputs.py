@@ -103,8 +103,8 @@ CONVERTERS: dict[str, Callable[[str], Converter]] = {"torch": to_torch, "jax": t
 class Output:
     """Converts the arrays of a batch."""
 
-    def __init__(self, name: str, device: str, observation: FlatSpace) -> None:
-        self._convert, skips_others, self.reader = CONVERTERS[name](device)
+    def __init__(self, name: str, converter: Converter, observation: FlatSpace) -> None:
+        self._convert, skips_others, self.reader = converter
         self._tree = observation.tree
         self._is_single = observation.tree == 0
         self._check_types(name, observation)

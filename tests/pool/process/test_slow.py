@@ -53,7 +53,8 @@ def test_a_step_is_named_with_its_stack(make: Any, said: Said, batch_size: int) 
     rows = collect(pool)
     (text,) = said
     assert re.match(
-        r"env 2 has been in step for 0.05 s, and no step_timeout ends it. It runs in worker 1 \(pid \d+\)", text
+        r"FaultyEnv: env 2 has been in step for 0.05 s, and no step_timeout ends it. It runs in worker 1 \(pid \d+\)",
+        text,
     )
     assert "in wait_at_gate" in text
     assert "process_envs.py" in text
@@ -75,11 +76,20 @@ def test_an_env_is_named_once(make: Any, said: Said, gate: Gate) -> None:
     assert len(said) == 2
 
 
+def test_the_same_env_of_another_pool_is_named_too(make: Any, said: Said) -> None:
+    for count in (1, 2):
+        pool = make({0: "gate"}, num_envs=2)
+        pool.reset()
+        send(pool, 0)
+        collect(pool)
+        assert (len(said), said.envs()) == (count, [0])
+
+
 def test_a_reset_is_named_too(make: Any, said: Said) -> None:
     pool = make({1: "gate"}, num_envs=2, where="reset")
     pool.reset()
     (text,) = said
-    assert text.startswith("env 1 has been in reset for 0.05 s, and no reset_timeout ends it")
+    assert text.startswith("FaultyEnv: env 1 has been in reset for 0.05 s, and no reset_timeout ends it")
 
 
 def test_what_has_a_deadline_is_not_named(make: Any, said: Said, gate: Gate) -> None:
@@ -102,7 +112,7 @@ def test_a_call_is_named(make: Any, said: Said) -> None:
     pool.reset()
     assert pool.call("visit", env_ids=[0]) == ((0, None),)
     (text,) = said
-    assert text.startswith("env 0 has been in a call for 0.05 s")
+    assert text.startswith("FaultyEnv: env 0 has been in a call for 0.05 s")
 
 
 def test_by_default_it_is_a_minute() -> None:
@@ -140,7 +150,8 @@ def test_a_native_env_on_a_thread_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         warnings.showwarning = show
         pool.reset()
         pool.step(np.zeros(3, np.float32))
-        assert [text[:40] for text in said] == ["env 2 has been in step or reset for 0.05"]
+        (text,) = said
+        assert text.startswith("Probe-v0: env 2 has been in step or reset for 0.05 s, on a thread")
         os.write(write, b"x")
         pool.step(np.zeros(3, np.float32))
         assert len(said) == 1

@@ -47,7 +47,7 @@ from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.source import NativeSource, PythonSource
 from stepmill.pool.uninterrupted import uninterrupted
-from stepmill.pool.warn_once import warn_once
+from stepmill.pool.warn_once import warn
 from stepmill.refusals import explained_refusals
 from stepmill.spaces import flatten
 
@@ -184,7 +184,7 @@ class ProcessHost(_native.ProcessHost):
 
     def show_news(self, text: str) -> None:
         """Shows which envs take very long, with the stacks of their workers."""
-        warn_once(text)
+        warn(f"{self._source_id}: {text}")
 
     def restart(self) -> None:
         """Starts a process for each needed worker that has none. Does not wait until it has built its envs."""
