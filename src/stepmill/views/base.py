@@ -28,7 +28,7 @@ from stepmill.pool.models.calls import get_model, set_model
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
-from stepmill.views.outputs import Converter, Output
+from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 __all__ = ["Array", "PoolView"]
 
@@ -54,8 +54,9 @@ class PoolView(Uncopyable):
         self.num_envs = settings.num_envs
         # What hands out the arrays of a batch as those of another library; None: numpy's, as they are.
         self._output: Output | None = None
-        if converter is not None:
-            self._output = Output(settings.output, converter, self._host.observation)
+        if settings.output != "numpy":
+            made = CONVERTERS[settings.output](settings.device) if converter is None else converter
+            self._output = Output(settings.output, made, self._host.observation)
             if self._output.reader is not None:
                 engine.lock_pages(self._output.reader)
 
