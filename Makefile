@@ -98,7 +98,7 @@ test-sb3: build/sb3/.ready
 # The examples that learn, to the end, with several seeds each: they print what they reached.
 examples: $(INTEGRATIONS)/.installed
 	for seed in 1 2 3 4 5; do $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed || exit 1; done
-	for seed in 1 2 3; do for one in ppo_async ppo_own_env sb3_ppo torchrl_ppo es_pendulum; do \
+	for seed in 1 2 3; do for one in ppo_async ppo_own_env ppo_mujoco managers_dqn sb3_ppo torchrl_ppo es_pendulum; do \
 	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed || exit 1; done; done
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
