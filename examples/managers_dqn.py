@@ -34,16 +34,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--manager", choices=["base", "subprocess", "async_subprocess"], default="async_subprocess")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--total-steps", type=int, default=60_000, help="of all envs together, at most")
-    parser.add_argument("--replay", type=int, default=60_000, help="how many transitions are remembered")
+    parser.add_argument("--total-steps", type=int, default=50_000, help="of all envs together, at most")
+    parser.add_argument("--replay", type=int, default=50_000, help="how many transitions are remembered")
     parser.add_argument("--first-steps", type=int, default=1_000, help="taken at random, before it learns")
     parser.add_argument("--exploring", type=int, default=8_000, help="the steps in which the chance falls")
     parser.add_argument("--last-chance", type=float, default=0.04, help="how often an action is random after that")
-    parser.add_argument("--steps-per-batch", type=int, default=4, help="of all envs together")
-    parser.add_argument("--batch", type=int, default=128, help="transitions")
-    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--steps-per-update", type=int, default=256, help="of all envs together")
+    parser.add_argument("--batches", type=int, default=128, help="of an update")
+    parser.add_argument("--batch-size", type=int, default=128, help="transitions")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="at the start; it falls to 0")
     parser.add_argument("--gamma", type=float, default=0.99)
-    parser.add_argument("--target-rate", type=float, default=0.01, help="how fast the target follows, per batch")
     parser.add_argument("--good", type=float, default=475.0, help="the mean return at which the training ends")
     parser.add_argument("--episodes", type=int, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per evaluation")
@@ -51,6 +51,9 @@ def arguments() -> argparse.Namespace:
 
 
 # ---- the agent -------------------------------------------------------------------------------------
+
+
+SCALE = np.array([2.4, 2.0, 0.21, 2.0], np.float32)  # what CartPole shows lies between about -1 and 1 then
 
 
 def network(inputs: int, actions: int) -> nn.Sequential:
@@ -69,7 +72,7 @@ class Replay:
 
     def add(self, obs: np.ndarray, action: int, reward: float, following: np.ndarray, is_terminated: bool) -> None:
         at = self.added % len(self.actions)
-        self.obs[at], self.following[at] = torch.as_tensor(obs), torch.as_tensor(following)
+        self.obs[at], self.following[at] = torch.as_tensor(obs / SCALE), torch.as_tensor(following / SCALE)
         self.actions[at], self.rewards[at], self.terminated[at] = action, reward, float(is_terminated)
         self.added += 1
 
@@ -91,11 +94,11 @@ def train(args: argparse.Namespace) -> tuple[nn.Sequential, int]:
     manager.launch()
     inputs, actions = manager.observation_space.shape[0], int(manager.action_space.n)
     values = network(inputs, actions)
-    target, best = copy.deepcopy(values), copy.deepcopy(values)
+    best = copy.deepcopy(values)
     optimizer = torch.optim.Adam(values.parameters(), lr=args.learning_rate, fused=True)
     replay = Replay(args.replay, inputs)
     sent: dict[int, tuple[np.ndarray, int]] = {}  # what each env saw, and what it was told to do
-    learned, evaluated, most, began = 0, 0, -np.inf, time.perf_counter()
+    updates, evaluated, most, began = 0, 0, -np.inf, time.perf_counter()
     while replay.added < args.total_steps and most < args.good:
         ready = manager.ready_obs
         if ready:
@@ -112,9 +115,10 @@ def train(args: argparse.Namespace) -> tuple[nn.Sequential, int]:
             is_terminated = timestep.done and not timestep.info["TimeLimit.truncated"]
             replay.add(*sent[env_id], float(timestep.reward[0]), timestep.obs, is_terminated)
 
-        while learned < (replay.added - args.first_steps) // args.steps_per_batch:
-            learn(args, values, target, optimizer, replay)
-            learned += 1
+        if replay.added >= args.first_steps and replay.added // args.steps_per_update > updates:
+            updates = replay.added // args.steps_per_update
+            optimizer.param_groups[0]["lr"] = max(0.0, 1.0 - replay.added / args.total_steps) * args.learning_rate
+            learn(args, values, optimizer, replay)
         if replay.added // 2000 > evaluated:
             evaluated = replay.added // 2000
             mean = float(np.mean(play(values, seed=args.seed + 500_000, episodes=16)))
@@ -129,7 +133,7 @@ def train(args: argparse.Namespace) -> tuple[nn.Sequential, int]:
 def best_actions(values: nn.Module, obs: dict[int, np.ndarray]) -> dict[int, int]:
     """By env id, as managers want them."""
     with torch.no_grad():
-        chosen = values(torch.as_tensor(np.stack(list(obs.values())))).argmax(-1)
+        chosen = values(torch.as_tensor(np.stack(list(obs.values())) / SCALE)).argmax(-1)
     return dict(zip(obs, chosen.tolist(), strict=True))
 
 
@@ -141,23 +145,23 @@ def chance(args: argparse.Namespace, done: int) -> float:
     return max(float(args.last_chance), falling)
 
 
-def learn(
-    args: argparse.Namespace, values: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, replay: Replay
-) -> None:
-    """One batch of double DQN: the network chooses the next action, and the target says what it is worth."""
-    obs, actions, rewards, following, terminated = replay.sample(args.batch)
-    with torch.no_grad():
-        chosen = values(following).argmax(-1, keepdim=True)
-        worth = target(following).gather(1, chosen).squeeze(1)
-        # In units of what an endless episode is worth, so that values lie between 0 and 1 and an end is a large error.
-        expected = (1.0 - args.gamma) * rewards + args.gamma * (1.0 - terminated) * worth
-    loss = (values(obs).gather(1, actions[:, None]).squeeze(1) - expected).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    with torch.no_grad():
-        for old, new in zip(target.parameters(), values.parameters(), strict=True):
-            old.lerp_(new, args.target_rate)
+def learn(args: argparse.Namespace, values: nn.Module, optimizer: torch.optim.Optimizer, replay: Replay) -> None:
+    """Many batches of double DQN towards one target, the network as it was before the first of them.
+
+    The network chooses the next action, and the target says what it is worth.
+    """
+    target = copy.deepcopy(values)
+    for _ in range(args.batches):
+        obs, actions, rewards, following, terminated = replay.sample(args.batch_size)
+        with torch.no_grad():
+            chosen = values(following).argmax(-1, keepdim=True)
+            worth = target(following).gather(1, chosen).squeeze(1)
+            # In units of what an endless episode is worth: values lie between 0 and 1, and an end is a large error.
+            expected = (1.0 - args.gamma) * rewards + args.gamma * (1.0 - terminated) * worth
+        loss = (values(obs).gather(1, actions[:, None]).squeeze(1) - expected).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def show(args: argparse.Namespace, done: int, seconds: float, mean: float, most: float, is_first: bool) -> None:
