@@ -65,6 +65,12 @@ def test_ppo_takes_continuous_actions() -> None:
     assert "over 2 episodes" in run("ppo.py", "--env-id", "Pendulum-v1", "--total-steps", "512", "--episodes", "2")
 
 
+def test_ppo_takes_pictures() -> None:
+    pytest.importorskip("ale_py")
+    few = ("--num-envs", "2", "--num-steps", "4", "--total-steps", "16", "--epochs", "1", "--episodes", "1")
+    assert "over 1 episodes" in run("ppo.py", "--env-id", "Pong-v5", *few)
+
+
 @pytest.mark.parametrize("envs", ["gymnasium", "gymnasium-async"])
 def test_ppo_learns_the_same_on_gymnasiums_envs(envs: str, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
