@@ -34,6 +34,7 @@ class Example:
     beside_label: str = ""
     y_label: str = "mean return"
     low: float | None = None  # where the axis begins
+    is_apart: bool = False  # a line per seed, where trainings end at different times
     counted: str = ""  # another field of the logs, drawn on an axis of its own
 
 
@@ -42,7 +43,7 @@ EXAMPLES = {
     "ppo_async": Example("ppo_async.py on CartPole-v1", 475, "solved", low=0),
     "sb3_ppo": Example("sb3_ppo.py on CartPole-v1", 475, "solved", low=0),
     "torchrl_ppo": Example("torchrl_ppo.py on CartPole-v1", 475, "solved", low=0),
-    "managers_dqn": Example("managers_dqn.py on CartPole-v1", 400, "goal", low=0),
+    "managers_dqn": Example("managers_dqn.py on CartPole-v1", 400, "goal", low=0, is_apart=True),
     "ppo_mujoco": Example("ppo_mujoco.py on HalfCheetah-v5", 1500, "goal"),
     "ppo_atari": Example("ppo_atari.py on Pong-v5", 18, "goal"),
     "es_pendulum": Example("es_pendulum.py on Pendulum-v1", -250, "goal"),
@@ -102,11 +103,9 @@ def draw(name: str, example: Example, curves: list[Curve], beside: list[Curve], 
             if beside:  # below and wider, so that both are seen where they are the same
                 steps, mean, _, _ = summary(beside)
                 axes.plot(steps, mean, color=colour, linewidth=7, alpha=0.5, solid_capstyle="round")
-            steps, mean, low, high = summary(curves)
-            axes.fill_between(steps, low, high, color=theme.stepmill, alpha=0.18, linewidth=0)
-            axes.plot(steps, mean, color=theme.stepmill, linewidth=2)
+            (draw_apart if example.is_apart else draw_summary)(axes, curves, theme.stepmill)
             axes.axhline(example.goal, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)))
-            finish(axes, example, theme, float(steps[-1]), len(curves))
+            finish(axes, example, theme, max(float(steps[-1]) for steps, _ in curves), len(curves))
             if beside:
                 label(axes, "on stepmill's envs", theme.stepmill, 0)
                 label(axes, f"{example.beside_label}: the same line", colour, 1)
@@ -121,9 +120,21 @@ def draw(name: str, example: Example, curves: list[Curve], beside: list[Curve], 
             pyplot.close(figure)
 
 
+def draw_summary(axes: pyplot.Axes, curves: list[Curve], colour: str) -> None:
+    steps, mean, low, high = summary(curves)
+    axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(steps, mean, color=colour, linewidth=2)
+
+
+def draw_apart(axes: pyplot.Axes, curves: list[Curve], colour: str) -> None:
+    for curve in curves:
+        axes.plot(*curve, color=colour, linewidth=1.6, alpha=0.7)
+        axes.plot(curve[0][-1], curve[1][-1], "o", color=colour, markersize=7, clip_on=False)
+
+
 def summary(curves: list[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Steps; mean, lowest and highest of all seeds. A training that ended early stays at what it had reached."""
-    steps = np.linspace(max(curve[0][0] for curve in curves), max(curve[0][-1] for curve in curves), 200)
+    """Steps; mean, lowest and highest of all seeds."""
+    steps = np.linspace(max(curve[0][0] for curve in curves), min(curve[0][-1] for curve in curves), 200)
     every = np.array([np.interp(steps, *curve) for curve in curves])
     return steps, every.mean(0), every.min(0), every.max(0)
 
@@ -134,7 +145,8 @@ def finish(axes: pyplot.Axes, example: Example, theme: Theme, last: float, seeds
         axes.set_ylim(bottom=example.low)
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_xlabel("steps of all envs" + (f"; mean, worst and best of {seeds} seeds" if seeds > 1 else ""))
+    which = "a line per seed, until it is good enough" if example.is_apart else f"mean, worst and best of {seeds} seeds"
+    axes.set_xlabel("steps of all envs" + (f"; {which}" if seeds > 1 else ""))
     axes.set_ylabel(example.y_label)
     axes.annotate(
         f"{example.goal_label}: {example.goal:,g}" if example.goal else example.goal_label,
