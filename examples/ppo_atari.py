@@ -163,7 +163,12 @@ def train(args: argparse.Namespace) -> tuple[Agent, int]:
     """The agent, and how many steps it had."""
     torch.manual_seed(args.seed)
     pool = stepmill.make(
-        args.env_id, num_envs=args.num_envs, batch_size=args.batch_size, seed=args.seed, output="torch"
+        args.env_id,
+        num_envs=args.num_envs,
+        batch_size=args.batch_size,
+        seed=args.seed,
+        output="torch",
+        device=args.device,  # on a GPU, the copy of one batch overlaps the steps of the next
     )
     seen_as, acts_as = pool.single_observation_space, pool.single_action_space
     if not isinstance(seen_as, spaces.Box) or not isinstance(acts_as, spaces.Discrete):
@@ -180,9 +185,6 @@ def train(args: argparse.Namespace) -> tuple[Agent, int]:
     while left > 0.0:
         obs, reward, terminated, truncated, info = pool.recv()
         ids = info["env_id"]
-        obs, reward, terminated, truncated = (
-            part.to(args.device, non_blocking=True) for part in (obs, reward, terminated, truncated)
-        )
         writing.end_steps(ids, reward, terminated, truncated)
         if "episode_return" in info:
             finished += info["episode_return"][info["_episode_return"]].tolist()
@@ -267,13 +269,13 @@ def show(args: argparse.Namespace, done: int, seconds: float, finished: list[flo
 
 def evaluate(args: argparse.Namespace, agent: Agent) -> list[float]:
     """The return of the first game of each of some envs, with seeds that the training did not have."""
-    others = args.seed + 1_000_000
-    with stepmill.make(args.env_id, num_envs=args.episodes, seed=others, output="torch") as envs:
+    where = {"output": "torch", "device": args.device}
+    with stepmill.make(args.env_id, num_envs=args.episodes, seed=args.seed + 1_000_000, **where) as envs:
         obs, _ = envs.reset()
         returns = np.full(args.episodes, np.nan)
         while np.isnan(returns).any():
             with torch.no_grad():
-                distribution, _ = agent(obs.to(args.device))
+                distribution, _ = agent(obs)
             obs, _, terminated, truncated, info = envs.step(distribution.sample())
             first = (terminated | truncated).cpu().numpy() & np.isnan(returns)
             if first.any():
