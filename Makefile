@@ -99,8 +99,9 @@ test-sb3: build/sb3/.ready
 # build/curves: `python -m docs.images.curves --keep build/curves/*.jsonl` takes them into the docs.
 examples: $(INTEGRATIONS)/.installed
 	mkdir -p build/curves
-	for seed in 1 2 3 4 5; do \
-	  $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed --log build/curves/ppo-$$seed.jsonl || exit 1; done
+	for seed in 1 2 3 4 5; do for envs in stepmill gymnasium; do \
+	  $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed --envs $$envs \
+	    --log build/curves/ppo-$$([ $$envs = stepmill ] || echo $$envs-)$$seed.jsonl || exit 1; done; done
 	for seed in 1 2 3; do for one in ppo_async ppo_own_env ppo_mujoco managers_dqn sb3_ppo torchrl_ppo es_pendulum; do \
 	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed --log build/curves/$$one-$$seed.jsonl || exit 1; done; done
 

@@ -202,10 +202,14 @@ def train(args: argparse.Namespace) -> tuple[Agent, int]:
                 pass
             if updates:
                 show(args, done, time.perf_counter() - began, finished, is_first=updates == 1)
-            updates, done = updates + 1, done + sum(one.rewards.numel() for one in full)
+            updates, done = updates + 1, done + args.num_envs * args.num_steps
             left = 1.0 - max(done / args.total_steps, (time.perf_counter() - began) / 60 / args.minutes)
-            learning = learn(args, agent, optimizer, max(0.0, left), full)
-            full = []
+            # Always as many of them, so that every minibatch has the same size: a GPU plans for sizes that it knows.
+            every = Rollout._make(torch.cat(parts) for parts in zip(*full, strict=True))
+            learning = learn(
+                args, agent, optimizer, max(0.0, left), Rollout._make(part[: args.num_envs] for part in every)
+            )
+            full = [Rollout._make(part[args.num_envs :] for part in every)]
     for _ in learning:
         pass
     show(args, done, time.perf_counter() - began, finished, is_first=updates == 1)
@@ -215,17 +219,18 @@ def train(args: argparse.Namespace) -> tuple[Agent, int]:
 
 
 def learn(
-    args: argparse.Namespace, agent: Agent, optimizer: torch.optim.Optimizer, left: float, full: list[Rollout]
+    args: argparse.Namespace, agent: Agent, optimizer: torch.optim.Optimizer, left: float, rollout: Rollout
 ) -> Iterator[None]:
     """Some epochs of PPO's clipped loss, over the steps that count: a minibatch each time that it is asked to go on."""
-    rollout = Rollout._make(torch.cat(parts) for parts in zip(*full, strict=True))
     advantages = estimate_advantages(args, rollout).flatten()
     returns = advantages + rollout.values[:, :-1].flatten()
     obs, actions, log_probs = rollout.obs.flatten(0, 1), rollout.actions.flatten(), rollout.log_probs.flatten()
     chosen = rollout.counts.flatten().nonzero().squeeze(-1)
+    missing = len(advantages) - len(chosen)
     optimizer.param_groups[0]["lr"] = left * args.learning_rate
     for _ in range(args.epochs):
-        for batch in chosen[torch.randperm(len(chosen), device=chosen.device)].chunk(args.minibatches):
+        shuffled = chosen[torch.randperm(len(chosen), device=chosen.device)]
+        for batch in torch.cat([shuffled, shuffled[:missing]]).chunk(args.minibatches):  # a few steps twice
             distribution, value = agent(obs[batch])
             ratio = (distribution.log_prob(actions[batch]) - log_probs[batch]).exp()
             scaled = advantages[batch]

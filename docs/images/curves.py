@@ -15,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.plots import THEMES, Theme, pyplot, themed
+from matplotlib.axes import Axes
 
 IMAGES = Path(__file__).resolve().parent
 LOGS = IMAGES.parent / "curves"
 MOST_LINES = 120  # of a log that is kept
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps, returns
+Curves = dict[str, Curve]  # by seed
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,11 @@ def main() -> None:
         keep(path)
     for name, example in EXAMPLES.items():
         if curves := read(name):
-            beside = read(example.beside) if example.beside else []
-            draw(name, example, curves, beside, read(name, example.counted) if example.counted else [])
+            beside = read(example.beside) if example.beside else {}
+            if beside:  # means are compared, so both are of the same seeds
+                curves, beside = ({seed: one[seed] for seed in curves.keys() & beside} for one in (curves, beside))
+            counted = read(name, example.counted) if example.counted else {}
+            draw(name, example, *(list(one.values()) for one in (curves, beside, counted)))
 
 
 def keep(path: Path) -> None:
@@ -82,15 +87,16 @@ def _rounded(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.5g}")
 
 
-def read(name: str, field: str = "return") -> list[Curve]:
+def read(name: str, field: str = "return") -> Curves:
     """One curve per seed, without the time before the first episode ended."""
-    curves = []
+    curves: Curves = {}
     for path in sorted(LOGS.glob(f"{name}-*.jsonl")):
-        if not re.fullmatch(rf"{name}-\d+\.jsonl", path.name):
+        if not (match := re.fullmatch(rf"{name}-(\d+)\.jsonl", path.name)):
             continue
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         points = np.array([(line["steps"], line[field]) for line in lines])
-        curves.append(tuple(points[~np.isnan(points[:, 1])].T))
+        steps, values = points[~np.isnan(points[:, 1])].T
+        curves[match[1]] = steps, values
     return curves
 
 
@@ -120,13 +126,13 @@ def draw(name: str, example: Example, curves: list[Curve], beside: list[Curve], 
             pyplot.close(figure)
 
 
-def draw_summary(axes: pyplot.Axes, curves: list[Curve], colour: str) -> None:
+def draw_summary(axes: Axes, curves: list[Curve], colour: str) -> None:
     steps, mean, low, high = summary(curves)
     axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.plot(steps, mean, color=colour, linewidth=2)
 
 
-def draw_apart(axes: pyplot.Axes, curves: list[Curve], colour: str) -> None:
+def draw_apart(axes: Axes, curves: list[Curve], colour: str) -> None:
     for curve in curves:
         axes.plot(*curve, color=colour, linewidth=1.6, alpha=0.7)
         axes.plot(curve[0][-1], curve[1][-1], "o", color=colour, markersize=7, clip_on=False)
@@ -139,7 +145,7 @@ def summary(curves: list[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     return steps, every.mean(0), every.min(0), every.max(0)
 
 
-def finish(axes: pyplot.Axes, example: Example, theme: Theme, last: float, seeds: int) -> None:
+def finish(axes: Axes, example: Example, theme: Theme, last: float, seeds: int) -> None:
     axes.set_xlim(0, last * 1.01)
     if example.low is not None:
         axes.set_ylim(bottom=example.low)
@@ -150,11 +156,10 @@ def finish(axes: pyplot.Axes, example: Example, theme: Theme, last: float, seeds
     axes.set_ylabel(example.y_label)
     axes.annotate(
         f"{example.goal_label}: {example.goal:,g}" if example.goal else example.goal_label,
-        (last / 2 if example.counted else last, example.goal),
-        (0, -4),
+        (last / 3 if example.counted else last / 100, example.goal),
+        (0, -4 if example.counted else 4),
         textcoords="offset points",
-        ha="right",
-        va="top",
+        va="top" if example.counted else "bottom",
         fontsize=9,
         color=theme.muted,
     )
@@ -167,7 +172,7 @@ def short(steps: float) -> str:
     return f"{steps:g}"
 
 
-def label(axes: pyplot.Axes, text: str, colour: str, row: int) -> None:
+def label(axes: Axes, text: str, colour: str, row: int) -> None:
     axes.annotate(
         text,
         (0.98, 0.16 - 0.09 * row),
