@@ -56,7 +56,7 @@ def _cases() -> list[Case]:
         Case("CartPole-v1", "CartPole-v1", 256, 32, 4, few),
         Case("HalfCheetah-v5", "HalfCheetah-v5", 32, 64, 5, usual, package="mujoco"),
         Case("Pong, preprocessed", "Pong-v5", 4 * cores(), 32, 3, few, f"{MODULE}:Pong-v5", "ale_py", is_picture=True),
-        Case("Python envs of 1 ms", f"{MODULE}:Slow-v0", 4 * cores(), 64, 5, few),
+        Case("Python envs of about 1 ms", f"{MODULE}:Slow-v0", 4 * cores(), 64, 5, few),
     ]
 
 
