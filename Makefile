@@ -95,11 +95,15 @@ test-sb3: build/sb3/.ready
 	  --rootdir . -p no:cacheprovider -p no:randomly -ra --numprocesses $(JOBS) --dist worksteal \
 	  $(if $(FILTER),-k "$(FILTER)") $(SB3_TESTS:%=tests/test_%.py)
 
-# The examples that learn, to the end, with several seeds each: they print what they reached.
+# The examples that learn, to the end, with several seeds each: they print what they reached. Their curves are in
+# build/curves: `python -m docs.images.curves --keep build/curves/*.jsonl` takes them into the docs.
 examples: $(INTEGRATIONS)/.installed
-	for seed in 1 2 3 4 5; do $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed || exit 1; done
-	for seed in 1 2 3; do for one in ppo_async ppo_own_env sb3_ppo torchrl_ppo es_pendulum; do \
-	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed || exit 1; done; done
+	mkdir -p build/curves
+	for seed in 1 2 3 4 5; do for envs in stepmill gymnasium; do \
+	  $(INTEGRATIONS)/bin/python examples/ppo.py --seed $$seed --envs $$envs \
+	    --log build/curves/ppo-$$([ $$envs = stepmill ] || echo $$envs-)$$seed.jsonl || exit 1; done; done
+	for seed in 1 2 3; do for one in ppo_async ppo_own_env ppo_mujoco managers_dqn sb3_ppo torchrl_ppo es_pendulum; do \
+	  $(INTEGRATIONS)/bin/python examples/$$one.py --seed $$seed --log build/curves/$$one-$$seed.jsonl || exit 1; done; done
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
 # `make test` plays 8,000 (1,000).

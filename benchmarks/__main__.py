@@ -30,6 +30,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="short; writes to build/benchmarks unless --output is given"
     )
+    parser.add_argument("--device", default="cpu", help="of networks over pictures, in the part training: cuda")
     parser.add_argument("--output", type=Path, help="folder for JSON and plots (default: the project's own)")
     parser.add_argument("--profile", action="store_true", help="print where the time of one step goes, and stop")
     parser.add_argument("--plot", action="store_true", help="only draw the plots again, of all machines' JSON files")
@@ -83,6 +84,7 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
         options.repeats or (3 if options.quick else 7),
         options.seconds or (0.1 if options.quick else 0.4),
         options.quick,
+        options.device,
     )
     if envpool_version() is None:
         console.print("EnvPool is not installed: its columns stay empty (make bench installs it)")

@@ -22,6 +22,7 @@ from benchmarks import (
     python_parts,
     sb3_parts,
     tensor_parts,
+    training_parts,
     uneven_parts,
 )
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
@@ -164,6 +165,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "managers": manager_parts.managers,
     "uneven": uneven_parts.uneven,
     "sb3": sb3_parts.sb3,
+    "training": training_parts.training,
 }
 
 

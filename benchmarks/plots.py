@@ -50,7 +50,7 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
             continue
         for theme in THEMES:
             path = folder / file_name(name, results, theme.name)
-            with _themed(theme):
+            with themed(theme):
                 figure = plot.draw(results, theme)
                 figure.savefig(path, dpi=150)
                 pyplot.close(figure)
@@ -406,7 +406,7 @@ PLOTS = {
 
 
 @contextmanager
-def _themed(theme: Theme) -> Iterator[None]:
+def themed(theme: Theme) -> Iterator[None]:
     style = {
         "figure.facecolor": theme.background,
         "savefig.facecolor": theme.background,
@@ -464,6 +464,7 @@ OTHERS_VERSIONED = {
     "managers": VERSIONED[::2],
     "uneven": VERSIONED[::2],
     "sb3": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("torch", "torch")),
+    "training": (*VERSIONED[::2], ("torch", "torch")),
     "torch-output": (VERSIONED[0], ("torch", "torch"), ("jax", "JAX")),
     "gpu-copies": (VERSIONED[0], ("torch", "torch")),
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),

@@ -327,6 +327,24 @@ def _training(result: dict[str, Any]) -> tuple[str, str]:
     return time_of(whole * 1e3), f"{time_of(inside * 1e3)} ({inside / whole:.0%})"
 
 
+def training(results: Results) -> Table:
+    """The last column: what the whole training gains over the better of Gymnasium's two."""
+    names = {"stepmill": "stepmill", "gymnasium": "SyncVectorEnv", "gymnasium_async": "AsyncVectorEnv"}
+    rows = []
+    for row in results["parts"]["training"]:
+        cells = [cell for name in names for cell in (rate(row[name]), f"{row[name]['env_share']:.0%}")]
+        best = max(row[name]["steps_per_s"] for name in ("gymnasium", "gymnasium_async"))
+        where = "" if row["device"] == "cpu" else ", on the GPU"
+        faster = f"{three_digits(row['stepmill']['steps_per_s'] / best)}x"
+        rows.append((f"{row['num_envs']} {row['env']}{where}", *cells, faster))
+    columns = (
+        "",
+        *(column for name in names.values() for column in (name, "of the time in envs")),
+        "stepmill trains faster than the better one",
+    )
+    return Table("training", "PPO (examples/ppo.py), steps per second of the whole training", columns, rows)
+
+
 def overhead(results: Results) -> Table:
     part = results["parts"]["overhead"]
     rows = []
@@ -545,6 +563,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "uneven": ("uneven", uneven),
     "sb3": ("sb3", sb3),
     "sb3-training": ("sb3", sb3_training),
+    "training": ("training", training),
     "ding": ("ding", ding),
 }
 

@@ -20,6 +20,7 @@ class Effort:
     repeats: int
     seconds: float
     quick: bool = False
+    device: str = "cpu"  # of networks, where there are any that are worth it
 
     @property
     def search_s(self) -> float:

@@ -1,4 +1,4 @@
-"""PPO in one file, on any id with flat observations and discrete or continuous actions.
+"""PPO in one file, on any id with arrays or pictures as observations, and discrete or continuous actions.
 
     pip install 'stepmill[torch]'
     python examples/ppo.py                                    # CartPole-v1, solved in under a minute
@@ -31,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--env-id", default="CartPole-v1")
     parser.add_argument("--envs", choices=["stepmill", "gymnasium", "gymnasium-async"], default="stepmill")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="of the networks: cuda is worth it for pictures")
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--num-steps", type=int, default=32, help="of each env, between updates")
     parser.add_argument("--total-steps", type=int, default=100_000, help="of all envs together")
@@ -60,28 +61,48 @@ def make_envs(args: argparse.Namespace, num_envs: int, seed: int) -> Any:
 
 
 class Agent(nn.Module):
-    """A policy and a value, each a small network of its own."""
+    """A policy and a value, each a small network of its own; pictures pass through the same convolutions first."""
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Discrete | spaces.Box) -> None:
         super().__init__()
-        inputs = int(np.prod(observation_space.shape))
+        self.look = convolutions(observation_space.shape[0]) if is_picture(observation_space) else None
+        inputs = 512 if self.look else int(np.prod(observation_space.shape))
         self.is_discrete = isinstance(action_space, spaces.Discrete)
         outputs = int(action_space.n) if isinstance(action_space, spaces.Discrete) else int(np.prod(action_space.shape))
         self.policy = network(inputs, outputs, last_gain=0.01)
         self.critic = network(inputs, 1, last_gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(outputs))
 
-    def distribution(self, obs: torch.Tensor) -> Any:
-        out = self.policy(obs.flatten(1))
+    def features(self, obs: torch.Tensor) -> torch.Tensor:
+        """What the networks below get."""
+        return obs.flatten(1) if self.look is None else self.look(obs / 255.0)
+
+    def distribution(self, features: torch.Tensor) -> Any:
+        out = self.policy(features)
         return Categorical(logits=out) if self.is_discrete else Independent(Normal(out, self.log_std.exp()), 1)
 
-    def value(self, obs: torch.Tensor) -> torch.Tensor:
-        values: torch.Tensor = self.critic(obs.flatten(1)).squeeze(-1)
+    def value(self, features: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.critic(features).squeeze(-1)
         return values
 
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.policy(obs.flatten(1))
+    def best_action(self, features: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.policy(features)
         return out.argmax(-1) if self.is_discrete else out
+
+
+def is_picture(space: spaces.Box) -> bool:
+    return len(space.shape) == 3 and space.dtype == np.uint8
+
+
+def convolutions(frames: int) -> nn.Sequential:
+    """Those of DQN's paper in Nature, for stacks of frames of 84 x 84."""
+    layers: list[Any] = [nn.Conv2d(frames, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)]
+    layers.append(nn.Linear(64 * 7 * 7, 512))
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight, 2**0.5)
+        nn.init.zeros_(layer.bias)
+    first, second, third, last = layers
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third, nn.ReLU(), nn.Flatten(), last, nn.ReLU())
 
 
 def network(inputs: int, outputs: int, last_gain: float) -> nn.Sequential:
@@ -101,19 +122,23 @@ def train(args: argparse.Namespace) -> Agent:
     seen_as, acts_as = envs.single_observation_space, envs.single_action_space
     if not isinstance(seen_as, spaces.Box) or not isinstance(acts_as, spaces.Discrete | spaces.Box):
         raise SystemExit(f"{args.env_id}: expected a Box, and Discrete or Box actions, got {seen_as}, {acts_as}")
-    agent = Agent(seen_as, acts_as)
+    if not is_picture(seen_as):
+        torch.set_num_threads(1)  # the networks are small: more threads would only get in each other's way
+        # On ARM it prepares each product of matrices anew, however small they are.
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    agent = Agent(seen_as, acts_as).to(args.device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    steps, rows = args.num_steps, args.num_envs
+    steps, rows, there = args.num_steps, args.num_envs, {"device": args.device}
 
     # Row t of these arrays is the time before step t; the last row of `obs` is the time after the last step.
-    obs = torch.zeros(steps + 1, rows, *seen_as.shape)
-    actions = torch.zeros((steps, rows, *(acts_as.shape or ())))
-    log_probs, rewards = torch.zeros(steps, rows), torch.zeros(steps, rows)
-    terminated, ended = torch.zeros(steps, rows), torch.zeros(steps, rows)
+    kept_as = torch.uint8 if is_picture(seen_as) else torch.float32
+    obs = torch.zeros(steps + 1, rows, *seen_as.shape, dtype=kept_as, **there)
+    actions = torch.zeros((steps, rows, *(acts_as.shape or ())), **there)
+    log_probs, rewards, terminated, ended = torch.zeros(4, steps, rows, **there)
     # A pool resets an env in the step after an episode's end: that step's action counts for nothing, and neither may it
     # in the loss. In return, the observation of the ending step is there, and its value is what truncation needs.
-    counts = torch.ones(steps, rows)
-    just_ended = torch.zeros(rows)
+    counts = torch.ones(steps, rows, **there)
+    just_ended = torch.zeros(rows, **there)
 
     first, _ = envs.reset(seed=args.seed)
     obs[0] = torch.as_tensor(first)
@@ -127,22 +152,23 @@ def train(args: argparse.Namespace) -> Agent:
         for t in range(steps):
             counts[t] = 1.0 - just_ended
             with torch.no_grad():
-                distribution = agent.distribution(obs[t])
+                distribution = agent.distribution(agent.features(obs[t]))
                 actions[t] = action = distribution.sample()
                 log_probs[t] = distribution.log_prob(action)
+            chosen = action.cpu().numpy()
             env_began = time.perf_counter()
-            following, reward, is_terminated, is_truncated, _ = envs.step(action.numpy())
+            following, reward, is_terminated, is_truncated, _ = envs.step(chosen)
             env_seconds += time.perf_counter() - env_began
             obs[t + 1], rewards[t] = torch.as_tensor(following), torch.as_tensor(reward)
             terminated[t] = torch.as_tensor(is_terminated)
-            ended[t] = just_ended = torch.as_tensor(is_terminated | is_truncated).float()
+            ended[t] = just_ended = torch.as_tensor(is_terminated | is_truncated, dtype=torch.float32, **there)
             running += reward
             for i in np.flatnonzero(is_terminated | is_truncated):
                 finished.append(float(running[i]))
                 running[i] = 0.0
 
         with torch.no_grad():
-            values = agent.value(obs.flatten(0, 1)).view(steps + 1, rows)
+            values = agent.value(agent.features(obs.flatten(0, 1))).view(steps + 1, rows)
         advantages = estimate_advantages(args, rewards, values, terminated, ended)
         learn(args, agent, optimizer, left * args.clip, obs[:-1], actions, log_probs, advantages, values[:-1], counts)
         obs[0] = obs[-1]
@@ -198,13 +224,14 @@ def learn(
     log_probs, advantages = log_probs.flatten()[chosen], advantages.flatten()[chosen]
     returns = advantages + values.flatten()[chosen]
     for _ in range(args.epochs):
-        for batch in torch.randperm(len(chosen)).chunk(args.minibatches):
-            distribution = agent.distribution(obs[batch])
+        for batch in torch.randperm(len(chosen)).to(args.device).chunk(args.minibatches):
+            features = agent.features(obs[batch])
+            distribution = agent.distribution(features)
             ratio = (distribution.log_prob(actions[batch]) - log_probs[batch]).exp()
             scaled = advantages[batch]
             scaled = (scaled - scaled.mean()) / (scaled.std() + 1e-8)
             policy_loss = -torch.min(scaled * ratio, scaled * ratio.clamp(1.0 - clip, 1.0 + clip)).mean()
-            value_loss = (agent.value(obs[batch]) - returns[batch]).square().mean()
+            value_loss = (agent.value(features) - returns[batch]).square().mean()
             loss = policy_loss + args.value_weight * value_loss - args.entropy * distribution.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -222,8 +249,9 @@ def evaluate(args: argparse.Namespace, agent: Agent) -> list[float]:
         returns = np.full(args.episodes, np.nan)
         while np.isnan(returns).any():
             with torch.no_grad():
-                action = agent.best_action(torch.as_tensor(obs, dtype=torch.float32))
-            obs, _, is_terminated, is_truncated, info = envs.step(action.numpy())
+                seen = torch.as_tensor(obs, dtype=torch.float32, device=args.device)
+                action = agent.best_action(agent.features(seen))
+            obs, _, is_terminated, is_truncated, info = envs.step(action.cpu().numpy())
             first = (is_terminated | is_truncated) & np.isnan(returns)
             if first.any():
                 returns[first] = info["episode_return"][first]
@@ -232,9 +260,6 @@ def evaluate(args: argparse.Namespace, agent: Agent) -> list[float]:
 
 def main() -> None:
     args = arguments()
-    torch.set_num_threads(1)  # the networks are small: more threads would only get in each other's way
-    # On ARM it prepares each product of matrices anew, however small they are.
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     began = time.perf_counter()
     agent = train(args)
     seconds = time.perf_counter() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def run(example: str, *arguments: str) -> str:
     """What it printed in the end."""
     program = [sys.executable, str(EXAMPLES / example), *arguments]
-    return subprocess.run(program, capture_output=True, text=True, check=True, timeout=600).stdout.splitlines()[-1]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run beside each other
+    done = subprocess.run(program, env=one_thread, capture_output=True, text=True, check=True, timeout=600)
+    return done.stdout.splitlines()[-1]
 
 
 def curve(path: Path) -> list[dict[str, Any]]:
@@ -42,8 +45,33 @@ def test_ppo_on_an_own_env_survives_its_failures() -> None:
     assert "over 5 episodes" in end
 
 
+def test_ppo_on_mujoco_prints_what_it_reached() -> None:
+    pytest.importorskip("mujoco")
+    few = ("--env-id", "Hopper-v5", "--total-steps", "512", "--num-envs", "4", "--num-steps", "32", "--episodes", "2")
+    assert "over 2 episodes" in run("ppo_mujoco.py", *few)
+
+
+def test_ppo_on_atari_learns_while_games_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    log = tmp_path / "log"
+    few = ("--num-envs", "4", "--batch-size", "2", "--num-steps", "8", "--total-steps", "96", "--channels", "4")
+    end = run("ppo_atari.py", *few, "--device", "cpu", "--episodes", "1", "--log", str(log))
+    assert "over 1 games, after 96 steps" in end
+    assert [line["steps"] for line in curve(log)] == [32, 64, 96]
+
+
+def test_dqn_over_a_manager_prints_what_it_reached() -> None:
+    assert "over 5 episodes" in run("managers_dqn.py", "--total-steps", "2100", "--episodes", "5")
+
+
 def test_ppo_takes_continuous_actions() -> None:
     assert "over 2 episodes" in run("ppo.py", "--env-id", "Pendulum-v1", "--total-steps", "512", "--episodes", "2")
+
+
+def test_ppo_takes_pictures() -> None:
+    pytest.importorskip("ale_py")
+    few = ("--num-envs", "2", "--num-steps", "4", "--total-steps", "16", "--epochs", "1", "--episodes", "1")
+    assert "over 1 episodes" in run("ppo.py", "--env-id", "Pong-v5", *few)
 
 
 @pytest.mark.parametrize("envs", ["gymnasium", "gymnasium-async"])
