@@ -29,13 +29,23 @@ SIZE = INPUTS * HIDDEN + HIDDEN  # of a network: the weights of two layers
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--generations", type=int, default=100)
-    parser.add_argument("--members", type=int, default=128, help="networks in the population, an even number")
-    parser.add_argument("--starts", type=int, default=4, help="how many episodes each of them plays")
+    parser.add_argument("--generations", type=count, default=100)
+    parser.add_argument("--members", type=count, default=128, help="networks in the population, an even number")
+    parser.add_argument("--starts", type=count, default=4, help="how many episodes each of them plays")
     parser.add_argument("--spread", type=float, default=2.0, help="of the weights, at the beginning")
-    parser.add_argument("--episodes", type=int, default=100, help="played at the end")
+    parser.add_argument("--episodes", type=count, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per generation")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.members % 2:
+        parser.error(f"--members: expected an even number, got {args.members}: for each network there is its opposite")
+    return args
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 def act(networks: np.ndarray, obs: np.ndarray) -> np.ndarray:

@@ -33,21 +33,28 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--manager", choices=["base", "subprocess", "async_subprocess"], default="async_subprocess")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--total-steps", type=int, default=50_000, help="of all envs together, at most")
-    parser.add_argument("--replay", type=int, default=50_000, help="how many transitions are remembered")
+    parser.add_argument("--num-envs", type=count, default=8)
+    parser.add_argument("--total-steps", type=count, default=50_000, help="of all envs together, at most")
+    parser.add_argument("--replay", type=count, default=50_000, help="how many transitions are remembered")
     parser.add_argument("--first-steps", type=int, default=1_000, help="taken at random, before it learns")
-    parser.add_argument("--exploring", type=int, default=8_000, help="the steps in which the chance falls")
+    parser.add_argument("--exploring", type=count, default=8_000, help="the steps in which the chance falls")
     parser.add_argument("--last-chance", type=float, default=0.04, help="how often an action is random after that")
-    parser.add_argument("--steps-per-update", type=int, default=256, help="of all envs together")
-    parser.add_argument("--batches", type=int, default=128, help="of an update")
-    parser.add_argument("--batch-size", type=int, default=128, help="transitions")
+    parser.add_argument("--steps-per-update", type=count, default=256, help="of all envs together")
+    parser.add_argument("--batches", type=count, default=128, help="of an update")
+    parser.add_argument("--batch-size", type=count, default=128, help="transitions")
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="at the start; it falls to 0")
     parser.add_argument("--gamma", type=float, default=0.99)
     parser.add_argument("--good", type=float, default=475.0, help="the mean return at which the training ends")
-    parser.add_argument("--episodes", type=int, default=100, help="played at the end")
+    parser.add_argument("--episodes", type=count, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per evaluation")
     return parser.parse_args()
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 # ---- the agent -------------------------------------------------------------------------------------

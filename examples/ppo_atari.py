@@ -36,13 +36,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--env-id", default="Pong-v5", help="with frames of 84 x 84 and discrete actions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of the network")
-    parser.add_argument("--num-envs", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=64, help="how many results `recv` waits for")
-    parser.add_argument("--num-steps", type=int, default=64, help="of a trajectory")
-    parser.add_argument("--total-steps", type=int, default=10_000_000, help="of all envs together; four frames each")
+    parser.add_argument("--num-envs", type=count, default=128)
+    parser.add_argument("--batch-size", type=count, default=64, help="how many results `recv` waits for")
+    parser.add_argument("--num-steps", type=count, default=64, help="of a trajectory")
+    parser.add_argument("--total-steps", type=count, default=10_000_000, help="of all envs together; four frames each")
     parser.add_argument("--minutes", type=float, default=8.0, help="training ends after these, if not before")
-    parser.add_argument("--epochs", type=int, default=3, help="how often each update goes over its data")
-    parser.add_argument("--minibatches", type=int, default=8)
+    parser.add_argument("--epochs", type=count, default=3, help="how often each update goes over its data")
+    parser.add_argument("--minibatches", type=count, default=8)
     parser.add_argument("--learning-rate", type=float, default=5e-4, help="at the start; it falls to 0")
     parser.add_argument("--clip", type=float, default=0.1)
     parser.add_argument("--gamma", type=float, default=0.99)
@@ -50,10 +50,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--entropy", type=float, default=0.01)
     parser.add_argument("--value-weight", type=float, default=0.5)
     parser.add_argument("--max-gradient", type=float, default=0.5)
-    parser.add_argument("--channels", type=int, default=32, help="of the first layer of the network")
-    parser.add_argument("--episodes", type=int, default=32, help="played at the end")
+    parser.add_argument("--channels", type=count, default=32, help="of the first layer of the network")
+    parser.add_argument("--episodes", type=count, default=32, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.total_steps < args.num_envs * args.num_steps:
+        parser.error(f"--total-steps: expected enough for an update, {args.num_envs * args.num_steps:,} or more")
+    if args.minibatches > args.num_envs * args.num_steps:
+        parser.error(f"--minibatches: expected at most one per step of an update, got {args.minibatches:,}")
+    return args
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 # ---- the agent -------------------------------------------------------------------------------------

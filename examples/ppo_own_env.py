@@ -82,11 +82,11 @@ class Messenger(gymnasium.Env[Any, Any]):
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--num-envs", type=int, default=16)
-    parser.add_argument("--num-steps", type=int, default=64, help="of each env, between updates")
-    parser.add_argument("--total-steps", type=int, default=150_000, help="of all envs together")
-    parser.add_argument("--epochs", type=int, default=8, help="how often each update goes over its data")
-    parser.add_argument("--minibatches", type=int, default=4)
+    parser.add_argument("--num-envs", type=count, default=16)
+    parser.add_argument("--num-steps", type=count, default=64, help="of each env, between updates")
+    parser.add_argument("--total-steps", type=count, default=150_000, help="of all envs together")
+    parser.add_argument("--epochs", type=count, default=8, help="how often each update goes over its data")
+    parser.add_argument("--minibatches", type=count, default=4)
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="at the start; it falls to 0")
     parser.add_argument("--clip", type=float, default=0.2)
     parser.add_argument("--gamma", type=float, default=0.97)
@@ -96,9 +96,21 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-gradient", type=float, default=0.5)
     parser.add_argument("--raises", type=float, default=2e-4, help="the probability that a step raises an exception")
     parser.add_argument("--exits", type=float, default=5e-5, help="the probability that a step ends its process")
-    parser.add_argument("--episodes", type=int, default=100, help="played at the end")
+    parser.add_argument("--episodes", type=count, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.total_steps < args.num_envs * args.num_steps:
+        parser.error(f"--total-steps: expected enough for an update, {args.num_envs * args.num_steps:,} or more")
+    if args.minibatches > args.num_envs * args.num_steps:
+        parser.error(f"--minibatches: expected at most one per step of an update, got {args.minibatches:,}")
+    return args
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 class Agent(nn.Module):

@@ -31,11 +31,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--env-id", default="CartPole-v1")
     parser.add_argument("--envs", choices=["stepmill", "dummy", "subproc"], default="stepmill")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--total-steps", type=int, default=100_000, help="of all envs together")
-    parser.add_argument("--episodes", type=int, default=100, help="played at the end")
+    parser.add_argument("--num-envs", type=count, default=8)
+    parser.add_argument("--total-steps", type=count, default=100_000, help="of all envs together")
+    parser.add_argument("--episodes", type=count, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
     return parser.parse_args()
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 def make_envs(args: argparse.Namespace, seed: int) -> Any:
@@ -53,7 +60,8 @@ class Progress(BaseCallback):
         super().__init__()
         self.args = args
         self.began = time.perf_counter()
-        self.lines: list[str] = []
+        if args.log is not None:
+            args.log.write_text("")  # of an earlier run
 
     def _on_step(self) -> bool:
         return True
@@ -68,12 +76,12 @@ class Progress(BaseCallback):
             end="",
             flush=True,
         )
-        self.lines.append(json.dumps({"steps": done, "seconds": seconds, "return": mean}))
+        if self.args.log is not None:
+            with self.args.log.open("a") as file:
+                file.write(json.dumps({"steps": done, "seconds": seconds, "return": mean}) + "\n")
 
     def _on_training_end(self) -> None:
         print()
-        if self.args.log is not None:
-            self.args.log.write_text("\n".join(self.lines) + "\n")
 
 
 def main() -> None:

@@ -36,19 +36,29 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--env-id", default="CartPole-v1", help="with flat observations and discrete actions")
     parser.add_argument("--envs", choices=["stepmill", "gymnasium"], default="stepmill")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--num-steps", type=int, default=32, help="of each env, between updates")
-    parser.add_argument("--total-steps", type=int, default=100_000, help="of all envs together")
-    parser.add_argument("--epochs", type=int, default=20, help="how often each update goes over its data")
+    parser.add_argument("--num-envs", type=count, default=8)
+    parser.add_argument("--num-steps", type=count, default=32, help="of each env, between updates")
+    parser.add_argument("--total-steps", type=count, default=100_000, help="of all envs together")
+    parser.add_argument("--epochs", type=count, default=20, help="how often each update goes over its data")
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="at the start; it falls to 0")
     parser.add_argument("--clip", type=float, default=0.2, help="at the start; it falls to 0")
     parser.add_argument("--gamma", type=float, default=0.98)
     parser.add_argument("--gae-lambda", type=float, default=0.8)
     parser.add_argument("--value-weight", type=float, default=0.5)
     parser.add_argument("--max-gradient", type=float, default=0.5)
-    parser.add_argument("--episodes", type=int, default=100, help="played at the end")
+    parser.add_argument("--episodes", type=count, default=100, help="played at the end")
     parser.add_argument("--log", type=Path, help="a file for the learning curve, a line of JSON per update")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.total_steps < args.num_envs * args.num_steps:
+        parser.error(f"--total-steps: expected enough for an update, {args.num_envs * args.num_steps:,} or more")
+    return args
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text}")
+    return int(text)
 
 
 def make_envs(args: argparse.Namespace) -> Any:
