@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["CRASH", "CRASH_IN_RESET", "TalkativeEnv"]
+__all__ = ["CRASH", "CRASH_IN_RESET", "InterruptingEnv", "TalkativeEnv"]
 
 CRASH, CRASH_IN_RESET = 1, 2
 
@@ -26,13 +27,13 @@ class TalkativeEnv(gymnasium.Env[Any, Any]):
         self.length, self.render_mode = length, render_mode
         self.colour = "red"
         self.unpicklable = (one for one in ())
-        self.crashes = False
+        self.crashes = 0  # how many resets
         self.t = self.episode = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if self.crashes:
-            self.crashes = False
+            self.crashes -= 1
             raise ValueError("no reset today")
         self.t, self.episode = 0, self.episode + 1
         return self._observe(), {"episode_number": self.episode, "given": repr(options)}
@@ -40,7 +41,7 @@ class TalkativeEnv(gymnasium.Env[Any, Any]):
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if action == CRASH:
             raise ValueError("no step today")
-        self.crashes = self.crashes or action == CRASH_IN_RESET
+        self.crashes = self.crashes or int(action == CRASH_IN_RESET)
         self.t += 1
         info: dict[str, Any] = {"t": self.t, "deep": {"half": self.t / 2}, "row": np.arange(3) + self.t, "word": "yes"}
         if self.t == 2:
@@ -61,3 +62,15 @@ class TalkativeEnv(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> dict[str, Any]:
         return {"place": self.np_random.uniform(-1, 1, 2).astype(np.float32), "count": self.t}
+
+
+class InterruptingEnv(TalkativeEnv):
+    """Sends Ctrl-C to a process, once, in the middle of a step."""
+
+    target: int | None = None
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        target, self.target = self.target, None
+        if target is not None:
+            os.kill(target, signal.SIGINT)
+        return super().step(action)

@@ -12,7 +12,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from stepmill.errors import EnvError, InFlightError, NothingInFlightError
+from stepmill.errors import EnvError
 from stepmill.interop.sb3 import make_vec_env
 from support.sb3_envs import CRASH, CRASH_IN_RESET, TalkativeEnv
 
@@ -125,31 +125,49 @@ def test_a_killed_worker_is_a_failure_like_any_other() -> None:
 
 
 @BACKENDS
-def test_after_ctrl_c_training_goes_on(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``learn`` without a reset sends the next actions, while the envs have the last ones."""
+def test_the_first_reset_is_done_again_until_it_succeeds(backend: str) -> None:
+    """To SB3 every reset is a good one: the row would be zeros, and the real reset a step that nobody asked for."""
+    whole = make(backend)
+    whole.seed(7)
+    expected = whole.reset()
+    whole.close()
     vec_env = make(backend)
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(vec_env.pool, "recv", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            vec_env.step([0, 0])
-    observation, *_ = vec_env.step([0, 0])
-    assert observation["count"].tolist() == [2, 2]
+    vec_env.set_attr("crashes", True, 1)
+    vec_env.seed(7)
+    vec_env.set_options({"colour": 1})
+    observation = vec_env.reset()
+    np.testing.assert_array_equal(observation["place"], expected["place"])  # the seed is not lost
+    assert vec_env.reset_infos == [{"episode_number": 2, "given": "{'colour': 1}"}] * 2
+    observation, rewards, dones, infos = vec_env.step([0, 0])
+    assert observation["count"].tolist() == [1, 1]
+    assert not dones.any()
+    np.testing.assert_allclose(rewards, [1 / 3, 1 / 3])
+    assert not any("abnormal" in info for info in infos)
     vec_env.close()
 
 
-def test_two_sends_in_a_row_are_an_error() -> None:
-    vec_env = make("inline")
-    vec_env.step_async([0, 0])
-    with pytest.raises(InFlightError):
-        vec_env.step_async([0, 0])
-    vec_env.step_wait()
-    with pytest.raises(NothingInFlightError):
-        vec_env.step_wait()
+@BACKENDS
+def test_a_reset_that_fails_twice_is_done_a_third_time(backend: str) -> None:
+    vec_env = make(backend, max_restarts=None)
+    vec_env.step([0, CRASH_IN_RESET])
+    vec_env.set_attr("crashes", 2, 1)
     vec_env.step([0, 0])
+    observation, _, dones, infos = vec_env.step([0, 0])
+    assert dones.tolist() == [True, True]
+    assert infos[1]["abnormal"] is True
+    assert infos[1]["episode"]["l"] == 3
+    assert vec_env.reset_infos[1] == {"episode_number": 2, "given": "None"}
+    observation, rewards, *_ = vec_env.step([0, 0])
+    assert observation["count"].tolist() == [1, 1]
+    np.testing.assert_allclose(rewards, [1 / 3, 1 / 3])
+    vec_env.close()
+
+
+def test_a_reset_that_fails_too_often_raises() -> None:
+    vec_env = make("inline", max_restarts=2)
+    vec_env.set_attr("crashes", 2, 1)
+    with pytest.raises(EnvError, match="no reset today"):
+        vec_env.reset()
     vec_env.close()
 
 

@@ -15,7 +15,9 @@ from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from stepmill.errors import ConfigError, EnvError, EnvIdError, UnknownAttributeError
+from stepmill._native import call_into
+from stepmill.errors import ConfigError, EnvError, EnvIdError, InputError, UnknownAttributeError, UsageError
+from stepmill.interop.resets import reset_until_good
 from stepmill.interop.sb3.checks import check_pool
 from stepmill.interop.sb3.infos import split_info
 from stepmill.interop.sb3.monitor_files import MonitorFiles
@@ -75,7 +77,11 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         )
         self.metadata = dict(self.pool.metadata)
         self._has_parts = isinstance(self.action_space, spaces.Dict | spaces.Tuple)
-        self._interrupted = False
+        self._batch: Any = None  # of the pool, while SB3 does not have it: Ctrl-C may come at any time
+        self._last: Any = None  # the observation that SB3 has
+        self._is_resumed = False
+        self._has_unfinished_reset = False
+        self._episodes: list[tuple[int, dict[str, Any]]] = []  # the ends of this step
         self._started = time.time()
         # Where a Monitor is among the wrappers, it counts: other wrappers above it may change what an episode is.
         self._monitored = [class_name(Monitor) in names for names in self._wrapper_names(range(self.num_envs))]
@@ -92,38 +98,67 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     # ---- stepping ----------------------------------------------------------------------------
 
     def step_async(self, actions: Any) -> None:
-        """Sends the actions: an array with a row per env, or a list with an action per env."""
+        """Sends the actions: an array with a row per env, or a list with an action per env.
+
+        If Ctrl-C has left a step under way, of which SB3 knows nothing, ``step_wait`` returns the result of that one,
+        and the new actions are not used: no result is lost, and with it no end of an episode.
+        """
+        self._is_resumed = (
+            self._has_unfinished_reset or self._batch is not None or self.pool._engine.in_flight_count > 0
+        )
+        if self._is_resumed:
+            return
         if self._has_parts and isinstance(actions, list):
             actions = stack_actions(self.pool._host.action, actions, 1)
-        if self._interrupted:  # Ctrl-C has left a step under way. SB3 does not know of it and goes on with the next
-            self._interrupted = False
-            self.pool._drop_in_flight()
         self.pool.send(actions)
 
     def step_wait(self) -> StepReturn:
         """Waits for all envs: observations, rewards, dones, infos."""
+        if self._has_unfinished_reset:
+            return self._finish_reset()
         try:
-            batch = self.pool.recv()
+            if self._batch is None:
+                call_into(self, "_batch", self.pool.recv)
         except EnvError as error:
-            if error.batch is not None:
-                error.batch = self._translate(error.batch)[0]
-            raise
-        except BaseException:
-            self._interrupted = True
-            raise
-        step, failed = self._translate(batch)
+            if not self._is_resumed or not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
+                if error.batch is not None:
+                    error.batch = self._translate(error.batch)[0]
+                    self._write_episodes()
+                raise
+            self._batch = error.batch  # envs in this thread were in the middle of a step when Ctrl-C came
+        step, failed = self._translate(self._batch)
         if failed:
             self._start_again(failed, step)
+        self._write_episodes()
+        self._last, self._batch = step[0], None
         return step
 
     def reset(self) -> Any:
         """Resets all envs, with the seeds and options that were set since the last reset, and returns observations."""
         options: Any = [one or None for one in self._options] if any(self._options) else None
-        observation, info = self.pool.reset(seed=self._seeds, options=options)
-        self._keep_reset_infos(info, range(self.num_envs))
+        unfinished, self._has_unfinished_reset = self._has_unfinished_reset, self._last is not None
+        observation: Any = None
+        try:
+            for env_ids, rows, info in reset_until_good(self.pool, None, self._seeds, options):
+                if observation is None:
+                    observation = rows
+                self._keep_first_rows(observation, env_ids, rows, info)
+        except (ConfigError, InputError, UsageError):  # nothing was reset
+            self._has_unfinished_reset = unfinished
+            raise
         self._reset_seeds()
         self._reset_options()
+        self._last, self._batch, self._has_unfinished_reset = observation, None, False
         return observation
+
+    def _finish_reset(self) -> StepReturn:
+        """A step after a reset that was interrupted or that failed: does it again; the old episodes were cut off."""
+        last = self._last
+        observation = self.reset()
+        infos = [
+            {"TimeLimit.truncated": True, "terminal_observation": _row(last, env_id)} for env_id in range(self.num_envs)
+        ]
+        return observation, np.zeros(self.num_envs, np.float32), np.ones(self.num_envs, np.bool_), infos
 
     def _translate(self, batch: Any) -> tuple[StepReturn, list[int]]:
         """A batch as SB3 sees it, and the envs that failed in it and have not begun a new episode."""
@@ -131,6 +166,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         dones = terminated | truncated
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         failed: list[int] = []
+        self._episodes = []
         if len(info) > len(_ALWAYS):
             ended = dones.nonzero()[0].tolist()
             for env_id in ended:
@@ -156,15 +192,21 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             final["terminal_observation"] = info["final_obs"][env_id]
         failed = []
         if "abnormal" in info:
-            # Failed in the step, or in the reset after the episode's end. The row has the last good observation.
+            # Failed in the step, or in the reset after the episode's end.
             failed = [env_id for env_id in ended if env_id not in finished or info["elapsed_step"][env_id]]
             for env_id in failed:
-                infos[env_id]["terminal_observation"] = _row(observation, env_id)
+                infos[env_id]["terminal_observation"] = _row(self._last_good(env_id, observation, info), env_id)
         for env_id in ended:
             infos[env_id]["TimeLimit.truncated"] = bool(truncated[env_id]) and not terminated[env_id]
             if "episode_return" in info and info["_episode_return"][env_id] and not self._monitored[env_id]:
                 self._tell_episode(infos[env_id], env_id, info)
         return failed
+
+    def _last_good(self, env_id: int, observation: Any, info: dict[str, Any]) -> Any:
+        """Where a failed env's last observation is: in its row, unless a step has failed and the pool keeps none."""
+        has_ended = "_episode_return" in info and info["_episode_return"][env_id]  # then the reset after it has failed
+        is_kept = has_ended or self.pool._settings.on_error == "restart"
+        return observation if is_kept or self._last is None else self._last
 
     def _tell_episode(self, row: dict[str, Any], env_id: int, info: dict[str, Any]) -> None:
         """Says how the episode went, as SB3's Monitor does, unless the env has said it."""
@@ -174,25 +216,35 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             "t": round(time.time() - self._started, 6),
         }
         row.setdefault("episode", episode)
-        if self._files is not None:
-            self._files.write(env_id, episode)
+        self._episodes.append((env_id, episode))
 
     def _start_again(self, failed: list[int], step: StepReturn) -> None:
         """Resets failed envs now rather than in the next step: to SB3, the row of an end begins a new episode."""
         try:
-            observation, info = self.pool.reset(env_id=failed)
+            self.pool._drop_in_flight()  # what Ctrl-C has left of this same reset
+            for rows, observation, info in reset_until_good(self.pool, failed):
+                self._keep_first_rows(step[0], [failed[row] for row in rows], observation, info)
         except EnvError as error:
             error.batch = step
+            self._batch = None
+            self._write_episodes()
             raise
-        for target, rows in zip(leaves(step[0]), leaves(observation), strict=True):
-            target[failed] = rows
-        self._keep_reset_infos(info, failed)
 
-    def _keep_reset_infos(self, info: dict[str, Any], env_ids: Sequence[int]) -> None:
+    def _keep_first_rows(self, target: Any, env_ids: list[int], observation: Any, info: dict[str, Any]) -> None:
+        """Puts the first observations of new episodes into the rows of their envs; keeps what was told with them."""
+        if target is not observation:
+            for whole, part in zip(leaves(target), leaves(observation), strict=True):
+                whole[env_ids] = part
         rows: list[dict[str, Any]] = [{} for _ in env_ids]
         split_info(info, rows, taken=_TAKEN)
         for env_id, row in zip(env_ids, rows, strict=True):
             self.reset_infos[env_id] = row
+
+    def _write_episodes(self) -> None:
+        """Adds the episodes of a step to the files: at its end, as one that Ctrl-C interrupts is translated again."""
+        if self._files is not None:
+            for env_id, episode in self._episodes:
+                self._files.write(env_id, episode)
 
     # ---- the envs themselves -----------------------------------------------------------------
 
@@ -242,6 +294,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     def close(self) -> None:
         """Closes the pool, also one that was made elsewhere."""
         self.pool.close()
+        self._batch, self._has_unfinished_reset = None, False  # nothing to go on with
         if self._files is not None:
             self._files.close()
 
