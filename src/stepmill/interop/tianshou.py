@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import ConfigError, SpaceError, UnsupportedError
+from stepmill._native import call_into
+from stepmill.errors import ActionError, ConfigError, EnvError, InputError, SpaceError, UnsupportedError, UsageError
+from stepmill.interop.resets import reset_until_good
 from stepmill.make import make_gymnasium
 from stepmill.optional import TIANSHOU, require
 from stepmill.pool.infos import info_of_row
@@ -24,12 +26,17 @@ from tianshou.env import BaseVectorEnv  # noqa: E402
 
 __all__ = ["PoolVectorEnv", "make_vector_env"]
 
+Row = tuple[Any, Any, Any, Any, dict[str, Any]]
+Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 # What the engine tells of every row. Tianshou counts steps and returns itself.
 _ENGINE_KEYS = frozenset({"env_id", "elapsed_step", "episode_return", "episode_length"})
 
 
 def make_vector_env(task_id: Any, **arguments: Any) -> PoolVectorEnv:
     """``PoolVectorEnv(stepmill.make(task_id, ...))``."""
+    if "env_type" in arguments:
+        raise ConfigError("make_vector_env: got env_type, but Tianshou's pools are of one type: leave it out")
     return PoolVectorEnv(make_gymnasium(task_id, **arguments))
 
 
@@ -57,6 +64,10 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             "observation_space": [copy.deepcopy(pool.single_observation_space) for _ in range(pool.num_envs)],
         }
         self._seed_spaces(pool.config["seed"])
+        # What Ctrl-C has interrupted, if the pool is not async.
+        self._batch: Any = None  # results of a step that nobody has got
+        self._kept: dict[int, Row] = {}  # the same by env; the next step of each env returns its row
+        self._unfinished: tuple[Any, dict[str, Any]] | None = None  # the arguments of a reset
 
     @property
     def is_closed(self) -> bool:
@@ -82,27 +93,100 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[np.ndarray, np.ndarray]:
         """Resets all envs, or those of ``env_id`` in that order; takes ``seed`` and ``options`` as a pool does.
 
-        A seed is for env 0, and env i has ``seed + i``.
+        A seed is for env 0, and env i has ``seed + i``. With ``on_error="restart"`` a reset that fails is done again.
         """
-        ids = None if env_id is None else self._wrap_id(env_id)
-        seed = kwargs.get("seed")
-        obs, info = self.pool.reset(None if ids is None else np.asarray(ids), **kwargs)
-        if seed is not None:
-            chosen = range(self.env_num) if ids is None else ids
-            self._seed_spaces(check_seeds(seed, chosen, allow_none=True), chosen)
-        return _observations(obs), _infos(info)
+        for name in kwargs.keys() - {"seed", "options"}:
+            raise InputError(f"reset: expected seed and options, got {name}: what the envs take goes into options")
+        ids = list(range(self.env_num)) if env_id is None else self._wrap_id(env_id)
+        if not self.is_async and env_id is not None:
+            self._keep_interrupted()  # the rows of the other envs
+        before, self._unfinished = self._unfinished, (env_id, kwargs)
+        try:
+            obs, infos = self._reset(None if env_id is None else ids, ids, **kwargs)
+        except (ConfigError, InputError, UsageError):  # nothing was reset
+            self._unfinished = before
+            raise
+        for one in ids:
+            self._kept.pop(int(one), None)
+        self._batch = self._unfinished = None
+        return obs, infos
 
-    def step(self, action: Any, id: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _reset(self, given: Any, ids: Any, seed: Any = None, options: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        seeds = None if seed is None else check_seeds(seed, ids, allow_none=True)
+        whole: Any = None
+        infos: Any = None
+        for rows, obs, info in reset_until_good(self.pool, given, seeds, options):
+            if whole is None:
+                whole, infos = obs, _infos(info)
+                continue
+            for target, part in zip(leaves(whole), leaves(obs), strict=True):
+                target[rows] = part
+            infos[rows] = _infos(info)
+        if seeds is not None:
+            self._seed_spaces(seeds, ids)
+        return _observations(whole), infos
+
+    def step(self, action: Any, id: Any = None) -> Step:
         """Steps all envs, or those of ``id``.
 
         In async mode it returns the ``wait_num`` envs that are ready first, among all that are under way. ``None``
         instead of an action sends nothing.
+
+        After Ctrl-C in a step, the next step of each of its envs returns what that one did; the action is not used.
         """
         if action is None:
-            obs, reward, terminated, truncated, info = self.pool.recv()
-        else:
-            obs, reward, terminated, truncated, info = self.pool.step(action, np.asarray(self._wrap_id(id)))
-        return _observations(obs), reward, terminated, truncated, _infos(info)
+            return _step(self.pool.recv())
+        ids = self._wrap_id(id)
+        if self.is_async:
+            return _step(self.pool.step(action, np.asarray(ids)))
+        self._keep_interrupted()
+        if self._kept:
+            return self._step_with_kept(action, ids)
+        call_into(self, "_batch", self.pool.step, action, np.asarray(ids))
+        step = _step(self._batch)
+        self._batch = None
+        return step
+
+    def _keep_interrupted(self) -> None:
+        """Keeps the rows of a step that Ctrl-C has interrupted. Does an interrupted reset again: its rows are ends."""
+        if self._unfinished is not None:
+            self.pool._drop_in_flight()
+            env_id, kwargs = self._unfinished
+            self._unfinished = None
+            obs, infos = self.reset(env_id, **kwargs)
+            self._kept |= {info["env_id"]: (obs[i], 0.0, False, True, info) for i, info in enumerate(infos)}
+        if self._batch is None and self.pool._engine.in_flight_count:
+            try:
+                call_into(self, "_batch", self.pool.recv)
+            except EnvError as error:
+                if not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
+                    raise
+                self._batch = error.batch  # envs in this thread were in the middle of a step
+        if self._batch is not None:
+            self._keep(self._batch)
+
+    def _keep(self, batch: Any) -> None:
+        self._kept |= {row[-1]["env_id"]: row for row in zip(*_step(batch), strict=True)}
+        self._batch = None
+
+    def _step_with_kept(self, action: Any, ids: Any) -> Step:
+        """Steps the envs that have no row yet, and returns the rows of all."""
+        new = [i for i, one in enumerate(ids) if one not in self._kept]
+
+        def rows(part: Any) -> np.ndarray:
+            array = np.asarray(part)
+            if array.ndim == 0 or len(array) != len(ids):
+                raise ActionError(f"action: expected {len(ids)} rows, one per env, got an array of shape {array.shape}")
+            return array[new]
+
+        some = map_tree(rows, action)
+        if new:
+            call_into(self, "_batch", self.pool.step, some, np.asarray(ids)[new])
+            self._keep(self._batch)
+        obs, *others, infos = zip(*[self._kept.pop(int(one)) for one in ids], strict=True)
+        stacked = _objects(list(obs)) if isinstance(obs[0], dict) else np.stack(obs)
+        reward, terminated, truncated = map(np.stack, others)
+        return stacked, reward, terminated, truncated, _objects(list(infos))
 
     # ---- the envs ----------------------------------------------------------------------------
 
@@ -133,6 +217,8 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     def close(self) -> None:
         """Closes the pool."""
         self.pool.close()
+        self._batch = self._unfinished = None
+        self._kept.clear()
 
     def _seed_spaces(self, seeds: Sequence[int | None], env_ids: Sequence[int] | None = None) -> None:
         for env_id, seed in zip(range(self.env_num) if env_ids is None else env_ids, seeds, strict=True):
@@ -165,6 +251,11 @@ def _observations(obs: Any) -> np.ndarray:
         array: np.ndarray = obs
         return array
     return _objects([map_tree(operator.itemgetter(i), obs) for i in range(len(next(leaves(obs))))])
+
+
+def _step(batch: Any) -> Step:
+    obs, reward, terminated, truncated, info = batch
+    return _observations(obs), reward, terminated, truncated, _infos(info)
 
 
 def _infos(info: Mapping[str, Any]) -> np.ndarray:
