@@ -117,14 +117,14 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         infos: Any = None
         for rows, obs, info in reset_until_good(self.pool, given, seeds, options):
             if whole is None:
-                whole, infos = obs, _infos(info)
+                whole, infos = _observations(obs), _infos(info)
                 continue
-            for target, part in zip(leaves(whole), leaves(obs), strict=True):
-                target[rows] = part
+            again = dict(zip(rows, _observations(obs), strict=True))
+            whole = _stack([again.get(row, one) for row, one in enumerate(whole)])
             infos[rows] = _infos(info)
         if seeds is not None:
             self._seed_spaces(seeds, ids)
-        return _observations(whole), infos
+        return whole, infos
 
     def step(self, action: Any, id: Any = None) -> Step:
         """Steps all envs, or those of ``id``.
@@ -184,9 +184,8 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             call_into(self, "_batch", self.pool.step, some, np.asarray(ids)[new])
             self._keep(self._batch)
         obs, *others, infos = zip(*[self._kept.pop(int(one)) for one in ids], strict=True)
-        stacked = _objects(list(obs)) if isinstance(obs[0], dict) else np.stack(obs)
         reward, terminated, truncated = map(np.stack, others)
-        return stacked, reward, terminated, truncated, _objects(list(infos))
+        return _stack(obs), reward, terminated, truncated, _objects(list(infos))
 
     # ---- the envs ----------------------------------------------------------------------------
 
@@ -246,11 +245,18 @@ def _check(pool: Any) -> None:
 
 
 def _observations(obs: Any) -> np.ndarray:
-    """Observations as Tianshou stacks them: of a Dict space an array of dicts."""
-    if not isinstance(obs, dict):
-        array: np.ndarray = obs
-        return array
-    return _objects([map_tree(operator.itemgetter(i), obs) for i in range(len(next(leaves(obs))))])
+    """Observations as Tianshou stacks them: of a Dict space an array of dicts, of a Text space an array of texts."""
+    if isinstance(obs, dict):
+        return _objects([map_tree(operator.itemgetter(i), obs) for i in range(len(next(leaves(obs))))])
+    if isinstance(obs, tuple):  # of a space that has no arrays
+        return np.array(obs) if all(isinstance(one, str) for one in obs) else _objects(list(obs))
+    array: np.ndarray = obs
+    return array
+
+
+def _stack(rows: Sequence[Any]) -> np.ndarray:
+    """The same from single rows of such arrays."""
+    return np.stack(rows) if isinstance(rows[0], np.ndarray | np.generic) else _objects(list(rows))
 
 
 def _step(batch: Any) -> Step:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
@@ -16,7 +18,7 @@ from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
 import stepmill
-from stepmill.errors import ConfigError, CopyError, EnvError, UnknownConfigError, UnsupportedError
+from stepmill.errors import ConfigError, CopyError, EnvError, InputError, UnknownConfigError, UnsupportedError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from support.sb3_envs import TalkativeEnv
 
@@ -84,6 +86,7 @@ def test_a_pool_takes_no_more_settings() -> None:
         ({"wrapper_class": Monitor}, r"got wrapper_class: .*vec_env_cls=StepmillVecEnv"),
         ({"vec_env_cls": StepmillVecEnv}, r"got vec_env_cls: .*vec_env_cls=StepmillVecEnv"),
         ({"num_envs": 3}, r"got num_envs: the number of envs is n_envs"),
+        ({"vec_env_kwargs": {"num_envs": 3}}, r"got num_envs: the number of envs is n_envs"),
         ({"autoreset": "disabled"}, r"pass autoreset='same_step'"),
     ],
 )
@@ -99,6 +102,114 @@ def test_the_envs_own_configuration() -> None:
         vec_env.close()
     with pytest.raises(UnknownConfigError, match="slippery"):
         make_vec_env("FrozenLake-v1", 2, slippery=False)
+
+
+class Namesake(TalkativeEnv):
+    """Its arguments have the names of a pool's settings."""
+
+    def __init__(self, length: int = 3, max_episode_steps: int = 0, seed: int = 0, device: str = "", num_envs: int = 0):
+        super().__init__(length)
+        self.given = max_episode_steps, seed, device, num_envs
+
+
+def test_a_configuration_with_the_names_of_settings() -> None:
+    config = {"max_episode_steps": 4, "seed": 5, "device": "gpu", "num_envs": 6, "length": 9}
+    vec_env = make_vec_env(Namesake, 2, seed=1, backend="inline", env_kwargs=config)
+    assert vec_env.get_attr("given") == [(4, 5, "gpu", 6)] * 2
+    assert vec_env.get_attr("length") == [9, 9]
+    vec_env.close()
+    per_env = [{}, {"device": "other"}]
+    vec_env = make_vec_env(Namesake, 2, backend="inline", env_kwargs=config, env_config=per_env)
+    assert vec_env.get_attr("given") == [(4, 5, "gpu", 6), (4, 5, "other", 6)]
+    vec_env.close()
+    vec_env = make_vec_env([Namesake, Namesake], backend="inline", env_kwargs={"seed": 5})
+    assert vec_env.get_attr("given") == [(0, 5, "", 0)] * 2
+    vec_env.close()
+
+
+def test_the_time_limit_of_an_id() -> None:
+    """As ``gymnasium.make``, which SB3 calls, takes it: it is no argument of the env."""
+    for make in (make_vec_env, sb3_make_vec_env):
+        vec_env = make("CartPole-v1", env_kwargs={"max_episode_steps": 2})
+        vec_env.reset()
+        assert [bool(vec_env.step([0])[2][0]) for _ in range(2)] == [False, True]
+        vec_env.close()
+    with pytest.raises(UnknownConfigError, match="no config key 'seed'"):
+        make_vec_env("CartPole-v1", env_kwargs={"seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": "a"}, r"seed: expected a whole number, got 'a'"),
+        ({"seed": -1}, r"seed: expected a whole number in \[0, \d+\], got -1"),
+        ({"seed": 1.5}, r"seed: expected a whole number, got 1\.5"),
+        ({"seed": [1, 2]}, r"seed: expected a whole number, got \[1, 2\]"),
+        ({"seed": 2**63 - 1, "n_envs": 2}, r"seed: expected a whole number in"),
+        ({"n_envs": "3"}, r"n_envs: expected a whole number, got '3'"),
+        ({"n_envs": 0}, r"n_envs: expected a whole number in \[1, \d+\], got 0"),
+        ({"n_envs": 10**12, "env_kwargs": {"seed": 1}}, r"n_envs: expected a whole number in"),
+        ({"env_kwargs": [1]}, r"env_kwargs: expected a dict with names as keys, got \[1\]"),
+        ({"env_kwargs": {3: 3}}, r"env_kwargs: expected a dict with names as keys, got \{3: 3\}"),
+        ({"vec_env_kwargs": 3}, r"vec_env_kwargs: expected a dict with names as keys, got 3"),
+        ({"env_kwargs": {"seed": 1}, "env_config": 3}, r"env_config: expected a list of dicts"),
+        ({"monitor_dir": 3}, r"monitor_dir: expected the path of a folder, got 3"),
+        ({"start_index": -1}, r"start_index: expected a whole number >= 0, got -1"),
+    ],
+)
+def test_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_vec_env("CartPole-v1", **arguments)
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    vec_env = make_vec_env("CartPole-v1", np.int64(2), np.int64(7))
+    other = make_vec_env("CartPole-v1", 2, 7)
+    np.testing.assert_array_equal(vec_env.reset(), other.reset())
+    assert vec_env.seed(np.uint8(3)) == other.seed(3) == [3, 4]
+    vec_env.close()
+    other.close()
+
+
+@pytest.mark.usefixtures("server")
+def test_arguments_in_sb3s_order(tmp_path: Path) -> None:
+    """Positions and names of all of them are SB3's; settings of the pool come after."""
+    theirs = list(inspect.signature(sb3_make_vec_env).parameters)
+    ours = list(inspect.signature(make_vec_env).parameters)
+    assert ours == [*theirs, "settings"]
+    arguments = (TalkativeEnv, 2, 1, 5, str(tmp_path), None, {"length": 6}, None, {"backend": "inline"}, {}, {})
+    vec_env = make_vec_env(*arguments)
+    assert vec_env.pool.backend == "inline"
+    assert vec_env.get_attr("length") == [6, 6]
+    vec_env.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["5.monitor.csv", "6.monitor.csv"]
+    actions = []
+    for make in (make_vec_env, sb3_make_vec_env):
+        vec_env = make("CartPole-v1", 2, 1, 5)
+        actions.append([vec_env.action_space.sample() for _ in range(20)])
+        vec_env.close()
+    assert actions[0] == actions[1]
+
+
+def test_calls_with_invalid_arguments() -> None:
+    vec_env = make_vec_env("CartPole-v1", 2)
+    with pytest.raises(ConfigError, match="seed: expected a whole number, got 'x'"):
+        vec_env.seed("x")
+    with pytest.raises(InputError, match="env_is_wrapped: expected the class of a wrapper, got 'Monitor'"):
+        vec_env.env_is_wrapped("Monitor")
+    vec_env.close()
+
+
+@pytest.mark.parametrize("task", ["TemplatePlayers-v0", ["Pursuit-v0"]])
+def test_many_players(task: Any) -> None:
+    """Not the pool's own advice, another autoreset mode, which is refused as well."""
+    with pytest.raises(UnsupportedError, match=r"SB3 trains one player per env, and \S+ has \d+: pass an env of one"):
+        make_vec_env(task)
+
+
+def test_other_things_that_a_pool_cannot_do() -> None:
+    with pytest.raises(UnsupportedError, match="backend='thread' runs native envs"):
+        make_vec_env(TalkativeEnv, backend="thread")
 
 
 @pytest.mark.usefixtures("server")

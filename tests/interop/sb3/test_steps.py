@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,45 @@ def test_what_an_env_says_of_limits_itself_does_not_count() -> None:
     said = [vec_env.step([0])[3][0]["TimeLimit.truncated"] for _ in range(4)]
     assert said == [False] * 4
     vec_env.close()
+
+
+class Telling(NeverCrashes):
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__()
+        self.told = told
+
+    def step(self, action: int) -> Any:
+        *rest, _ = super().step(action)
+        return *rest, self.told
+
+
+def told(*infos: dict[str, Any]) -> list[dict[str, Any]]:
+    vec_env = StepmillVecEnv([functools.partial(Telling, info) for info in infos], backend="inline")
+    vec_env.reset()
+    *_, got = vec_env.step([0] * len(infos))
+    vec_env.close()
+    return [{key: value for key, value in one.items() if key != "TimeLimit.truncated"} for one in got]
+
+
+def test_infos_that_differ_from_sb3s() -> None:
+    """As docs/stable-baselines3.md has it."""
+    own = (
+        "env_id",
+        "elapsed_step",
+        "players",
+        "episode_return",
+        "episode_length",
+        "abnormal",
+        "final_obs",
+        "final_info",
+    )
+    assert told(dict.fromkeys(own, 7), {"_abnormal": 7, "mine": 7}) == [{}, {"mine": 7}]
+    first, second = told({"x": 0.5}, {"x": 1})
+    assert (type(first["x"]), type(second["x"])) == (float, float)
+    first, second = told({"x": 1}, {"x": 0.5})  # integers do not hold it: each keeps its own, and they are Python's
+    assert (type(first["x"]), type(second["x"])) == (int, float)
+    with pytest.warns(UserWarning, match="both 'v' and '_v'"):
+        assert told({"v": 1, "_v": 2, "w": 3}, {"w": 4}) == [{}, {"w": 4}]
 
 
 def test_a_monitor_around_an_env_counts_instead_of_the_engine() -> None:

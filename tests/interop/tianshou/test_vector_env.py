@@ -133,6 +133,27 @@ def test_infos_and_dict_observations_are_rows(make: Any) -> None:
     assert env.step(np.array([1]), [1])[-1].tolist() == [{"env_id": 1}]
 
 
+class Words(Diary):
+    """Its observations are texts."""
+
+    observation_space = spaces.Text(9)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return "start", {}
+
+    def step(self, action: Any) -> Any:
+        return "x" * (1 + int(action)), 1.0, False, False, {}
+
+
+def test_text_observations_are_arrays(make: Any) -> None:
+    ours, theirs = make(Words, num_envs=3, backend="inline"), DummyVectorEnv([Words] * 3)
+    np.testing.assert_array_equal(ours.reset()[0], theirs.reset()[0], strict=True)
+    actions = np.array([0, 4, 2])
+    np.testing.assert_array_equal(ours.step(actions)[0], theirs.step(actions)[0], strict=True)
+    theirs.close()
+
+
 def test_attributes_of_the_envs(make: Any) -> None:
     env = make(Diary, num_envs=3, backend="inline")
     env.set_env_attr("mood", [1, 2], id=[0, 2])

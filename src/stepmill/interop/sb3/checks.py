@@ -1,15 +1,25 @@
-"""Which pools SB3 can train on."""
+"""Pools for SB3, and which ones it can train on."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
-from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.errors import ConfigError, StepmillError, UnsupportedError
+from stepmill.make import make, make_spec
 from stepmill.trees import tree_of
 from stepmill.views.base import PoolView
 from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["check_pool"]
+__all__ = ["check_pool", "make_pool"]
+
+
+def make_pool(task_id: Any, **arguments: Any) -> Any:
+    """A pool for SB3, which ``check_pool`` is to see."""
+    try:
+        return make(task_id, **{"autoreset": "same_step", **arguments})
+    except UnsupportedError:
+        _refuse_players_of(task_id, arguments)
+        raise
 
 
 def check_pool(given: Any) -> GymnasiumPool:
@@ -21,10 +31,7 @@ def check_pool(given: Any) -> GymnasiumPool:
             f"make envs, got {got}"
         )
     if given._host.num_players > 1:
-        raise UnsupportedError(
-            f"StepmillVecEnv: SB3 trains one player per env, and {given.spec.id} has {given._host.num_players}: pass "
-            "an env of one player to make(...), such as one that plays the others itself"
-        )
+        _refuse_players(given.spec.id, given._host.num_players)
     if given.is_async:
         raise ConfigError(
             f"StepmillVecEnv: SB3 steps all envs at once, but the pool has batch_size={given.batch_size} of "
@@ -47,6 +54,23 @@ def check_pool(given: Any) -> GymnasiumPool:
             "an env with a wrapper that flattens them to make(...)"
         )
     return given
+
+
+def _refuse_players_of(task_id: Any, arguments: dict[str, Any]) -> None:
+    """Against the pool's advice to use another autoreset mode, with which SB3 could not train either."""
+    try:
+        spec = make_spec(task_id, **{**arguments, "autoreset": "next_step"})
+    except StepmillError:
+        return
+    if spec.config["max_num_players"] > 1:
+        _refuse_players(spec.id, spec.config["max_num_players"])
+
+
+def _refuse_players(env: str, players: int) -> NoReturn:
+    raise UnsupportedError(
+        f"StepmillVecEnv: SB3 trains one player per env, and {env} has {players}: pass an env of one player to "
+        "make(...), such as one that plays the others itself"
+    ) from None
 
 
 def _parts(space: Any) -> list[Any]:

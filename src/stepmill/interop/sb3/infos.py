@@ -47,5 +47,7 @@ def _values(column: Any, count: int) -> list[Any]:
     array: np.ndarray = column
     if array.ndim == 1:
         values: list[Any] = array.tolist()
+        if array.dtype == object:  # of different types: numpy's numbers are still among them
+            return [one.item() if isinstance(one, np.number | np.bool_) else one for one in values]
         return values
     return list(array.copy())  # a row that the caller keeps must not keep the whole batch

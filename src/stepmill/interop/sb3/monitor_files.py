@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from stable_baselines3.common.monitor import ResultsWriter
@@ -13,9 +14,9 @@ __all__ = ["MonitorFiles"]
 class MonitorFiles:
     """``<folder>/<env>.monitor.csv``, with a line per episode: return, length, seconds since the start."""
 
-    def __init__(self, folder: str | os.PathLike[str], num_envs: int, started: float, env_id: str) -> None:
+    def __init__(self, folder: str | os.PathLike[str], names: Sequence[int], started: float, env_id: str) -> None:
         header = {"t_start": started, "env_id": env_id}
-        self._writers = [ResultsWriter(os.path.join(folder, str(i)), header=header) for i in range(num_envs)]
+        self._writers = [ResultsWriter(os.path.join(folder, str(name)), header=header) for name in names]
 
     def write(self, env: int, episode: dict[str, Any]) -> None:
         """Adds an episode of one env."""

@@ -16,16 +16,17 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from stepmill._native import call_into
+from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvError, EnvIdError, InputError, UnknownAttributeError, UsageError
 from stepmill.interop.resets import reset_until_good
-from stepmill.interop.sb3.checks import check_pool
+from stepmill.interop.sb3.checks import check_pool, make_pool
 from stepmill.interop.sb3.infos import split_info
 from stepmill.interop.sb3.monitor_files import MonitorFiles
-from stepmill.make import make
 from stepmill.managers.actions import stack_actions
 from stepmill.pool.attributes import class_name, has_attribute, wrapper_names
 from stepmill.pool.host import PythonHost
 from stepmill.pool.infos import engine_keys
+from stepmill.pool.settings import SEED_LIMIT
 from stepmill.spec import PoolSpec
 from stepmill.trees import leaves, map_tree
 from stepmill.views.gymnasium import GymnasiumPool
@@ -54,6 +55,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         envs: A pool, ``stepmill.make(..., autoreset="same_step")``; or functions that make envs, one per env, as
             ``DummyVecEnv`` takes them.
         monitor_dir: A folder for files as SB3's ``Monitor`` writes them, one per env.
+        start_index: The number of the first file.
         **settings: For functions: what ``stepmill.make`` takes besides, such as ``backend``.
     """
 
@@ -62,10 +64,14 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         envs: GymnasiumPool | Sequence[Callable[[], Any]],
         *,
         monitor_dir: str | os.PathLike[str] | None = None,
+        start_index: int = 0,
         **settings: Any,
     ) -> None:
+        if monitor_dir is not None and not isinstance(monitor_dir, str | os.PathLike):
+            raise ConfigError(f"monitor_dir: expected the path of a folder, got {monitor_dir!r}")
+        first_file = whole_number("start_index", start_index, 0)
         if isinstance(envs, list | tuple):
-            envs = make(list(envs), **{"autoreset": "same_step", **settings})
+            envs = make_pool(list(envs), **settings)
         elif settings:
             raise ConfigError(f"StepmillVecEnv: a pool has its settings already, got {', '.join(settings)} for it")
         self.pool = check_pool(envs)
@@ -85,9 +91,8 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         self._started = time.time()
         # Where a Monitor is among the wrappers, it counts: other wrappers above it may change what an episode is.
         self._monitored = [class_name(Monitor) in names for names in self._wrapper_names(range(self.num_envs))]
-        self._files = (
-            None if monitor_dir is None else MonitorFiles(monitor_dir, self.num_envs, self._started, self.spec.id)
-        )
+        names = range(first_file, first_file + self.num_envs)
+        self._files = None if monitor_dir is None else MonitorFiles(monitor_dir, names, self._started, self.spec.id)
 
     @property
     def spec(self) -> PoolSpec:
@@ -246,6 +251,13 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             for env_id, episode in self._episodes:
                 self._files.write(env_id, episode)
 
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Sets the seeds of the next reset: ``seed + i`` for env i; by default drawn from ``np.random``, as in SB3."""
+        if seed is not None:
+            seed = whole_number("seed", seed, 0, SEED_LIMIT - self.num_envs)
+        seeds: Sequence[int | None] = super().seed(seed)
+        return seeds
+
     # ---- the envs themselves -----------------------------------------------------------------
 
     def has_attr(self, attr_name: str) -> bool:
@@ -278,6 +290,8 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Whether envs have a wrapper of that class; of SB3's ``Monitor`` always, as its work is done here."""
         env_ids = self._get_indices(indices)
+        if not isinstance(wrapper_class, type):
+            raise InputError(f"env_is_wrapped: expected the class of a wrapper, got {wrapper_class!r}")
         if issubclass(Monitor, wrapper_class):
             return [True] * len(env_ids)
         return [class_name(wrapper_class) in names for names in self._wrapper_names(env_ids)]
