@@ -150,7 +150,9 @@ def test_text_observations_are_arrays(make: Any) -> None:
     ours, theirs = make(Words, num_envs=3, backend="inline"), DummyVectorEnv([Words] * 3)
     np.testing.assert_array_equal(ours.reset()[0], theirs.reset()[0], strict=True)
     actions = np.array([0, 4, 2])
-    np.testing.assert_array_equal(ours.step(actions)[0], theirs.step(actions)[0], strict=True)
+    seen = ours.step(actions)[0]
+    assert isinstance(seen, np.ndarray)
+    np.testing.assert_array_equal(seen, theirs.step(actions)[0], strict=True)
     theirs.close()
 
 
