@@ -75,6 +75,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         elif settings:
             raise ConfigError(f"StepmillVecEnv: a pool has its settings already, got {', '.join(settings)} for it")
         self.pool = check_pool(envs)
+        self._engine = self.pool._engine
         # Copies: SB3 seeds action spaces, and its VecNormalize changes observation spaces.
         super().__init__(
             self.pool.num_envs,
@@ -108,10 +109,8 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         If Ctrl-C has left a step under way, of which SB3 knows nothing, ``step_wait`` returns the result of that one,
         and the new actions are not used: no result is lost, and with it no end of an episode.
         """
-        self._is_resumed = (
-            self._has_unfinished_reset or self._batch is not None or self.pool._engine.in_flight_count > 0
-        )
-        if self._is_resumed:
+        if self._engine.in_flight_count or self._batch is not None or self._has_unfinished_reset:
+            self._is_resumed = True
             return
         if self._has_parts and isinstance(actions, list):
             actions = stack_actions(self.pool._host.action, actions, 1)
@@ -126,6 +125,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
                 call_into(self, "_batch", self.pool.recv)
         except EnvError as error:
             if not self._is_resumed or not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
+                self._is_resumed = False
                 if error.batch is not None:
                     error.batch = self._translate(error.batch)[0]
                     self._write_episodes()
@@ -134,8 +134,9 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         step, failed = self._translate(self._batch)
         if failed:
             self._start_again(failed, step)
-        self._write_episodes()
-        self._last, self._batch = step[0], None
+        if self._episodes:
+            self._write_episodes()
+        self._last, self._batch, self._is_resumed = step[0], None, False
         return step
 
     def reset(self) -> Any:
@@ -154,6 +155,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         self._reset_seeds()
         self._reset_options()
         self._last, self._batch, self._has_unfinished_reset = observation, None, False
+        self._episodes = []
         return observation
 
     def _finish_reset(self) -> StepReturn:
@@ -171,7 +173,6 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         dones = terminated | truncated
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         failed: list[int] = []
-        self._episodes = []
         if len(info) > len(_ALWAYS):
             ended = dones.nonzero()[0].tolist()
             for env_id in ended:
@@ -187,6 +188,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     def _end_episodes(self, ended: list[int], batch: Any, infos: list[dict[str, Any]]) -> list[int]:
         """Puts what was told last, the last observation and the episode's figures into infos. Returns the failed."""
         observation, _, terminated, truncated, info = batch
+        self._episodes = []
         finished = [env_id for env_id in ended if info["_final_obs"][env_id]] if "final_obs" in info else []
         finals: list[dict[str, Any]] = [{} for _ in finished]
         if finished:
@@ -250,6 +252,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         if self._files is not None:
             for env_id, episode in self._episodes:
                 self._files.write(env_id, episode)
+        self._episodes = []
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Sets the seeds of the next reset: ``seed + i`` for env i; by default drawn from ``np.random``, as in SB3."""
