@@ -56,11 +56,16 @@ def _gpu(torch: ModuleType, device: str) -> int:
     if not torch.cuda.is_available():
         built = "it was built without CUDA: install one that was" if torch.version.cuda is None else "see nvidia-smi"
         raise UnsupportedError(f"device={device!r}: torch {torch.__version__} finds no GPU: {built}")
+    number = _number_in(device, "torch", torch.cuda.device_count())
+    return int(torch.cuda.current_device()) if number is None else number
+
+
+def _number_in(device: str, library: str, count: int) -> int | None:
+    """The number in the name of a device, if it has one. Raises if there are not so many GPUs."""
     _, _, number = device.partition(":")
-    count: int = torch.cuda.device_count()
-    if number and int(number) >= count:
-        raise UnsupportedError(f"device={device!r}: torch finds {count} GPUs, numbered from 0")
-    return int(number) if number else int(torch.cuda.current_device())
+    if int(number or 0) >= count:
+        raise UnsupportedError(f"device={device!r}: {library} finds {count} GPUs, numbered from 0")
+    return int(number) if number else None
 
 
 def to_jax(device: str = "cpu", user: str = "output='jax'") -> Converter:
@@ -90,10 +95,7 @@ def _jax_gpu(jax: ModuleType, device: str) -> Any:
         raise UnsupportedError(
             f"device={device!r}: JAX finds no GPU: {error}. pip install 'jax[cuda13]' installs a JAX for CUDA"
         ) from error
-    number = int(device.partition(":")[2] or 0)
-    if number >= len(gpus):
-        raise UnsupportedError(f"device={device!r}: JAX finds {len(gpus)} GPUs, numbered from 0")
-    return gpus[number]
+    return gpus[_number_in(device, "JAX", len(gpus)) or 0]
 
 
 # By the value of the setting. They take the device.

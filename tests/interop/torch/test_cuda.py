@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 
 import stepmill
+from support.forks import child, went_well
 from support.outputs import assert_shows, make_kind, split
 from support.probes import MODES, VIEWS, assert_equal
 
@@ -125,7 +126,7 @@ def test_thousands_of_batches_under_memory_pressure(backend: str) -> None:
                     torch.cuda._sleep(chance.choice((0, 10**6, 10**8)))
                 waste = [np.ones(chance.randrange(1, 10**7)) for _ in range(3)]
             if turn % 701 == 0:
-                fork_once()
+                assert went_well(child(lambda: None))
             if turn % 100 == 0:
                 locked.add(pool.stats()["locked_bytes"])
             while len(held) > most:
@@ -134,13 +135,6 @@ def test_thousands_of_batches_under_memory_pressure(backend: str) -> None:
             assert_right(*one)
         assert len(waste) == 3
         assert len(locked) > 2, "no memory went back to the system"
-
-
-def fork_once() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
 
 
 def test_a_tensor_outlives_its_pool() -> None:
