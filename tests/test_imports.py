@@ -61,6 +61,7 @@ LAYERS = [
     "stepmill",
     "testing",
     "cli",
+    "__main__",
 ]
 
 
@@ -187,7 +188,7 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 
 # ---- what is imported ----------------------------------------------------------------------------
 
-OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
+OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "click", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
 OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics", "minigrid", "pettingzoo", "mpe2", "highway_env", "Box2D"]
 OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3", "torchrl", "tensordict", "ray", "minari", "h5py"]
 

@@ -1,0 +1,8 @@
+"""``python -m stepmill``: the same as the command ``stepmill``."""
+
+import sys
+
+from stepmill.cli.entry import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Plays the envs of a pool with a policy, batch by batch, and counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepmill.cli.policy import Policy
+from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["Batch", "Count", "play"]
+
+
+class Batch(NamedTuple):
+    """What ``recv`` returned, and how long the envs and the policy took."""
+
+    obs: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    info: dict[str, Any]
+    env_seconds: float
+    policy_seconds: float
+
+    @property
+    def ended(self) -> np.ndarray:
+        ended: np.ndarray = self.terminated | self.truncated
+        return ended
+
+
+@dataclass
+class Count:
+    """What was played."""
+
+    steps: int = 0
+    env_seconds: float = 0.0
+    policy_seconds: float = 0.0
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    def add(self, batch: Batch) -> None:
+        self.steps += len(batch.info["env_id"])
+        self.env_seconds += batch.env_seconds
+        self.policy_seconds += batch.policy_seconds
+        ended = batch.ended
+        if ended.any():
+            self.returns += batch.info["episode_return"][ended].tolist()
+            self.lengths += batch.info["episode_length"][ended].tolist()
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of the envs, without the policy."""
+        return self.steps / self.env_seconds if self.env_seconds else 0.0
+
+    @property
+    def steps_per_second_with_policy(self) -> float:
+        seconds = self.env_seconds + self.policy_seconds
+        return self.steps / seconds if seconds else 0.0
+
+
+def play(pool: GymnasiumPool, policy: Policy) -> Iterator[Batch]:
+    """Plays for ever: yields the results of one batch after another, without those of the first resets."""
+    pool.async_reset()
+    waiting = pool.num_envs
+    while waiting:  # async: the first batches are of resets
+        obs, _, _, _, info = pool.recv()
+        waiting -= len(info["env_id"])
+        chosen = policy.actions(obs, info)
+        pool.send(chosen)
+    while True:
+        start = time.perf_counter()
+        obs, reward, terminated, truncated, info = pool.recv()
+        received = time.perf_counter()
+        chosen = policy.actions(obs, info)
+        decided = time.perf_counter()
+        pool.send(chosen)
+        sent = time.perf_counter()
+        env_seconds = received - start + sent - decided
+        yield Batch(obs, reward, terminated, truncated, info, env_seconds, decided - received)

@@ -1,0 +1,74 @@
+"""``--policy``: who acts. One function for one env, or for a batch of them; the same for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+from gymnasium.vector.utils import batch_space, iterate
+
+from stepmill.cli.target import attribute_of
+from stepmill.errors import summary
+from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["Policy", "load_policy"]
+
+Act = Callable[[Any, Any], Any]
+
+
+def load_policy(text: str) -> Act | None:
+    """The function that ``--policy`` names; ``None`` is random actions. A class is called without arguments."""
+    if text == "random":
+        return None
+    found = attribute_of(text, "'random', or a policy")
+    if isinstance(found, type):
+        try:
+            found = found()
+        except Exception as error:
+            raise click.UsageError(f"{text} cannot be called without arguments: {summary(error)}") from error
+    if not callable(found):
+        raise click.UsageError(f"{text}: expected a function of an observation and a generator, got {found!r}")
+    act: Act = found
+    return act
+
+
+class Policy:
+    """Chooses the actions of a batch.
+
+    Args:
+        act: What ``load_policy`` returned.
+        pool: Whose envs it plays.
+        seed: Each env has a generator, which follows from this and its id.
+    """
+
+    def __init__(self, act: Act | None, pool: GymnasiumPool, seed: int) -> None:
+        self._act = act
+        self._batched = bool(getattr(act, "batched", False))
+        self._observations = pool.spec.observation_space
+        self._action_space = pool.spec.action_space
+        self._generators = [np.random.default_rng((seed, env_id)) for env_id in range(pool.num_envs)]
+        self._rows: dict[int, Any] = {}  # spaces of so many actions, for random ones
+        self._seed = seed
+
+    def actions(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+        """What ``send`` takes: an action for each row of a batch, or for each of its players."""
+        players = info.get("players")
+        owners = info["env_id"] if players is None else players["env_id"]
+        chosen = self._random(len(owners)) if self._act is None else self._asked(self._act, obs, owners)
+        sent = {"action": chosen, "env_id": info["env_id"]}
+        return sent if players is None else {**sent, "players.env_id": owners}
+
+    def _random(self, rows: int) -> Any:
+        if rows not in self._rows:
+            self._rows[rows] = batch_space(self._action_space, rows)
+            self._rows[rows].seed(self._seed + rows)
+        return self._rows[rows].sample()
+
+    def _asked(self, act: Act, obs: Any, owners: Sequence[int]) -> Any:
+        generators = [self._generators[env_id] for env_id in owners]
+        if self._batched:
+            return act(obs, generators)
+        rows = iterate(batch_space(self._observations, len(generators)), obs)
+        return [act(row, generator) for row, generator in zip(rows, generators, strict=True)]

@@ -1,0 +1,127 @@
+"""What commands show: results on stdout, as a table or as JSON; progress and remarks on stderr.
+
+Without a terminal, or with ``NO_COLOR`` in the environment, there is neither a progress bar nor colour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from stepmill.cli.program import INTERRUPTED
+
+__all__ = ["Bar", "Ending", "Terminal", "new_table", "short", "until_interrupted"]
+
+_NARROW = 60  # columns; a bar of less than these says only how far it is
+
+
+class Terminal:
+    """Where a command writes.
+
+    Args:
+        json: Whether the result is one JSON document on stdout.
+    """
+
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+        plain = "NO_COLOR" in os.environ
+        self.out = Console(highlight=False, no_color=plain or None)
+        self.notes = Console(stderr=True, highlight=False, no_color=plain or None)
+        self.draws = self.notes.is_terminal and not plain
+
+    def result(self, document: Any, draw: Callable[[Console], None]) -> None:
+        """Writes the result: the document with ``--json``, else what ``draw`` prints."""
+        if self.json:
+            json.dump(document, sys.stdout, indent=2, default=_as_json, allow_nan=False)
+            sys.stdout.write("\n")
+        else:
+            draw(self.out)
+
+    def remark(self, text: str) -> None:
+        """Says something beside the result."""
+        self.notes.print(text, soft_wrap=True, markup=False)
+
+    def progress(self, what: str, total: float | None, unit: str = "steps") -> Bar:
+        """A bar for ``total`` steps, or of a length that is not known; to be used in a ``with``."""
+        return Bar(self, what, total, unit)
+
+
+class Bar:
+    """Shows how far a command is, how fast it goes and how long it will take; nothing where there is no terminal."""
+
+    def __init__(self, terminal: Terminal, what: str, total: float | None, unit: str) -> None:
+        columns = [TextColumn("{task.description}", markup=False), BarColumn()]
+        if terminal.notes.width >= _NARROW:
+            columns += [TextColumn("{task.fields[said]}", markup=False), TimeRemainingColumn()]
+        self._progress = Progress(*columns, console=terminal.notes, disable=not terminal.draws, transient=True)
+        self._task: TaskID = self._progress.add_task(what, total=total, said="")
+        self._unit = unit
+
+    def add(self, done: float, said: str = "") -> None:
+        """Moves the bar. ``said`` is shown after the speed."""
+        self._progress.advance(self._task, done)
+        speed = self._progress.tasks[self._task].finished_speed or self._progress.tasks[self._task].speed
+        shown = f"{short(speed)} {self._unit}/s" if speed else ""
+        self._progress.update(self._task, said=", ".join(filter(None, [shown, said])))
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+
+@dataclass
+class Ending:
+    """How a long command ended."""
+
+    interrupted: bool = False
+
+    @property
+    def code(self) -> int:
+        return INTERRUPTED if self.interrupted else 0
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[Ending]:
+    """Runs a block until Ctrl-C ends it: what is there by then is the result."""
+    ending = Ending()
+    try:
+        yield ending
+    except KeyboardInterrupt:
+        ending.interrupted = True
+
+
+def new_table(terminal: Console, **arguments: Any) -> Table:
+    """An empty table, which suits a terminal or a file."""
+    return Table(box=box.ROUNDED if terminal.is_terminal else box.ASCII2, **arguments)
+
+
+def short(number: float) -> str:
+    """Three digits and a letter: 24.1 M, 98.3 k."""
+    for unit, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= unit:
+            value = number / unit
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}{letter}"
+    return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+
+
+def _as_json(value: Any) -> Any:
+    """Values of numpy, paths and the like."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)

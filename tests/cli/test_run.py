@@ -1,0 +1,124 @@
+"""``stepmill run``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+ENVS = """
+import gymnasium
+import numpy as np
+
+class Counting(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, length=5):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), float(action), self.steps == self.length, False, {}
+
+class Failing(Counting):
+    def step(self, action):
+        raise RuntimeError("no more")
+"""
+POLICIES = """
+import numpy as np
+
+def two(observation, generator):
+    return 2
+
+def many(observations, generators):
+    assert len(observations) == len(generators)
+    return np.full(len(observations), 2)
+
+many.batched = True
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "counting_envs.py").write_text(ENVS)
+    (tmp_path / "two_policies.py").write_text(POLICIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_counts_steps_and_episodes(stepmill_command: Run, batch_size: int) -> None:
+    done = stepmill_command("run", "CartPole-v1", "--num-envs", 4, "--steps", 400, "--batch-size", batch_size, "--json")
+    assert done.code == 0
+    found = done.json
+    assert (found["id"], found["num_envs"], found["steps"], found["backend"]) == ("CartPole-v1", 4, 400, "thread")
+    assert found["steps_per_second"] > found["steps_per_second_with_policy"] > 0
+    assert found["return"] == found["length"]  # CartPole's reward is 1
+    assert found["episodes"] > 0
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("policy", ["two", "many"])
+def test_a_users_env_with_a_users_policy(stepmill_command: Run, folder: Path, backend: str, policy: str) -> None:
+    arguments = ["--policy", f"two_policies.py:{policy}", "--backend", backend, "--set", "length=3"]
+    done = stepmill_command("run", "counting_envs.py:Counting", "--num-envs", 2, "--steps", 16, *arguments, "--json")
+    assert done.code == 0, done.err
+    assert done.json["return"] == {"mean": 6.0, "std": 0.0, "min": 6.0, "max": 6.0}
+    assert done.json["length"]["max"] == 3
+    assert done.json["episodes"] == 4
+
+
+def test_a_module_is_found_in_the_working_directory(stepmill_command: Run, folder: Path) -> None:
+    done = stepmill_command("run", "counting_envs:Counting", "--num-envs", 1, "--steps", 6, "--json")
+    assert done.code == 0, done.err
+
+
+def test_the_table_names_what_was_found(stepmill_command: Run) -> None:
+    done = stepmill_command("run", "CartPole-v1", "--num-envs", 4, "--steps", 400)
+    for word in ("CartPole-v1, 4 envs", "steps per second", "episodes", "return", "length"):
+        assert word in done.out
+
+
+def test_a_failing_env_is_exit_code_1(stepmill_command: Run, folder: Path) -> None:
+    done = stepmill_command("run", "counting_envs.py:Failing", "--num-envs", 1, "--backend", "inline", "--steps", 6)
+    assert done.code == 1
+    assert "no more" in done.err
+
+
+def test_ctrl_c_ends_it_with_what_there_is() -> None:
+    command = [sys.executable, "-m", "stepmill", "run", "gymnasium:CartPole-v1", "--backend", "process", "--json"]
+    command += ["--num-envs", "2", "--steps", "1000000000", "--policy", f"{__file__}:telling"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    assert child.stderr.readline() == "playing\n"
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert '"interrupted": true' in out
+
+
+def telling(observations: Any, generators: Any) -> Any:
+    """A policy that says when it is asked."""
+    if not hasattr(telling, "told"):
+        telling.told = True  # type: ignore[attr-defined]
+        os.write(2, b"playing\n")
+    return [0] * len(observations)
+
+
+telling.batched = True  # type: ignore[attr-defined]
