@@ -16,7 +16,7 @@ __all__ = ["Batch", "Count", "play"]
 
 
 class Batch(NamedTuple):
-    """What ``recv`` returned, and how long the envs and the policy took."""
+    """What ``recv`` returned, and how long the envs and the policy took for it."""
 
     obs: Any
     reward: np.ndarray
@@ -63,21 +63,19 @@ class Count:
 
 
 def play(pool: GymnasiumPool, policy: Policy) -> Iterator[Batch]:
-    """Plays for ever: yields the results of one batch after another, without those of the first resets."""
+    """Plays for ever: yields one batch after another, the first ones with the observations of the first resets.
+
+    The envs of a batch are idle until the next one is asked for.
+    """
+    env_seconds = policy_seconds = 0.0
     pool.async_reset()
-    waiting = pool.num_envs
-    while waiting:  # async: the first batches are of resets
-        obs, _, _, _, info = pool.recv()
-        waiting -= len(info["env_id"])
-        chosen = policy.actions(obs, info)
-        pool.send(chosen)
     while True:
         start = time.perf_counter()
         obs, reward, terminated, truncated, info = pool.recv()
-        received = time.perf_counter()
+        env_seconds += time.perf_counter() - start
+        yield Batch(obs, reward, terminated, truncated, info, env_seconds, policy_seconds)
+        start = time.perf_counter()
         chosen = policy.actions(obs, info)
         decided = time.perf_counter()
         pool.send(chosen)
-        sent = time.perf_counter()
-        env_seconds = received - start + sent - decided
-        yield Batch(obs, reward, terminated, truncated, info, env_seconds, decided - received)
+        env_seconds, policy_seconds = time.perf_counter() - decided, decided - start

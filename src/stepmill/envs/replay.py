@@ -23,14 +23,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stepmill.arguments import real_number
-from stepmill.envs.video_file import VideoFile
+from stepmill.envs.video_file import VideoFile, frame_problem, frames_per_second
 from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.optional import require
 
 __all__ = ["EpisodeRecorder", "record_episodes"]
-
-_DEFAULT_FPS = 30
 
 
 class Recordable(Protocol):
@@ -133,8 +130,17 @@ class EpisodeRecorder:
     # ---- the video ---------------------------------------------------------------------------
 
     def _begin_video(self, size: tuple[int, ...]) -> None:
-        self._video = VideoFile(self._folder, self._env.env_id, self._next_episode, size, self._fps())
-        self._next_episode = self._video.episode + 1
+        env_id = self._env.env_id
+        self._video = VideoFile(
+            self._folder,
+            f"env_{env_id}_episode_",
+            self._next_episode,
+            size,
+            self._fps(),
+            user="enable_save_replay",
+            env_id=env_id,
+        )
+        self._next_episode = self._video.number + 1
         self._last_resort = weakref.finalize(self, _finish_quietly, self._video)
 
     def _append(self, frame: np.ndarray[Any, Any]) -> None:
@@ -163,34 +169,19 @@ class EpisodeRecorder:
                 "expected an image from render(), got None. Call enable_save_replay before the first reset, and build "
                 "a simulator that draws: Gymnasium's envs do so with render_mode='rgb_array'"
             )
-        if not _is_rgb(frame):
-            got = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-            raise self._failure(f"expected an RGB image from render(), uint8 of shape (height, width, 3), got {got}")
-        if size is not None and frame.shape[:2] != size:
-            raise self._failure(f"expected all images of an episode to be {size}, as the first, got {frame.shape[:2]}")
+        if (problem := frame_problem(frame, size)) is not None:
+            raise self._failure(problem)
         image: np.ndarray[Any, Any] = frame
         return image
 
     def _fps(self) -> Fraction:
-        fps = (self._env.metadata or {}).get("render_fps")
-        name = f"{self._who()}: metadata['render_fps']"
-        return Fraction(real_number(name, _DEFAULT_FPS if fps is None else fps, 0.001, 1000)).limit_denominator(1001)
+        return frames_per_second(self._env.metadata, self._who())
 
     def _failure(self, what: str) -> EnvError:
         return EnvError(f"{self._who()}, replay: {what}", env_id=self._env.env_id, phase="render")
 
     def _who(self) -> str:
         return f"{type(self._env).__name__}, env {self._env.env_id}"
-
-
-def _is_rgb(frame: Any) -> bool:
-    return (
-        isinstance(frame, np.ndarray)
-        and frame.dtype == np.uint8
-        and frame.ndim == 3
-        and frame.shape[2] == 3
-        and frame.size > 0
-    )
 
 
 def _finish_quietly(video: VideoFile) -> None:

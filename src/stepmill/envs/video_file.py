@@ -8,41 +8,59 @@ import signal
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from stepmill.arguments import real_number
 from stepmill.errors import ConfigError, EnvError
 from stepmill.optional import require
 
-__all__ = ["VideoFile"]
+__all__ = ["VideoFile", "frame_problem", "frames_per_second"]
+
+_DEFAULT_FPS = 30  # of envs that do not say it in their metadata
 
 
 class VideoFile:
     """A video that gets its name when it is complete: until then it is a ``.part``.
 
-    It takes the number ``episode``, or the next free one if a file of that name exists. ``size`` is the height and the
-    width of its frames; an odd one is made even with a black line, as H.264 requires.
+    Its name is ``stem`` and ``number``, or the next free number if a file of that name exists. ``size`` is the height
+    and the width of its frames; an odd one is made even with a black line, as H.264 requires.
 
     ffmpeg ends when its input pipe closes, so it does not outlive this process, however that ends.
+
+    Args:
+        user: Who wants it, for messages.
+        env_id: The env in the pictures; None for several.
     """
 
-    def __init__(self, folder: Path, env_id: int, episode: int, size: tuple[int, ...], fps: Fraction) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stem: str,
+        number: int,
+        size: tuple[int, ...],
+        fps: Fraction,
+        *,
+        user: str,
+        env_id: int | None = None,
+    ) -> None:
         self.size = size
         self._env_id = env_id
         self._num_frames = 0
         self._process: subprocess.Popen[bytes] | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.episode = _claim(folder, env_id, episode)
+            self.number = _claim(folder, stem, number)
         except OSError as error:
-            raise ConfigError(f"enable_save_replay: expected a writable folder, got {error}") from error
-        self.path = _path(folder, env_id, self.episode)
+            raise ConfigError(f"{user}: expected a writable folder, got {error}") from error
+        self.path = _path(folder, stem, self.number)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe could fill up, and block ffmpeg)
         try:
-            self._process = _start_ffmpeg(_part(self.path), size, fps, self._log)
+            self._process = _start_ffmpeg(_part(self.path), size, fps, self._log, user)
         except BaseException:
             self._log.close()
             _part(self.path).unlink()
@@ -131,33 +149,53 @@ def _abandon_all() -> None:
 os.register_at_fork(after_in_child=_abandon_all)
 
 
-def _path(folder: Path, env_id: int, episode: int) -> Path:
-    return folder / f"env_{env_id}_episode_{episode:04d}.mp4"
+def frame_problem(frame: Any, size: tuple[int, ...] | None) -> str | None:
+    """What is wrong with a picture that an env returned, if anything. ``size`` is that of the video so far."""
+    is_rgb = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3
+    if not is_rgb or frame.size == 0:
+        got = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        return f"expected an RGB image from render(), uint8 of shape (height, width, 3), got {got}"
+    if size is not None and frame.shape[:2] != size:
+        return f"expected all images of an episode to be {size}, as the first, got {frame.shape[:2]}"
+    return None
+
+
+def frames_per_second(metadata: Mapping[str, Any] | None, who: str) -> Fraction:
+    """The speed at which an env's pictures are shown, as it says itself."""
+    fps = (metadata or {}).get("render_fps")
+    number = real_number(f"{who}: metadata['render_fps']", _DEFAULT_FPS if fps is None else fps, 0.001, 1000)
+    return Fraction(number).limit_denominator(1001)
+
+
+def _path(folder: Path, stem: str, number: int) -> Path:
+    return folder / f"{stem}{number:04d}.mp4"
 
 
 def _part(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def _claim(folder: Path, env_id: int, episode: int) -> int:
-    """The first number from ``episode`` on that is free; an empty ``.part`` claims it.
+def _claim(folder: Path, stem: str, number: int) -> int:
+    """The first one from ``number`` on that is free; an empty ``.part`` claims it.
 
     Whether the video exists is checked after the claim: only the owner of the ``.part`` can give a video that name.
     """
     while True:
-        path = _path(folder, env_id, episode)
+        path = _path(folder, stem, number)
         try:
             _part(path).touch(exist_ok=False)
             if not path.exists():
-                return episode
+                return number
             _part(path).unlink()
         except FileExistsError:
             pass  # of another env with this id, or left behind by a killed one
-        episode += 1
+        number += 1
 
 
-def _start_ffmpeg(path: Path, size: tuple[int, ...], fps: Fraction, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    ffmpeg = require("imageio_ffmpeg", "imageio-ffmpeg", "video", "enable_save_replay").get_ffmpeg_exe()
+def _start_ffmpeg(
+    path: Path, size: tuple[int, ...], fps: Fraction, log: IO[bytes], user: str
+) -> subprocess.Popen[bytes]:
+    ffmpeg = require("imageio_ffmpeg", "imageio-ffmpeg", "video", user).get_ffmpeg_exe()
     height, width = size
     frames_in = f"-f rawvideo -pix_fmt rgb24 -video_size {width}x{height} -framerate {fps} -i pipe:0"
     even = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2"

@@ -1,0 +1,50 @@
+"""``stepmill collect``: data sets from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import minari
+import numpy as np
+import pytest
+
+from stepmill.cli.entry import main
+
+POLICY = """
+def one(observation, generator):
+    return 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def collect(*arguments: object) -> int:
+    return main(["collect", "CartPole-v1", *map(str, arguments)])
+
+
+def test_the_same_data_set_however_it_is_played(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collect("--episodes", 5, "-o", "cli/a-v0", "--num-envs", 4) == 0
+    assert "minari.load_dataset('cli/a-v0')" in capsys.readouterr().out
+    assert collect("--episodes", 5, "-o", "cli/b-v0", "--num-envs", 2, "--backend", "inline") == 0
+    for a, b in zip(minari.load_dataset("cli/a-v0"), minari.load_dataset("cli/b-v0"), strict=True):
+        np.testing.assert_array_equal(a.observations, b.observations)
+        np.testing.assert_array_equal(a.actions, b.actions)
+    assert len(set(np.concatenate([one.actions for one in minari.load_dataset("cli/a-v0")]).tolist())) == 2
+
+
+def test_a_policy_from_a_file(folder: Path) -> None:
+    (folder / "ones.py").write_text(POLICY)
+    assert collect("--episodes", 3, "-o", "cli/ones-v0", "--policy", "ones.py:one") == 0
+    dataset = minari.load_dataset("cli/ones-v0")
+    assert [episode.id for episode in dataset] == [0, 1, 2]
+    assert all((episode.actions == 1).all() for episode in dataset)
+
+
+def test_a_name_that_minari_does_not_take_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collect("--episodes", 3, "-o", "no version") == 2
+    assert capsys.readouterr().err.count("\n") == 1
