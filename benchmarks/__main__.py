@@ -12,10 +12,11 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
-from benchmarks import machine, python_parts, tables
+from benchmarks import python_parts, tables
 from benchmarks.contestants import envpool_version
 from benchmarks.parts import PARTS
 from benchmarks.timing import Effort
+from stepmill.measuring import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

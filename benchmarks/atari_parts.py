@@ -21,10 +21,10 @@ import gymnasium
 from benchmarks import bare
 from benchmarks.contestants import SEED, draw_actions, envpool_has, envpool_pool, stepmill_pool
 from benchmarks.cpu_time import interleaved_with_cpu_time
-from benchmarks.machine import cores
 from benchmarks.python_contestants import BareLoop, MeetingLoops
 from benchmarks.runners import AsyncContestant, Contestant
 from benchmarks.timing import Effort
+from stepmill.measuring.machine import cores
 
 GAMES = ("Pong", "Breakout", "Seaquest")
 SYNC, ASYNC = (8, 64), ((128, 64),)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine import cores
 from benchmarks.timing import Effort
+from stepmill.measuring.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 # As in CMakeLists.txt: the same arithmetic, the same optimisation.

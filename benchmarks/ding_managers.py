@@ -20,12 +20,13 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
-from benchmarks import machine, tables
+from benchmarks import tables
 from benchmarks.manager_parts import SEED, above_pools, bare_pool, draw_actions
 from benchmarks.python_envs import calibrate
 from benchmarks.runners import ManagedContestant
 from benchmarks.timing import Effort, interleaved
 from stepmill.envs.adapters.ding import build_env
+from stepmill.measuring import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}

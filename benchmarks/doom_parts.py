@@ -13,10 +13,10 @@ import gymnasium
 
 from benchmarks.contestants import draw_actions, envpool_has, envpool_pool, stepmill_pool
 from benchmarks.cpu_time import interleaved_with_cpu_time
-from benchmarks.machine import cores
 from benchmarks.python_contestants import BareLoop
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort
+from stepmill.measuring.machine import cores
 from stepmill.registry import find
 
 ENVS = ("Basic-v1", "VizdoomBasic-v1")  # preprocessed, four tics per step; and ViZDoom's own, one tic per step

@@ -11,11 +11,11 @@ import numpy as np
 
 import stepmill
 from benchmarks.cpu_time import interleaved_with_cpu_time
-from benchmarks.machine import cores
 from benchmarks.python_contestants import ACTION_BATCHES, SEED, BareLoop
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort
 from stepmill.errors import MissingPackageError
+from stepmill.measuring.machine import cores
 
 ENVS = ("MiniGrid-Empty-8x8-v0",)
 SIZES = (8, 64)

@@ -20,9 +20,9 @@ from benchmarks.contestants import (
     gymnasium_envs,
     stepmill_pool,
 )
-from benchmarks.machine import cores
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved
+from stepmill.measuring.machine import cores
 from stepmill.pool.find_source import find_source
 from stepmill.pool.source import NativeSource
 

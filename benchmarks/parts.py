@@ -26,9 +26,9 @@ from benchmarks import (
     uneven_parts,
 )
 from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
-from benchmarks.machine import cores
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved, percentiles, steps_per_second
+from stepmill.measuring.machine import cores
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.runners import AsyncContestant, Contestant
+from benchmarks.runners import AsyncContestant, Contestant, TianshouContestant
 
 if TYPE_CHECKING:
     from benchmarks.python_envs import Case
@@ -174,20 +174,9 @@ def tianshou(case: Case) -> Contestant:
 
     envs = ShmemVectorEnv(case.factories(), wait_num=case.batch_size)
     actions = draw_actions(case.num_envs)
-    return Tianshou(envs, actions) if case.batch_size is None else TianshouAsync(envs, actions, case.batch_size)
-
-
-class Tianshou(Contestant):
-    """Resets the envs whose episodes ended, as Tianshou's collector does."""
-
-    def run(self, calls: int) -> None:
-        step, reset = self.envs.step, self.envs.reset
-        for action in itertools.islice(self._actions, calls):
-            result = step(action)
-            ended = np.flatnonzero(result[2] | result[3])
-            if ended.size:
-                reset(ended)
-        del result
+    return (
+        TianshouContestant(envs, actions) if case.batch_size is None else TianshouAsync(envs, actions, case.batch_size)
+    )
 
 
 class TianshouAsync(Contestant):

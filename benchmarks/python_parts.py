@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any
 
 from benchmarks import bare
-from benchmarks.machine import cores, version
 from benchmarks.python_contestants import ASYNC, LABELS, NEEDS, PACKAGES, PARALLEL, PEERS, POOLS
 from benchmarks.python_envs import SLOWER, Case, calibrate
 from benchmarks.python_host import Host, HostError
 from benchmarks.timing import Effort
+from stepmill.measuring.machine import cores, version
 
 CASES = (
     Case("cartpole", 64),

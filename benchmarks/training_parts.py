@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import cores
 from benchmarks.timing import Effort
+from stepmill.measuring.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULE = "benchmarks.training_envs"

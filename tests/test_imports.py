@@ -60,6 +60,7 @@ LAYERS = [
     "gymnasium_entry",
     "stepmill",
     "testing",
+    "measuring",
     "cli",
     "__main__",
 ]

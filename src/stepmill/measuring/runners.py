@@ -1,0 +1,75 @@
+"""What steps the envs of a contestant, call after call. Imports no library that is measured."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+
+__all__ = ["AsyncContestant", "Contestant", "TianshouContestant"]
+
+
+class Contestant:
+    """Envs that are stepped all at once, in sync mode."""
+
+    def __init__(self, envs: Any, actions: list[Any], num_threads: int | None = None) -> None:
+        self.envs = envs
+        self.num_threads = num_threads
+        self.rows_per_call = len(actions[0])
+        self._actions = itertools.cycle(actions)
+        envs.reset()
+
+    def run(self, calls: int) -> None:
+        step = self.envs.step
+        for action in itertools.islice(self._actions, calls):
+            result = step(action)  # kept until the next one comes, as a user would
+        del result
+
+    def latencies(self, calls: int) -> np.ndarray:
+        """Nanoseconds of each of ``calls`` steps."""
+        step, clock = self.envs.step, time.perf_counter_ns
+        times = []
+        for action in itertools.islice(self._actions, calls):
+            start = clock()
+            result = step(action)
+            times.append(clock() - start)
+        del result
+        return np.array(times)
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+class AsyncContestant(Contestant):
+    """Envs of which a batch is received and answered while the others run."""
+
+    def __init__(self, envs: Any, actions: list[Any], num_threads: int | None = None) -> None:
+        self.envs = envs
+        self.num_threads = num_threads
+        self.rows_per_call = len(actions[0])
+        self._actions = itertools.cycle(actions)
+        envs.async_reset()
+        self._ids = envs.recv()[-1]["env_id"]
+
+    def run(self, calls: int) -> None:
+        send, recv, ids = self.envs.send, self.envs.recv, self._ids
+        for action in itertools.islice(self._actions, calls):
+            send(action, ids)
+            result = recv()
+            ids = result[-1]["env_id"]
+        self._ids = ids
+
+
+class TianshouContestant(Contestant):
+    """Resets the envs whose episodes ended, as Tianshou's collector does."""
+
+    def run(self, calls: int) -> None:
+        step, reset = self.envs.step, self.envs.reset
+        for action in itertools.islice(self._actions, calls):
+            result = step(action)
+            ended = np.flatnonzero(result[2] | result[3])
+            if ended.size:
+                reset(ended)
+        del result

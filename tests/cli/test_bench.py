@@ -1,0 +1,113 @@
+"""``stepmill bench``: which libraries take part, and what is said of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from stepmill.measuring import peers
+
+Run = Callable[..., Any]
+QUICK = ["--num-envs", 2, "--repeats", 2, "--seconds", 0.01]
+OURS = {"stepmill", "stepmill, async"}
+GYMNASIUM = {"Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"}
+
+ENVS = """
+import gymnasium
+import numpy as np
+from stepmill.envs.base_env import BaseEnv
+
+class Still(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+class Mixed(Still):
+    action_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(2))
+"""
+
+
+@pytest.fixture(autouse=True)
+def only_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same here and where more libraries are installed."""
+    monkeypatch.setattr(peers, "_is_there", lambda module: False)
+
+
+@pytest.fixture
+def still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "still_envs.py").write_text(ENVS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return "still_envs.py"
+
+
+@pytest.mark.parametrize(
+    ("id", "others", "native"),
+    [("CartPole-v1", GYMNASIUM, True), ("gymnasium:CartPole-v1", GYMNASIUM, False), ("Catch-v0", set(), True)],
+)
+def test_every_library_that_has_the_env_takes_part(
+    stepmill_command: Run, id: str, others: set[str], native: bool
+) -> None:
+    done = stepmill_command("bench", id, *QUICK, "--json")
+    assert done.code == 0, done.err
+    [env] = done.json["envs"]
+    assert set(env["steps_per_second"]) == OURS | others
+    assert all(len(every) == 2 for every in env["samples"].values())
+    assert env["native"] is native
+    assert env["versions"].get("Gymnasium SyncVectorEnv", gymnasium.__version__) == gymnasium.__version__
+
+
+def test_an_env_of_ones_own(stepmill_command: Run, still: str) -> None:
+    done = stepmill_command("bench", f"{still}:Still", *QUICK)
+    assert done.code == 0, done.err
+    for name in OURS | GYMNASIUM:
+        assert name in done.out
+
+
+def test_actions_that_are_not_an_array_are_refused(stepmill_command: Run, still: str) -> None:
+    done = stepmill_command("bench", f"{still}:Mixed", *QUICK)
+    assert done.code == 2
+    assert "an array of actions is needed" in done.err
+
+
+def test_a_library_that_fails_is_named_and_the_others_are_measured(
+    stepmill_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(gymnasium.vector, "AsyncVectorEnv", broken)
+    done = stepmill_command("bench", "CartPole-v1", *QUICK, "--json")
+    assert done.code == 0
+    [env] = done.json["envs"]
+    assert env["failed"] == {"Gymnasium AsyncVectorEnv": "RuntimeError: no such luck"}
+    assert "Gymnasium SyncVectorEnv" in env["steps_per_second"]
+
+
+def test_a_picture_per_env(stepmill_command: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = stepmill_command("bench", "Catch-v0", *QUICK, "-o", tmp_path / "plots")
+    assert done.code == 0, done.err
+    assert (tmp_path / "plots" / "Catch-v0.png").read_bytes().startswith(b"\x89PNG")
+    assert "No other library here has this env." in done.out
+
+
+def test_a_picture_needs_matplotlib_before_anything_is_measured(
+    stepmill_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = stepmill_command("bench", "Catch-v0", *QUICK, "-o", tmp_path / "plots")
+    assert done.code == 2
+    assert "pip install 'stepmill[bench]'" in done.err
+    assert done.out == ""
