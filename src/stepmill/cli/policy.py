@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -13,9 +14,10 @@ from stepmill.cli.target import attribute_of
 from stepmill.errors import summary
 from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["Policy", "load_policy"]
+__all__ = ["Act", "Policy", "load_policy"]
 
 Act = Callable[[Any, Any], Any]
+_DRAWN_BATCHES = 32
 
 
 def load_policy(text: str) -> Act | None:
@@ -41,9 +43,11 @@ class Policy:
         act: What ``load_policy`` returned.
         pool: Whose envs it plays.
         seed: Each env has a generator, which follows from this and its id.
+        repeated: Whether random actions are drawn once and repeated: where the envs' speed is measured, drawing must
+            cost nothing.
     """
 
-    def __init__(self, act: Act | None, pool: GymnasiumPool, seed: int) -> None:
+    def __init__(self, act: Act | None, pool: GymnasiumPool, seed: int, *, repeated: bool = False) -> None:
         self._act = act
         self._batched = bool(getattr(act, "batched", False))
         self._observations = pool.spec.observation_space
@@ -51,6 +55,7 @@ class Policy:
         self._generators = [np.random.default_rng((seed, env_id)) for env_id in range(pool.num_envs)]
         self._rows: dict[int, Any] = {}  # spaces of so many actions, for random ones
         self._seed = seed
+        self._drawn: dict[int, Iterator[Any]] | None = {} if repeated else None
 
     def actions(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
         """What ``send`` takes: an action for each row of a batch, or for each of its players."""
@@ -64,7 +69,11 @@ class Policy:
         if rows not in self._rows:
             self._rows[rows] = batch_space(self._action_space, rows)
             self._rows[rows].seed(self._seed + rows)
-        return self._rows[rows].sample()
+        if self._drawn is None:
+            return self._rows[rows].sample()
+        if rows not in self._drawn:
+            self._drawn[rows] = itertools.cycle([self._rows[rows].sample() for _ in range(_DRAWN_BATCHES)])
+        return next(self._drawn[rows])
 
     def _asked(self, act: Act, obs: Any, owners: Sequence[int]) -> Any:
         generators = [self._generators[env_id] for env_id in owners]

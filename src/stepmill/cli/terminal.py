@@ -75,6 +75,10 @@ class Bar:
         shown = f"{short(speed)} {self._unit}/s" if speed else ""
         self._progress.update(self._task, said=", ".join(filter(None, [shown, said])))
 
+    def expect(self, total: float) -> None:
+        """Says how long the way is, once that is known."""
+        self._progress.update(self._task, total=total)
+
     def __enter__(self) -> Self:
         self._progress.start()
         return self
