@@ -25,6 +25,7 @@ class Batch(NamedTuple):
     info: dict[str, Any]
     env_seconds: float
     policy_seconds: float
+    is_start: bool  # whether envs were still in their first reset, which may take long
 
     @property
     def ended(self) -> np.ndarray:
@@ -43,6 +44,9 @@ class Count:
     lengths: list[int] = field(default_factory=list)
 
     def add(self, batch: Batch) -> None:
+        """Counts a batch, unless envs were still starting."""
+        if batch.is_start:
+            return
         self.steps += len(batch.info["env_id"])
         self.env_seconds += batch.env_seconds
         self.policy_seconds += batch.policy_seconds
@@ -68,12 +72,16 @@ def play(pool: GymnasiumPool, policy: Policy) -> Iterator[Batch]:
     The envs of a batch are idle until the next one is asked for.
     """
     env_seconds = policy_seconds = 0.0
+    starting = set(pool.all_env_ids.tolist())
     pool.async_reset()
     while True:
         start = time.perf_counter()
         obs, reward, terminated, truncated, info = pool.recv()
         env_seconds += time.perf_counter() - start
-        yield Batch(obs, reward, terminated, truncated, info, env_seconds, policy_seconds)
+        is_start = bool(starting)
+        if is_start:
+            starting.difference_update(info["env_id"].tolist())
+        yield Batch(obs, reward, terminated, truncated, info, env_seconds, policy_seconds, is_start)
         start = time.perf_counter()
         chosen = policy.actions(obs, info)
         decided = time.perf_counter()

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,7 +24,8 @@ from stepmill.cli.program import INTERRUPTED
 
 __all__ = ["Bar", "Ending", "Terminal", "new_table", "short", "until_interrupted"]
 
-_NARROW = 60  # columns; a bar of less than these says only how far it is
+_REFRESH_S = 0.05
+_NARROW = 90  # columns; in a narrower terminal the bar is short
 
 
 class Terminal:
@@ -61,17 +63,28 @@ class Bar:
     """Shows how far a command is, how fast it goes and how long it will take; nothing where there is no terminal."""
 
     def __init__(self, terminal: Terminal, what: str, total: float | None, unit: str) -> None:
-        columns = [TextColumn("{task.description}", markup=False), BarColumn()]
-        if terminal.notes.width >= _NARROW:
-            columns += [TextColumn("{task.fields[said]}", markup=False), TimeRemainingColumn()]
+        width = 40 if terminal.notes.width >= _NARROW else 12
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=width),
+            TextColumn("{task.fields[said]}", markup=False),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=terminal.notes, disable=not terminal.draws, transient=True)
         self._task: TaskID = self._progress.add_task(what, total=total, said="")
         self._unit = unit
+        self._added = self._next = 0.0
 
     def add(self, done: float, said: str = "") -> None:
-        """Moves the bar. ``said`` is shown after the speed."""
-        self._progress.advance(self._task, done)
-        speed = self._progress.tasks[self._task].finished_speed or self._progress.tasks[self._task].speed
+        """Moves the bar. ``said`` is shown after the speed. Called after every batch, so it seldom does anything."""
+        self._added += done
+        now = time.monotonic()
+        if now < self._next or self._progress.disable:
+            return
+        self._next = now + _REFRESH_S
+        self._progress.advance(self._task, self._added)
+        self._added = 0.0
+        speed = self._progress.tasks[self._task].speed
         shown = f"{short(speed)} {self._unit}/s" if speed else ""
         self._progress.update(self._task, said=", ".join(filter(None, [shown, said])))
 

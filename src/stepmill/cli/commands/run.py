@@ -37,8 +37,9 @@ def command(target: Any, name: str, steps: int, policy: str, terminal: Terminal,
         backend = pool.backend
         with terminal.progress(name, steps) as bar:
             for batch in play(pool, Policy(act, pool, options["seed"])):
+                before = count.steps
                 count.add(batch)
-                bar.add(len(batch.info["env_id"]))
+                bar.add(count.steps - before)
                 if count.steps >= steps:
                     break
     document = {

@@ -156,9 +156,8 @@ class _Player:
 
         self.rows_per_call = pool.batch_size
         self._batches: Iterator[Any] = play(pool, Policy(act, pool, seed, repeated=act is None))
-        waiting = set(pool.all_env_ids.tolist())  # for their first reset, which may take long
-        while waiting:
-            waiting.difference_update(next(self._batches).info["env_id"].tolist())
+        while next(self._batches).is_start:
+            pass
 
     def run(self, calls: int) -> None:
         for _ in itertools.islice(self._batches, calls):
