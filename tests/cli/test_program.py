@@ -77,3 +77,19 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("stepmill ru", {"run"}),
+        ("stepmill run CartPol", {"CartPole-v0", "CartPole-v1"}),
+        ("stepmill run --js", {"--json"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_ids(words: str, found: set[str]) -> None:
+    count = str(len(words.split()) - 1)
+    asked = {"_STEPMILL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
+    command = [sys.executable, "-m", "stepmill"]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=60)
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == found, done.stderr

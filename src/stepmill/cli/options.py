@@ -11,7 +11,16 @@ from stepmill.cli.target import config_of, find_target
 from stepmill.cli.terminal import Terminal
 from stepmill.pool.settings import Backend
 
-__all__ = ["json_option", "policy_option", "pool_arguments", "pool_options", "seed_option", "set_option", "target"]
+__all__ = [
+    "complete_id",
+    "json_option",
+    "policy_option",
+    "pool_arguments",
+    "pool_options",
+    "seed_option",
+    "set_option",
+    "target",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,10 +66,21 @@ def target(function: F) -> F:
 
     def both(ctx: click.Context, _: click.Parameter, text: str) -> Any:
         ctx.params["name"] = text
-        return find_target(text)
+        return text if ctx.resilient_parsing else find_target(text)
 
-    argument: Callable[[F], F] = click.argument("target", metavar="ID|MODULE:ENV", callback=both)
+    argument: Callable[[F], F] = click.argument(
+        "target", metavar="ID|MODULE:ENV", callback=both, shell_complete=complete_id
+    )
     return argument(function)
+
+
+def complete_id(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """The ids that begin so, as far as they are known without importing the packages that have more."""
+    from gymnasium import registry
+
+    from stepmill.registry import records
+
+    return sorted(id for id in {*registry, *(record.id for record in records())} if id.startswith(begun))
 
 
 def pool_options(num_envs: int) -> Callable[[F], F]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.options import json_option, set_option
+from stepmill.cli.options import complete_id, json_option, set_option
 from stepmill.cli.target import find_target
 from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import summary
@@ -24,7 +24,7 @@ _DEFAULT = ["CartPole-v1", "gymnasium:CartPole-v1"]  # a native env, and a Pytho
 
 
 @click.command("bench")
-@click.argument("targets", nargs=-1, metavar="[ID|MODULE:ENV]...")
+@click.argument("targets", nargs=-1, metavar="[ID|MODULE:ENV]...", shell_complete=complete_id)
 @click.option("--num-envs", type=click.IntRange(min=1), default=64, show_default=True, help="How many envs.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Rounds of measuring.")
 @click.option(
