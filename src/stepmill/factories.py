@@ -11,7 +11,19 @@ from typing import Any
 from stepmill.description import EnvDescription
 from stepmill.errors import UnknownConfigError
 
-__all__ = ["EnvFactory", "accepted_keys", "check_keys", "close_quietly", "imported", "parameters_of"]
+__all__ = [
+    "REQUIRED",
+    "EnvFactory",
+    "accepted_keys",
+    "check_keys",
+    "close_quietly",
+    "default_values",
+    "imported",
+    "parameters_of",
+]
+
+REQUIRED = inspect.Parameter.empty
+"""Stands for the default of an argument that has none."""
 
 
 class EnvFactory:
@@ -26,6 +38,10 @@ class EnvFactory:
     def known_keys(self) -> list[str] | None:
         """The keys of a configuration; None if any is accepted."""
         return accepted_keys(self)
+
+    def defaults(self) -> Mapping[str, Any]:
+        """The keys that are known, with their defaults: for people who want to know what they can choose."""
+        return default_values(self)
 
     def describe(self, config: Mapping[str, Any]) -> EnvDescription | None:
         """Spaces and the like; None if only an env can tell."""
@@ -46,10 +62,15 @@ class EnvFactory:
 
 def accepted_keys(factory: Callable[..., Any]) -> list[str] | None:
     """The keyword arguments of a factory; None if it accepts any."""
-    parameters = parameters_of(factory)
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters_of(factory).values()):
         return None
-    return [n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return list(default_values(factory))
+
+
+def default_values(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The keyword arguments of a factory that have a name, with their defaults, or ``REQUIRED``."""
+    parameters = parameters_of(factory).items()
+    return {n: p.default for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
 def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None, arguments: Iterable[str] = ()) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
-from stepmill.factories import EnvFactory, imported
+from stepmill.factories import EnvFactory, default_values, imported
 from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
 from stepmill.resembling import ids_like
 
@@ -342,3 +342,7 @@ class GymnasiumFactory(EnvFactory):
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return None
         return list(dict.fromkeys([*parameters, "render_mode", "disable_env_checker"]))
+
+    def defaults(self) -> dict[str, Any]:
+        """Those of the env class, or what the id is registered with."""
+        return {**default_values(self.creator()), **gymnasium_spec(self.id).kwargs}

@@ -7,7 +7,6 @@ a reset with a seed does what a new env with that seed would do.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from gymnasium import spaces
 
 from stepmill.arguments import one_of
 from stepmill.errors import ConfigError, UnsupportedError
-from stepmill.factories import EnvFactory
+from stepmill.factories import REQUIRED, EnvFactory, default_values
 from stepmill.optional import METAWORLD, explained_misfit
 from stepmill.registry import Family, add_family
 
@@ -73,12 +72,16 @@ class MetaWorldFactory(EnvFactory):
         """Those that Meta-World passes on to each env, as far as it tells."""
         import metaworld
 
-        own = [] if self.id.removeprefix(_PREFIX) in _BENCHMARKS else ["env_name"]
+        return list(self.defaults()) if hasattr(metaworld, "_init_each_env") else None
+
+    def defaults(self) -> dict[str, Any]:
+        import metaworld
+
+        own = {} if self.id.removeprefix(_PREFIX) in _BENCHMARKS else {"env_name": REQUIRED}
         inner = getattr(metaworld, "_init_each_env", None)
-        if inner is None:
-            return None
+        passed_on = {} if inner is None else default_values(inner)
         given = ("env_cls", "tasks", "seed", "env_id", "num_tasks")
-        return [*own, *(name for name in inspect.signature(inner).parameters if name not in given)]
+        return {**own, **{name: value for name, value in passed_on.items() if name not in given}}
 
 
 def _tasks_of(benchmark: str) -> list[str]:

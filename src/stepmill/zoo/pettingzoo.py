@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.factories import EnvFactory, accepted_keys
+from stepmill.factories import EnvFactory, accepted_keys, default_values
 from stepmill.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed, missing
 from stepmill.registry import Family, add_family
 from stepmill.zoo.further_seeds import FurtherSeeds
@@ -64,9 +64,15 @@ class PettingZooFactory(EnvFactory):
 
     def known_keys(self) -> list[str] | None:
         """The keyword arguments of the env inside its wrappers, whose functions accept any."""
+        return accepted_keys(self._inner())
+
+    def defaults(self) -> dict[str, Any]:
+        return default_values(self._inner())
+
+    def _inner(self) -> Callable[..., Any]:
         module = self._module()
         make: Callable[..., Any] = getattr(module, "raw_env", None) or getattr(module, "parallel_env", module.env)
-        return accepted_keys(make)
+        return make
 
     def preload(self, config: Mapping[str, Any]) -> None:
         self._module()

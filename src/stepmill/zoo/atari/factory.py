@@ -35,6 +35,9 @@ class AtariFactory(EnvFactory):
     def known_keys(self) -> list[str]:
         return list(DEFAULTS)
 
+    def defaults(self) -> Mapping[str, Any]:
+        return DEFAULTS
+
     def preload(self, config: Mapping[str, Any]) -> None:
         _preload_frames()
 
@@ -67,6 +70,11 @@ class AleFactory(GymnasiumFactory):
     def known_keys(self) -> list[str] | None:
         own = super().known_keys()
         return None if own is None else list(dict.fromkeys([*own, *DEFAULTS]))
+
+    def defaults(self) -> dict[str, Any]:
+        """Its own, and those that it has once it is preprocessed."""
+        own = super().defaults()
+        return {**own, **{key: value for key, value in DEFAULTS.items() if key not in own}}
 
     def preload(self, config: Mapping[str, Any]) -> None:
         from stepmill.zoo.atari.game import quiet_emulator

@@ -41,6 +41,9 @@ class DoomFactory(EnvFactory):
     def known_keys(self) -> list[str]:
         return list(OPTIONS)
 
+    def defaults(self) -> Mapping[str, Any]:
+        return OPTIONS
+
     def limited(
         self, config: dict[str, Any], given: int | None, registered: int | None
     ) -> tuple[dict[str, Any], int | None]:

@@ -40,7 +40,7 @@ class DoomOptions:
     render_mode: str | None = "rgb_array"
 
 
-OPTIONS = [*(one.name for one in fields(DoomOptions)), "reward_metric"]
+OPTIONS: Mapping[str, Any] = {**vars(DoomOptions()), "reward_metric": "default"}  # with their defaults
 _NUMBERS = tuple(one.name for one in fields(DoomOptions) if type(one.default) is int)
 _FLAGS = tuple(one.name for one in fields(DoomOptions) if type(one.default) is bool)
 _TEXTS = ("map_id", "game_args")
