@@ -299,7 +299,7 @@ def test_rules_are_still_checked_on_what_was_seen_before_an_exception() -> None:
 def test_an_episode_without_an_end_is_said_and_not_counted_as_a_finding() -> None:
     report = check(Endless, steps=5)
     assert report == []
-    assert report.unchecked["episode_return"] == "no episode ended within 5 steps: check_env(..., steps=...)"
+    assert report.unchecked["episode_return"] == "no episode ended within 5 steps: give it more of them (steps)"
 
 
 # ---- what can be checked --------------------------------------------------------------------------

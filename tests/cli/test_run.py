@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 Run = Callable[..., Any]
 
 ENVS = """
+import os
 import gymnasium
 import numpy as np
 
@@ -33,6 +35,12 @@ class Counting(gymnasium.Env):
     def step(self, action):
         self.steps += 1
         return np.full(1, self.steps, np.float32), float(action), self.steps == self.length, False, {}
+
+class Talking(Counting):
+    def step(self, action):
+        print("a step")
+        os.system("echo from a program")
+        return super().step(action)
 
 class Failing(Counting):
     def step(self, action):
@@ -99,6 +107,16 @@ def test_a_failing_env_is_exit_code_1(stepmill_command: Run, folder: Path) -> No
     done = stepmill_command("run", "counting_envs.py:Failing", "--num-envs", 1, "--backend", "inline", "--steps", 6)
     assert done.code == 1
     assert "no more" in done.err
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_what_an_env_prints_is_not_in_the_document(folder: Path, backend: str) -> None:
+    command = [sys.executable, "-m", "stepmill", "run", "counting_envs.py:Talking", "--backend", backend, "--json"]
+    command += ["--num-envs", "1", "--steps", "6"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert json.loads(done.stdout)["steps"] == 6
+    assert "a step\n" in done.stderr
+    assert "from a program\n" in done.stderr
 
 
 def test_ctrl_c_ends_it_with_what_there_is() -> None:

@@ -25,8 +25,10 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _terminal(_: click.Context, __: click.Parameter, json: bool) -> Terminal:
-    return Terminal(json)
+def _terminal(ctx: click.Context, _: click.Parameter, json: bool) -> Terminal:
+    terminal = Terminal(json)
+    ctx.call_on_close(terminal.close)
+    return terminal
 
 
 json_option: Callable[[F], F] = click.option(

@@ -41,10 +41,28 @@ class Terminal:
         self.out = Console(highlight=False, no_color=plain or None)
         self.notes = Console(stderr=True, highlight=False, no_color=plain or None)
         self.draws = self.notes.is_terminal and not plain
+        self._stdout: int | None = None
+        if json:
+            self._set_stdout_aside()
+
+    def _set_stdout_aside(self) -> None:
+        """What envs and packages print goes to stderr until the document is written: it is alone on stdout."""
+        sys.stdout.flush()
+        self._stdout = os.dup(1)
+        os.dup2(2, 1)
+
+    def close(self) -> None:
+        """Puts stdout back."""
+        if self._stdout is not None:
+            sys.stdout.flush()
+            os.dup2(self._stdout, 1)
+            os.close(self._stdout)
+            self._stdout = None
 
     def result(self, document: Any, draw: Callable[[Console], None]) -> None:
         """Writes the result: the document with ``--json``, else what ``draw`` prints."""
         if self.json:
+            self.close()
             json.dump(document, sys.stdout, indent=2, default=_as_json, allow_nan=False)
             sys.stdout.write("\n")
         else:

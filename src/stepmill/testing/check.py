@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from stepmill.testing.rules.rule import MomentRule, Rule
 from stepmill.testing.subject import Subject
 from stepmill.testing.trial import Trial, run_trial
 
-__all__ = ["check_env"]
+__all__ = ["Examination", "check_env"]
 
 
 def check_env(
@@ -42,17 +42,36 @@ def check_env(
         steps: After how many steps an episode is cut off. If no episode ends before that, ends are not checked.
         print_report: False prints nothing.
     """
-    seed = whole_number("check_env: seed", seed, 0)
-    episodes = whole_number("check_env: episodes", episodes, 1)
-    steps = whole_number("check_env: steps", steps, 1)
-    subject = Subject(env, cfg)
-    findings = _Findings(subject)
-    with _generators_restored():
-        trial = run_trial(subject, seed, episodes, steps, findings.see)
-    report = findings.report(trial, steps)
+    examination = Examination(env, cfg, seed=seed, episodes=episodes, steps=steps)
+    examination.run()
+    report = examination.report()
     if print_report:
         sys.stdout.write(f"{report}\n")
     return report
+
+
+class Examination:
+    """What ``check_env`` does, for callers that want to follow it: its arguments are explained there."""
+
+    def __init__(self, env: Any, cfg: Any = None, *, seed: int = 0, episodes: int = 3, steps: int = 1000) -> None:
+        self._episodes = whole_number("check_env: episodes", episodes, 1)
+        self._steps = whole_number("check_env: steps", steps, 1)
+        self._trial = Trial(Subject(env, cfg), whole_number("check_env: seed", seed, 0))
+        self._findings = _Findings(self._trial.subject)
+
+    def run(self, see: Callable[[Moment], None] = lambda moment: None) -> None:
+        """Plays. ``see`` is called with every reset and step. After Ctrl-C, the report has what was seen until then."""
+
+        def look(moment: Moment) -> None:
+            self._findings.see(moment)
+            see(moment)
+
+        with _generators_restored():
+            run_trial(self._trial, self._episodes, self._steps, look)
+
+    def report(self) -> Report:
+        """The findings."""
+        return self._findings.report(self._trial, self._steps)
 
 
 class _Findings:
@@ -91,7 +110,7 @@ class _Findings:
             for problem in rule.check(trial):
                 self._add(rule, problem, problem.subject)
         elif rule.name not in self._applied:
-            raise Unchecked(trial.stopped or f"no episode ended within {steps} steps: check_env(..., steps=...)")
+            raise Unchecked(trial.stopped or f"no episode ended within {steps} steps: give it more of them (steps)")
 
     def _advice(self, rule: Rule | MomentRule) -> str:
         other = rule.for_gymnasium if isinstance(rule, Rule) else None

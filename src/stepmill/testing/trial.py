@@ -90,9 +90,8 @@ class Trial:
             raise Unchecked("needs several envs: pass the class, or a function that makes one")
 
 
-def run_trial(subject: Subject, seed: int, episodes: int, steps: int, see: Callable[[Moment], None]) -> Trial:
-    """Goes through the list above. ``see`` is called with every reset and step."""
-    trial = Trial(subject, seed)
+def run_trial(trial: Trial, episodes: int, steps: int, see: Callable[[Moment], None]) -> None:
+    """Goes through the list above, and notes in the trial what it saw. ``see`` is called with every reset and step."""
     player = _Player(trial, steps, see)
     try:
         player.play_whole_episodes(episodes)
@@ -100,9 +99,11 @@ def run_trial(subject: Subject, seed: int, episodes: int, steps: int, see: Calla
         player.compare_static_seeds()
     except Stopped as stop:
         trial.stopped = str(stop)
+    except KeyboardInterrupt:
+        trial.stopped = "the check was interrupted"
+        raise
     finally:
-        subject.close_all()
-    return trial
+        trial.subject.close_all()
 
 
 class _Player:
