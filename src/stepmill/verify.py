@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, overload
 
@@ -26,14 +26,16 @@ from stepmill.make import make
 from stepmill.optional import MUJOCO
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.models.python_env import PythonModel
-from stepmill.pool.settings import SETTINGS, AutoresetWord, Backend, Settings, check_settings
+from stepmill.pool.settings import SETTINGS, AutoresetWord, Backend, check_settings
 from stepmill.registry import GymnasiumFactory, find, own_ids
 from stepmill.verifying.comparing import NOTHING
 from stepmill.verifying.results import Difference, Verification, Verifications
 from stepmill.verifying.side_by_side import SideBySide
 from stepmill.verifying.twins import Twin
 
-__all__ = ["verify"]
+__all__ = ["Comparison", "verify", "why_incomparable"]
+
+Progress = Callable[[int], None]
 
 
 @overload
@@ -79,26 +81,26 @@ def verify(
         prints as a table and says which ids were skipped and why.
     """
     arguments = {name: value for name, value in locals().items() if name in SETTINGS}
-    steps = whole_number("steps", steps, 1)
-    settings = check_settings(**arguments, reward_dtype="float64")
-    for name in config:
-        if name in SETTINGS or name in ("env_type", "env_config"):
-            raise ConfigError(f"verify: {name!r} is an argument of make that verify does not take")
+    comparison = Comparison(steps, arguments, config)
     if task_id is None:
         if config:
             raise ConfigError(f"verify: expected an id with the configuration of an env, got only {config}")
-        return _verify_all(steps, settings, arguments)
-    _check_comparable(task_id)
-    return _verify_one(task_id, steps, settings, arguments, config)
+        return comparison.of_all()
+    if not isinstance(task_id, str):
+        raise ConfigError(f"verify: expected an id such as 'CartPole-v1', or None for all, got {task_id!r}")
+    why = why_incomparable(task_id)
+    if why is not None:
+        raise UnsupportedError(f"verify({task_id!r}): {task_id} {why}")
+    return comparison.of(task_id)
 
 
-def _check_comparable(id: Any) -> None:
-    if not isinstance(id, str):
-        raise ConfigError(f"verify: expected an id such as 'CartPole-v1', or None for all, got {id!r}")
+def why_incomparable(id: str) -> str | None:
+    """What an id lacks to be compared; None if it can be. Raises if it is unknown, or if its package is missing."""
     if find(id).native is None:
-        raise UnsupportedError(f"verify({id!r}): {id} has no native version to compare with Gymnasium's")
+        return "has no native version to compare with Gymnasium's"
     if not _has_twin(id):
-        raise UnsupportedError(f"verify({id!r}): Gymnasium {gymnasium.__version__} has no {id} to compare with")
+        return f"is not in Gymnasium {gymnasium.__version__}, so there is nothing to compare with"
+    return None
 
 
 def _has_twin(id: str) -> bool:
@@ -107,56 +109,83 @@ def _has_twin(id: str) -> bool:
     return record.native is not None and (record.factory is not None or id in gymnasium.registry)
 
 
-def _verify_all(steps: int, settings: Settings, arguments: Mapping[str, Any]) -> Verifications:
-    results: list[Verification] = []
-    skipped: dict[str, str] = {}
-    for id in own_ids():
-        if not _has_twin(id):
-            continue
+class Comparison:
+    """Compares ids, one after the other.
+
+    Args:
+        steps: As ``verify`` has it.
+        arguments: Of ``make``.
+        config: The env's own configuration.
+        progress: Called with the number of steps that were compared since the last call.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        arguments: Mapping[str, Any],
+        config: Mapping[str, Any],
+        progress: Progress = lambda steps: None,
+    ) -> None:
+        self._steps = whole_number("steps", steps, 1)
+        self._settings = check_settings(**arguments, reward_dtype="float64")
+        self._arguments = arguments
+        self._config = config
+        self._progress = progress
+        for name in config:
+            if name in SETTINGS or name in ("env_type", "env_config"):
+                raise ConfigError(f"verify: {name!r} is an argument of make that verify does not take")
+
+    def of_all(self) -> Verifications:
+        """All native ids that have a counterpart here."""
+        outcomes = {id: self.attempt(id) for id in own_ids() if _has_twin(id)}
+        results = tuple(one for one in outcomes.values() if isinstance(one, Verification))
+        return Verifications(results, {id: one for id, one in outcomes.items() if isinstance(one, str)})
+
+    def attempt(self, id: str) -> Verification | str:
+        """The result, or why there is none. An id that cannot be compared does not keep the others from it."""
         try:
-            results.append(_verify_one(id, steps, settings, arguments, {}))
+            return self.of(id)
         except (MissingPackageError, UnsupportedError) as error:
-            skipped[id] = str(error)
+            return str(error)
         except StepmillError as error:
             both_failed = isinstance(error, EnvError) and error.batch is not None
             if both_failed or _is_refused_by_gymnasium(id):
-                skipped[id] = str(error)
-            else:  # the other ids deserve their results
-                difference = _before_reset("exception", summary(error), NOTHING)
-                results.append(Verification(id, settings.num_envs, 0, 0, settings.backend, {}, difference))
-    return Verifications(tuple(results), skipped)
+                return str(error)
+            difference = _before_reset("exception", summary(error), NOTHING)
+            return Verification(id, self._settings.num_envs, 0, 0, self._settings.backend, {}, difference)
 
-
-def _verify_one(
-    id: str, steps: int, settings: Settings, arguments: Mapping[str, Any], config: Mapping[str, Any]
-) -> Verification:
-    with contextlib.ExitStack() as opened:
-        pool: Any = opened.enter_context(make(id, **arguments, **config))
-        if not pool.is_native:
-            raise UnsupportedError(f"verify({id!r}): no native env ran, but Gymnasium's own on {pool.backend!r}")
-        limit = {} if settings.max_episode_steps is None else {"max_episode_steps": settings.max_episode_steps}
-        twins: list[Twin] = []
-        difference = None
-        try:
-            for env_id in range(settings.num_envs):
-                env = _make_official(id, {**limit, **config})
-                opened.callback(close_quietly, env)
-                twins.append(Twin(env, env_id, settings))
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise MissingPackageError(f"verify({id!r}): Gymnasium's env cannot be made: {error}") from error
-        except Exception as error:  # whatever it raises, ours did not
-            difference = _before_reset("exception", NOTHING, summary(error))
-        if difference is None:
-            difference = _space_difference(pool, twins[0].env) or SideBySide(pool, twins, settings).play(steps)
-        return Verification(
-            id=id,
-            num_envs=settings.num_envs,
-            steps=sum(twin.steps for twin in twins),
-            episodes=sum(twin.episodes_ended for twin in twins),
-            backend=pool.backend,
-            versions=_versions(twins[0].env if twins else None),
-            difference=difference,
-        )
+    def of(self, id: str) -> Verification:
+        """The result for one id."""
+        settings = self._settings
+        with contextlib.ExitStack() as opened:
+            pool: Any = opened.enter_context(make(id, **self._arguments, **self._config))
+            if not pool.is_native:
+                raise UnsupportedError(f"verify({id!r}): no native env ran, but Gymnasium's own on {pool.backend!r}")
+            limit = {} if settings.max_episode_steps is None else {"max_episode_steps": settings.max_episode_steps}
+            twins: list[Twin] = []
+            difference = None
+            try:
+                for env_id in range(settings.num_envs):
+                    env = _make_official(id, {**limit, **self._config})
+                    opened.callback(close_quietly, env)
+                    twins.append(Twin(env, env_id, settings))
+            except gymnasium.error.DependencyNotInstalled as error:
+                raise MissingPackageError(f"verify({id!r}): Gymnasium's env cannot be made: {error}") from error
+            except Exception as error:  # whatever it raises, ours did not
+                difference = _before_reset("exception", NOTHING, summary(error))
+            if difference is None:
+                difference = _space_difference(pool, twins[0].env)
+            if difference is None:
+                difference = SideBySide(pool, twins, settings).play(self._steps, self._progress)
+            return Verification(
+                id=id,
+                num_envs=settings.num_envs,
+                steps=sum(twin.steps for twin in twins),
+                episodes=sum(twin.episodes_ended for twin in twins),
+                backend=pool.backend,
+                versions=_versions(twins[0].env if twins else None),
+                difference=difference,
+            )
 
 
 # ---- Gymnasium's envs ----------------------------------------------------------------------------

@@ -32,13 +32,14 @@ class SideBySide:
         if settings.autoreset == "same_step":  # if only one has ended, its observation is of another episode
             self._order = ("terminated", "truncated", "reward", "obs")
 
-    def play(self, steps: int) -> Difference | None:
-        """Until so many steps are compared, or something differs."""
+    def play(self, steps: int, progress: Callable[[int], None] = lambda steps: None) -> Difference | None:
+        """Until so many steps are compared, or something differs. ``progress`` is told how many more there are."""
         ready: Sequence[int] = range(len(self._twins))
         difference = self._reset(ready)
         while difference is None and sum(twin.steps for twin in self._twins) < steps:
             self._pool.send(self._actions(ready), np.array(ready))
             ready, difference = self._receive()
+            progress(len(ready))
             if difference is None and self._autoreset == "disabled":
                 difference = self._reset([env_id for env_id in ready if self._twins[env_id].ended])
         return difference
