@@ -71,7 +71,9 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+# `stepmill new` writes copies of these: a project of its own, of which nothing is imported.
+TEMPLATE = ROOT / "cli" / "template"
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py")) if TEMPLATE not in path.parents}
 
 
 def layer_of(module: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from stepmill.cli.target import config_of, find_target
+from stepmill.cli.target import config_of, find_target, fitted
 from stepmill.cli.terminal import Terminal
 from stepmill.pool.settings import Backend
 
@@ -111,4 +111,5 @@ def pool_options(num_envs: int) -> Callable[[F], F]:
 def pool_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Arguments of ``make`` from what ``pool_options`` brought."""
     config: dict[str, Any] = options.pop("config")
-    return {**config, **options}
+    target = click.get_current_context().params.get("target")
+    return {**fitted(target, config), **options}

@@ -18,8 +18,10 @@ import click
 import cloudpickle
 
 from stepmill.errors import summary
+from stepmill.factories import accepted_keys
+from stepmill.registry import registered
 
-__all__ = ["attribute_of", "config_of", "find_target"]
+__all__ = ["attribute_of", "config_of", "find_target", "fitted", "load_module"]
 
 
 def find_target(text: str) -> Any:
@@ -79,6 +81,16 @@ def config_of(settings: Iterable[str]) -> dict[str, Any]:
         with contextlib.suppress(ValueError, SyntaxError):
             config[key] = ast.literal_eval(value)
     return config
+
+
+def fitted(target: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as ``make`` takes it: envs with a single argument ``cfg`` are given all of it as that."""
+    known = registered(target) if isinstance(target, str) else None
+    factory = target if known is None else known.factory
+    if not config or "cfg" in config or not callable(factory):
+        return config
+    own = [name for name in accepted_keys(factory) or () if name not in ("env_id", "worker_id")]
+    return {"cfg": config} if own == ["cfg"] else config
 
 
 def _load_file(path: Path) -> ModuleType:
