@@ -49,7 +49,7 @@ set_option: Callable[[F], F] = click.option(
     "config",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _, __, values: config_of(values),
+    callback=lambda ctx, _, values: fitted(ctx.params.get("target"), config_of(values)),
     help="An option of the env, such as frame_skip=4; again for each. `stepmill info ID` lists them.",
 )
 
@@ -71,7 +71,11 @@ def target(function: F) -> F:
         return text if ctx.resilient_parsing else find_target(text)
 
     argument: Callable[[F], F] = click.argument(
-        "target", metavar="ID|MODULE:ENV", callback=both, shell_complete=complete_id
+        "target",
+        metavar="ID|MODULE:ENV",
+        callback=both,
+        shell_complete=complete_id,
+        is_eager=True,  # --set needs it
     )
     return argument(function)
 
@@ -111,5 +115,4 @@ def pool_options(num_envs: int) -> Callable[[F], F]:
 def pool_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Arguments of ``make`` from what ``pool_options`` brought."""
     config: dict[str, Any] = options.pop("config")
-    target = click.get_current_context().params.get("target")
-    return {**fitted(target, config), **options}
+    return {**config, **options}

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from stepmill.cli.options import json_option, set_option, target
 from stepmill.cli.program import FAILED
-from stepmill.cli.target import fitted
 from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.pool.find_source import find_source
 from stepmill.testing.finding import Report, count_of
@@ -44,8 +43,9 @@ def command(target: Any, name: str, config: dict[str, Any], terminal: Terminal, 
     from stepmill.testing.check import Examination
 
     if isinstance(target, str):  # a wrong option is the caller's fault, and not the env's
-        config = fitted(target, config)
         find_source(target, 1, config, None, "auto", None, None)
+    elif set(config) == {"cfg"}:  # check_env passes it on as that
+        config = config["cfg"]
     examination = Examination(target, config or None, **options)
     with until_interrupted() as ending, terminal.progress(name, None) as bar:
         examination.run(lambda moment: bar.add(1))

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from stepmill.cli.options import json_option, set_option, target
 from stepmill.cli.spaces import json_value, space_document, space_lines
-from stepmill.cli.target import fitted
 from stepmill.cli.terminal import Terminal
 from stepmill.factories import REQUIRED, EnvFactory, accepted_keys, default_values
 from stepmill.pool.find_source import find_source
@@ -63,7 +62,7 @@ def command(target: Any, name: str, config: dict[str, Any], terminal: Terminal) 
     stepmill info Pong-v5 --set stack_num=2
     stepmill info my_envs.py:Maze --json
     """
-    facts = _facts(target, fitted(target, config))
+    facts = _facts(target, config)
     extra = _extra_of(target)
     terminal.result(_document(name, facts, extra), lambda out: _draw(out, name, facts, extra))
     return 0

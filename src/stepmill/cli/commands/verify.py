@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stepmill.cli.options import json_option, seed_option, set_option
+from stepmill.cli.options import complete_id, json_option, seed_option, set_option
 from stepmill.cli.program import FAILED
 from stepmill.cli.spaces import json_value
 from stepmill.cli.terminal import Ending, Terminal, new_table, until_interrupted
@@ -26,7 +26,7 @@ _WRONG_CALL = 2
 
 
 @click.command("verify")
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_id)
 @click.option(
     "--steps", type=click.IntRange(min=1), default=10_000, show_default=True, help="Steps to compare, for each id."
 )
