@@ -1,4 +1,4 @@
-"""What the shell starts. Without the packages that the command line draws with, it says how to get them."""
+"""What ``stepmill_command`` starts. Without the packages that the command line draws with, it says how to get them."""
 
 from __future__ import annotations
 

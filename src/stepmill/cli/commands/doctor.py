@@ -66,7 +66,7 @@ def _draw(out: Console, parts: Iterable[Part], findings: list[Finding], ending: 
         if part.title != "imports":  # those that fail are among the findings
             _draw_part(out, part)
     if not findings:
-        out.print(Text("Nothing found that is not as it should be.", style="green"))
+        out.print(Text("Everything is as it should be.", style="green"))
     for one in findings:
         out.print(Text.assemble((one.level, _STYLES[one.level]), f": {one.what}"))
         out.print(Padding(Text(f"-> {one.advice}"), (0, 0, 0, 2)))
