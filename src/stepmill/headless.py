@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from stepmill.errors import StepmillError, UnsupportedError, summary
 
-__all__ = ["drawing", "drawing_in_gymnasium"]
+__all__ = ["drawing", "drawing_in_gymnasium", "drawing_libraries"]
 
 # What MUJOCO_GL calls them, the libraries that they are, and the Debian package of these.
 _BACKENDS = {
@@ -90,7 +90,7 @@ def _choose() -> str:
     chosen = os.environ.get("MUJOCO_GL", "").lower().strip()
     if chosen:
         return chosen
-    return "glfw" if _glfw_works() else next(iter(_installed()), "glfw")
+    return "glfw" if _glfw_works() else next(iter(drawing_libraries()), "glfw")
 
 
 def _cannot_draw(user: str, reason: str) -> UnsupportedError:
@@ -114,7 +114,7 @@ def _advice() -> str:
     """What this machine has for drawing without a display, and what to do."""
     chosen = os.environ.get("MUJOCO_GL")
     has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    there = _installed()
+    there = drawing_libraries()
     missing = {name: package for name, (_, package) in _BACKENDS.items() if name not in there}
     facts = [
         f"MUJOCO_GL is {chosen!r}" if chosen else "MUJOCO_GL is not set",
@@ -126,7 +126,8 @@ def _advice() -> str:
     return f"{', '.join(facts)}: set {what} before Python starts"
 
 
-def _installed() -> list[str]:
+def drawing_libraries() -> list[str]:
+    """Those that draw without a display and are installed, as MUJOCO_GL calls them."""
     return [name for name, (files, _) in _BACKENDS.items() if any(map(_loads, files))]
 
 

@@ -44,6 +44,18 @@ def test_this_machine_has_cores_memory_and_a_python() -> None:
     assert sys.executable in facts["Python"]
 
 
+def test_a_machine_that_cannot_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr(machine, "is_installed", lambda package: True)
+    monkeypatch.setattr(machine, "drawing_libraries", list)
+    assert any("cannot be drawn here" in what for what in levels(machine.look_at_machine()))
+    monkeypatch.setattr(machine, "drawing_libraries", lambda: ["egl"])
+    part = machine.look_at_machine()
+    assert part.facts["drawing"] == "EGL"
+    assert not any("drawn" in what for what in levels(part))
+
+
 @pytest.mark.parametrize(
     ("files", "quota"),
     [

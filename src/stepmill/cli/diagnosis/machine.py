@@ -10,7 +10,9 @@ from pathlib import Path
 
 from stepmill import _native
 from stepmill.cli.diagnosis.part import Part
+from stepmill.headless import drawing_libraries
 from stepmill.numpy_parity import float32_trig_mismatches
+from stepmill.optional import MUJOCO, is_installed
 
 __all__ = ["look_at_limits", "look_at_machine"]
 
@@ -33,6 +35,7 @@ def look_at_machine(root: Path = Path("/")) -> Part:
         "memory": _memory(root),
         "Python": f"{platform.python_version()}, {sys.executable}",
     }
+    _look_at_drawing(part)
     if usable == 1:
         part.add("note", "there is one core for pools", "more workers or threads than one will not make envs faster")
     if (least := min(map(float32_trig_mismatches, range(_native.FLOAT32_TRIG_COUNT)))) > 0:
@@ -42,6 +45,19 @@ def look_at_machine(root: Path = Path("/")) -> Part:
             "observations of Acrobot-v1 may differ from Gymnasium's in the last bit; another version of numpy may help",
         )
     return part
+
+
+def _look_at_drawing(part: Part) -> None:
+    """What MuJoCo's envs can be drawn with; the others draw without any of it."""
+    displays = [name for name in ("DISPLAY", "WAYLAND_DISPLAY") if os.environ.get(name)]
+    there = [*displays, *(name.upper() for name in drawing_libraries())]
+    part.facts["drawing"] = ", ".join(there) if there else "no display, no EGL, no OSMesa"
+    if not there and is_installed(MUJOCO):
+        part.add(
+            "note",
+            "MuJoCo's envs cannot be drawn here: there is no display, no EGL and no OSMesa",
+            "apt install libegl1 libgl1-mesa-dri (or libosmesa6); to step them, nothing is missing",
+        )
 
 
 def look_at_limits(root: Path = Path("/")) -> Part:
