@@ -270,11 +270,6 @@ void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
                       describe_input(value, array));
 }
 
-template <class T>
-const T* data_of(const nb::object& array) {
-  return static_cast<const T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
-}
-
 // C++20 has no float16: we check the values as float32, and numpy rounds them.
 void write_float16(const nb::object& wide, const LeafInput& in) {
   constexpr float kTooLarge = 65520.0f;  // from here on float16 rounds to infinity

@@ -102,11 +102,6 @@ nb::object filled(std::int32_t rows, int type) {
   return owned(PyArray_ZEROS(1, &size, type, 0));
 }
 
-template <class T>
-T* data_of(const nb::object& array) {
-  return static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
-}
-
 // ---- flags of rows, 0 or 1 -------------------------------------------------------------------
 
 // The first row from `row` on that has the flag; `rows` if there is none.

@@ -45,7 +45,7 @@ void on_crash(int number) {
   line << "worker " << the_worker.load(std::memory_order_relaxed) << " (pid " << getpid();
   (line << (env >= 0 ? "):\n" : ") crashed:\n")).write();
   sigaction(number, &the_next[number], nullptr);
-  raise(number);
+  ::raise(number);
 }
 
 }  // namespace

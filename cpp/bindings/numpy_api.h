@@ -11,6 +11,7 @@
 #ifndef STEPMILL_IMPORTS_NUMPY
 #define NO_IMPORT_ARRAY
 #endif
+#include <nanobind/nanobind.h>
 #include <numpy/arrayobject.h>
 
 #include "core/dtype.h"
@@ -22,6 +23,12 @@ inline int numpy_type(DType type) {
                                       NPY_UINT16, NPY_INT32,  NPY_UINT32, NPY_INT64,
                                       NPY_UINT64, NPY_FLOAT16, NPY_FLOAT32, NPY_FLOAT64};
   return types[static_cast<int>(type)];
+}
+
+// The elements of an array, which the caller knows to be of type T and contiguous.
+template <class T>
+T* data_of(const nanobind::object& array) {
+  return static_cast<T*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
 }
 
 }  // namespace stepmill

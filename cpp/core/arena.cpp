@@ -10,25 +10,16 @@
 #include <new>
 #include <system_error>
 
+#include "core/mapping.h"
+
 namespace stepmill {
 namespace {
 
 constexpr std::size_t kMostReserved = std::size_t{1} << 40;
 constexpr std::size_t kLeastReserved = std::size_t{1} << 26;
-// If the address space is limited: the share of the free part that one arena takes.
-constexpr std::size_t kPolitePart = 8;
 constexpr std::size_t kGrowth = std::size_t{1} << 20;
 
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
-
 std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
-
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 // Backs a range of shared memory. A page that the system cannot back would cause a SIGBUS at the first touch, so we ask
 // now. In pieces, because a signal undoes the call that it interrupts.

@@ -1,9 +1,10 @@
 #include "core/buffer_store.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "core/mapping.h"
 
 namespace stepmill {
 
@@ -11,11 +12,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlab = 16 * kPage;
-
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 // The stores that are told of forks. Never destroyed: a fork may come at any time.
 struct ToldStores {

@@ -1,22 +1,15 @@
 #include "core/fork_mark.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include "core/mapping.h"
 
 namespace stepmill {
-namespace {
-
-std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
-
-}  // namespace
 
 ForkMark::ForkMark() {
   void* page = mmap(nullptr, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED || madvise(page, page_size(), MADV_WIPEONFORK) != 0)
-    throw std::system_error(errno, std::generic_category(), "a page that a fork wipes");
+    fail("a page that a fork wipes");
   page_ = static_cast<volatile unsigned char*>(page);
   *page_ = 1;
 }

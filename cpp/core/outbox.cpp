@@ -11,27 +11,20 @@
 #include <new>
 #include <system_error>
 
+#include "core/mapping.h"
+
 namespace stepmill {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{1} << 36, kLeast = std::size_t{1} << 26;
-// If the address space is limited: the share of the free part that one outbox takes. A pool has one per worker.
-constexpr std::size_t kPolitePart = 8;
 // Blocks of at least this size return their memory when they are outgrown.
 constexpr std::uint64_t kLarge = 1 << 20;
-
-std::uint64_t page_size() {
-  static const auto size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 std::uint64_t to_pages(std::uint64_t bytes) { return (bytes + page_size() - 1) / page_size() * page_size(); }
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-
-[[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
 // Notes up to this size are read without a check for holes: at worst, little memory is wasted.
 constexpr std::uint64_t kModest = 1 << 16;
