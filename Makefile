@@ -8,39 +8,60 @@ JOBS ?= 4
 # Which tests run: an expression of `pytest -k`, words of folders, files and tests with "and", "or", "not".
 FILTER ?=
 PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
+comma := ,
 # Else each process that runs tests, and each worker that a test starts, compiles the helpers in tests/support anew.
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install develop ding bench-ding islands test-islands
+
+# A line per stage, so that nobody waits without knowing for what.
+say = @echo "==> $(1)"
+PIP_QUIET := --disable-pip-version-check
+BUILD_TOOLS := scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja
+	$(call say,a Python environment in $(VENV))
+	@$(PYTHON) -m venv $(VENV)
+	$(call say,build tools from PyPI: CMake$(comma) ninja$(comma) nanobind)
+	@$(BIN)/pip install --quiet $(PIP_QUIET) $(BUILD_TOOLS)
 
-# The package, rebuilt when a source changed.
-$(VENV)/.installed: $(BIN)/python $(SOURCES)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation ".[test,lint,cli]"
+# The wheel of this checkout, rebuilt when a source changed: for our environment, and for those below that have other
+# packages.
+WHEEL := build/wheels/ours
+
+$(WHEEL)/.built: $(BIN)/python $(SOURCES)
+	$(call say,compiling stepmill$(comma) which takes a minute the first time)
+	@rm -rf $(@D)
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python scripts/show_build.py \
+	  $(BIN)/pip wheel -v $(PIP_QUIET) --no-build-isolation --no-deps --wheel-dir $(@D) .
+	@touch $@
+
+# The package, and what its command line needs.
+$(VENV)/.installed: $(WHEEL)/.built
+	$(call say,installing stepmill and the packages that it needs)
+	@$(BIN)/pip uninstall -qq --yes stepmill
+	@$(BIN)/pip install --quiet $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[cli]"
+	@touch $@
+
+# What tests and checks need besides.
+$(VENV)/.developing: pyproject.toml | $(VENV)/.installed
+	$(call say,installing what the tests and checks need)
+	@$(BIN)/pip install --quiet $(PIP_QUIET) "stepmill[test,lint]"
 	@touch $@
 
 install: $(VENV)/.installed
 
+develop: $(VENV)/.installed $(VENV)/.developing
+
 run: install
-	$(BIN)/python -m stepmill.cli.demo
+	$(call say,the demo)
+	@$(BIN)/stepmill demo
 
 # With a filter, the part of the Python tests that it names.
-test: install $(if $(FILTER),,test-cpp)
+test: develop $(if $(FILTER),,test-cpp)
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
-
-# The wheel of this checkout, for the environments below that have other packages than ours.
-WHEEL := build/wheels/ours
-
-$(WHEEL)/.built: $(BIN)/python $(SOURCES)
-	rm -rf $(@D)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir $(@D) .
-	@touch $@
 
 INTEGRATIONS := $(VENV)-integrations
 RLLIB := $(VENV)-rllib
@@ -107,10 +128,10 @@ examples: $(INTEGRATIONS)/.installed
 
 # Native envs beside Gymnasium's for 100,000 steps per id in every autoreset mode (MuJoCo tasks: 20,000), where
 # `make test` plays 8,000 (1,000).
-test-parity: install
+test-parity: develop
 	STEPMILL_LONG_PARITY=1 $(BIN)/python -m pytest tests/zoo/test_parity.py --numprocesses $(JOBS) --dist worksteal
 
-test-mujoco: install
+test-mujoco: develop
 	STEPMILL_MUJOCO_STEPS=20000 $(BIN)/python -m pytest tests/zoo/mujoco/test_parity.py --numprocesses $(JOBS) --dist worksteal
 
 # An older MuJoCo in its own environment: our native envs with it, and dm_control and gymnasium-robotics, which do not
@@ -140,7 +161,7 @@ test-zoo: $(ZOO)/.installed
 	$(ZOO)/bin/python $(PYTEST) -m zoo $(if $(FILTER),-k "$(FILTER)")
 
 # All tests in an order drawn by a seed, which is printed: no test may depend on another.
-test-random: install
+test-random: develop
 	$(BIN)/python $(PYTEST) -p randomly
 
 # Only the core, without Python.
@@ -154,11 +175,11 @@ test-cpp: build/tests/.built
 	$(BIN)/ctest --test-dir build/tests --output-on-failure --parallel $(JOBS) $(if $(FILTER),-R "$(FILTER)")
 
 # Process pools under full load, five minutes of kills, stops, exceptions and stalls: is every action accounted for?
-soak: install
+soak: develop
 	PYTHONPATH=tests $(BIN)/python -m support.soak
 
 # Envs that write random words over all the memory they share with their pool, thousands of times.
-scribble: install
+scribble: develop
 	PYTHONPATH=tests $(BIN)/python -m support.scribble
 
 # All benchmarks, then the figures into the documents. They have their own environment, with Python 3.12 if there is
@@ -240,15 +261,15 @@ $(ISLAND)-%/.installed: $(ISLAND)-%/.ready $$(call wheel_of,$$*)/.built
 islands: $(ISLANDS:%=$(ISLAND)-%/.installed)
 
 # Without this, those tests are skipped where an island is missing or older than the sources.
-test-islands: install islands
+test-islands: develop islands
 	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py -m zoo
 
-lint: install
+lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/cmake -S . -B build/lint -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DSTEPMILL_WERROR=ON
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DSTEPMILL_WERROR=ON -DSTEPMILL_UNITY=OFF  # each file with its own headers
 	$(BIN)/cmake --build build/lint
 
 sanitize: $(BIN)/python
