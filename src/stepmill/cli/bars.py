@@ -49,13 +49,13 @@ def print_bars(out: Console, title: str, bars: Sequence[Bar], unit: str) -> None
 def _line(share: float, width: int, plain: bool) -> str:
     if plain:
         return "#" * round(share * width)
-    eighths = round(share * width * 8)
+    eighths = max(round(share * width * 8), 1 if share > 0 else 0)  # what there is must be seen
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
 def save_bars(path: Path, title: str, bars: Sequence[Bar], unit: str, note: str) -> None:
     """Draws them as a picture, in the format that the name of the file says: png, svg or pdf."""
-    require("matplotlib", "matplotlib", "bench", "a plot")
+    require("matplotlib", "matplotlib", "cli", "a plot")
     import matplotlib
 
     matplotlib.use("Agg")

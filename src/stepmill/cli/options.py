@@ -12,6 +12,7 @@ from stepmill.cli.terminal import Terminal
 from stepmill.pool.settings import Backend
 
 __all__ = [
+    "Seconds",
     "complete_id",
     "json_option",
     "policy_option",
@@ -23,6 +24,19 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A time of at least a millisecond. Refuses NaN too, which is in every range of click's own."""
+
+    def __init__(self, most: float = 3600) -> None:
+        super().__init__(min=0.001, max=most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if seconds != seconds:
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return seconds
 
 
 def _terminal(ctx: click.Context, _: click.Parameter, json: bool) -> Terminal:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.options import complete_id, json_option, set_option
+from stepmill.cli.options import Seconds, complete_id, json_option, set_option
 from stepmill.cli.target import find_target
 from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import summary
@@ -29,7 +29,7 @@ _DEFAULT = ["CartPole-v1", "gymnasium:CartPole-v1"]  # a native env, and a Pytho
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Rounds of measuring.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.001, max=3600),
+    type=Seconds(),
     default=0.5,
     show_default=True,
     help="For each library in each round.",
@@ -40,7 +40,7 @@ _DEFAULT = ["CartPole-v1", "gymnasium:CartPole-v1"]  # a native env, and a Pytho
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also draw a picture per env into this folder. Needs stepmill[bench].",
+    help="Also draw a picture per env into this folder.",
 )
 @set_option
 @json_option
@@ -70,7 +70,7 @@ def command(
 
     machine = describe()
     if folder is not None:
-        require("matplotlib", "matplotlib", "bench", "a plot")
+        require("matplotlib", "matplotlib", "cli", "a plot")
     measured = []
     with quiet(), until_interrupted() as ending:
         for name in targets or _DEFAULT:

