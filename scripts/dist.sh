@@ -14,7 +14,7 @@ for version in "$@"; do
   python=$(scripts/find_python.sh "$version") || { echo "there is no Python $version: install it, or set DIST_PYTHONS" >&2; exit 1; }
   echo "==> wheel for Python $version"
   "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "build/dist/$version" \
-    --config-settings=cmake.define.STEPMILL_STATIC_CXX=ON ./build/dist/source
+    ./build/dist/source
   auditwheel repair --strip --wheel-dir "$folder" "build/dist/$version"/*.whl >"build/dist/$version/auditwheel.log" 2>&1 ||
     { cat "build/dist/$version/auditwheel.log" >&2; exit 1; }
 done
