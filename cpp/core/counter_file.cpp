@@ -43,6 +43,8 @@ CounterFile::Present& CounterFile::present() {
   return one;
 }
 
+CounterFile::Present* const CounterFile::made_ = &present();
+
 // ---- the file ----------------------------------------------------------------------------------
 
 CounterFile* CounterFile::create() {

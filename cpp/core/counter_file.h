@@ -1,9 +1,9 @@
 // The file in which a process shows its pools: one memfd, which `stepmill top` finds and opens through /proc.
 //
-// It is made with the first pool of a process and closed with the last. It has no name in any folder, so nothing is left
-// of it however the process ends, and the kernel lets only processes of the same user open it. An exec closes it. A
-// forked child closes it too, and goes on with a private copy of the memory: it neither writes into the parent's words nor
-// shows them as its own.
+// It is made with the first pool of a process and closed with the last. It has no name in any folder, so nothing is
+// left of it however the process ends, and the kernel lets only processes of the same user open it. An exec closes it.
+// A forked child closes it too, and goes on with memory of its own in the same place: it neither writes into the parent's
+// words nor shows them as its own.
 //
 // Publishing: the record is written, then its `serial` (release), then its place in the header (release). Withdrawing
 // is the other way round, and the memory is written again only after `serial` is 0. A reader that finds the same serial
@@ -45,6 +45,8 @@ class CounterFile {
  private:
   struct Present;
   static Present& present();
+  // Made when the library is loaded: if a fork came while another thread made it, the child would wait for that forever.
+  static Present* const made_;
 
   // All of these with the lock of `Present` held.
   static CounterFile* create();

@@ -4,6 +4,7 @@
 // the pool has ended, they are in ordinary memory, and everything else is the same.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -44,21 +45,48 @@ class PoolCounters {
     set(r.state, now << 2 | static_cast<std::uint64_t>(next));
   }
 
+  // The end of a wait. Its time is read only every few waits, and then the time from there to the end of the call is kept
+  // for the others: a call may read the clock three times, not four.
+  void end_wait() {
+    if (waits_++ % kSampledWaits != 0) return;
+    change_to(CallerState::kInside);
+    measures_rest_ = true;
+  }
+  void end_call() {
+    PoolRecord& r = *pool_;
+    const std::uint64_t now = read_ticks(), before = get(r.state), kind = before & 3;
+    std::uint64_t spent = now - (before >> 2);
+    if (kind != static_cast<std::uint64_t>(CallerState::kInside)) {  // it has waited
+      const std::uint64_t rest = std::min(rest_, spent);
+      add_to(r.ticks[static_cast<std::uint64_t>(CallerState::kInside)], rest);
+      spent -= rest;
+    } else if (measures_rest_) {
+      rest_ = spent;
+      measures_rest_ = false;
+    }
+    add_to(r.ticks[kind], spent);
+    add_to(r.calls, 1);
+    set(r.state, now << 2 | static_cast<std::uint64_t>(CallerState::kOutside));
+  }
+
  private:
+  static constexpr std::uint32_t kSampledWaits = 4;
+
   CounterFile::Loan loan_;
   PoolRecord* pool_;
   std::unique_ptr<WorkerRecord[]> refused_;  // the record and its workers, if they are not in the file
   PoolRecord last_{};                        // what is left after the pool
+  // The calling thread's own.
+  std::uint32_t waits_ = 0;
+  bool measures_rest_ = false;
+  std::uint64_t rest_ = 0;  // ticks from the end of a wait to the end of its call
 };
 
 // The time of one call.
 class CallTime {
  public:
   explicit CallTime(PoolCounters& counters) : counters_(counters) { counters.change_to(CallerState::kInside); }
-  ~CallTime() {
-    add_to(counters_.pool().calls, 1);
-    counters_.change_to(CallerState::kOutside);
-  }
+  ~CallTime() { counters_.end_call(); }
   CallTime(const CallTime&) = delete;
   CallTime& operator=(const CallTime&) = delete;
 
@@ -79,7 +107,7 @@ class WaitTime {
   ~WaitTime() {
     if (!began_) return;
     add_to(counters_.pool().helped_waiting_ns, helped() - helped_);
-    counters_.change_to(CallerState::kInside);
+    counters_.end_wait();
   }
   WaitTime(const WaitTime&) = delete;
   WaitTime& operator=(const WaitTime&) = delete;

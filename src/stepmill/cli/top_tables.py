@@ -15,13 +15,14 @@ __all__ = ["list_processes", "show_process"]
 
 _WIDE = 100  # columns; below, what matters less is left out
 _MOST_WORKERS = 16
+_LONG_S = 1.0  # what lasts for longer is pointed out
 # How the shares of the time are called and coloured; the first letter of each fills the bar without colour.
 _SHARES = (("envs", "green"), ("waiting", "yellow"), ("stepmill", "magenta"), ("caller", "blue"))
 
 
 def show_process(out: Console, process: dict[str, Any]) -> Group:
     """One process with all of its pools."""
-    parts: list[RenderableType] = [_heading(out, process)]
+    parts: list[RenderableType] = [_heading(process)]
     for pool in process["pools"]:
         parts += [Text(""), *_pool(out, pool)]
     if not process["pools"]:
@@ -33,10 +34,10 @@ def show_process(out: Console, process: dict[str, Any]) -> Group:
 
 def list_processes(out: Console, processes: Sequence[dict[str, Any]]) -> Group:
     """A line per process."""
-    table = new_table(out, expand=False)
+    table = new_table(out, expand=True)
     for name in ("pid", "steps/s", "pools", "envs", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("command", overflow="ellipsis", no_wrap=True)
+    table.add_column("command", overflow="ellipsis", no_wrap=True, ratio=1)
     for one in processes:
         pools = one["pools"]
         table.add_row(
@@ -50,7 +51,7 @@ def list_processes(out: Console, processes: Sequence[dict[str, Any]]) -> Group:
     return Group(table, Text("stepmill top PID shows one of them", style="dim"))
 
 
-def _heading(out: Console, process: dict[str, Any]) -> Text:
+def _heading(process: dict[str, Any]) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{process['pid']} ", style="bold cyan")
     if process["cpu"] is not None:
@@ -65,14 +66,32 @@ def _heading(out: Console, process: dict[str, Any]) -> Text:
 
 
 def _pool(out: Console, pool: dict[str, Any]) -> list[RenderableType]:
-    wide = out.width >= _WIDE
-    parts: list[RenderableType] = [_title(pool), _speeds(pool), *_time(out, pool)]
-    tables = [table for table in (_workers(out, pool, wide), _slow_envs(out, pool)) if table is not None]
-    if wide and len(tables) == 2:
-        beside = Table.grid(padding=(0, 3))
+    tables = [table for table in (_workers(pool), _slow_envs(pool)) if table is not None]
+    if out.width >= _WIDE and len(tables) == 2:
+        beside = Table.grid(padding=(0, 6))
         beside.add_row(*tables)
-        return [*parts, beside]
-    return [*parts, *tables]
+        tables = [beside]
+    return [_title(pool), _flow(_speeds(pool), out.width), *_time(out, pool), *tables]
+
+
+def _plain_table(title: str) -> Table:
+    """Without lines, which would take half of the screen."""
+    return Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+
+
+def _flow(parts: Sequence[Text], width: int) -> Text:
+    """The parts one after another, in as many lines as they need, none broken in two."""
+    out, used = Text(), 0
+    for part in parts:
+        if used and used + 2 + len(part) > width:
+            out.append("\n")
+            used = 0
+        elif used:
+            out.append("  ")
+            used += 2
+        out.append(part)
+        used += len(part)
+    return out
 
 
 def _title(pool: dict[str, Any]) -> Text:
@@ -85,21 +104,21 @@ def _title(pool: dict[str, Any]) -> Text:
     return text
 
 
-def _speeds(pool: dict[str, Any]) -> Text:
-    text = Text()
-    text.append(f"{short(pool['steps_per_second'])} steps/s", style="bold green")
-    text.append(f"  {short(pool['batches_per_second'])} batches/s  {short(pool['episodes_per_second'])} episodes/s")
-    text.append(f"  {pool['in_flight']:,} in flight")
-    text.append(f"  {_bytes(pool['memory_bytes'])} in {pool['batches_held']:,} held batches and buffers")
-    for name in ("failures", "restarts"):
-        if pool[name]:
-            text.append(f"  {pool[name]:,} {name}", style="bold red")
-    if pool["state"] != "outside" and pool["state_s"] >= 1.0:
-        doing = {"waiting": "waits for envs", "stepping": "steps envs", "inside": "is in a call"}[pool["state"]]
-        text.append(f"  the caller {doing} since {_duration(pool['state_s'])}", style="yellow")
-    elif pool["state_s"] >= 1.0:
-        text.append(f"  no call since {_duration(pool['state_s'])}", style="yellow")
-    return text
+def _speeds(pool: dict[str, Any]) -> list[Text]:
+    parts = [
+        Text(f"{short(pool['steps_per_second'])} steps/s", style="bold green"),
+        Text(f"{short(pool['batches_per_second'])} batches/s"),
+        Text(f"{short(pool['episodes_per_second'])} episodes/s"),
+        Text(f"{pool['in_flight']:,} in flight"),
+        Text(f"{pool['batches_held']:,} batches held"),
+        Text(f"{_bytes(pool['memory_bytes'])} of buffers"),
+    ]
+    parts += [Text(f"{pool[name]:,} {name}", style="bold red") for name in ("failures", "restarts") if pool[name]]
+    if pool["state_s"] >= _LONG_S:
+        doing = {"waiting": "waiting for envs", "stepping": "stepping envs", "inside": "in a call"}
+        what = f"{doing[pool['state']]} for" if pool["state"] in doing else "no call for"
+        parts.append(Text(f"{what} {_duration(pool['state_s'])}", style="yellow"))
+    return parts
 
 
 def _time(out: Console, pool: dict[str, Any]) -> list[RenderableType]:
@@ -117,12 +136,15 @@ def _time(out: Console, pool: dict[str, Any]) -> list[RenderableType]:
     return [bar, legend]
 
 
-def _workers(out: Console, pool: dict[str, Any], wide: bool) -> Table | None:
+def _workers(pool: dict[str, Any]) -> RenderableType | None:
     workers = pool["workers"]
     if not workers:
         return None
-    processes = any(one["pid"] is not None or one["restarts"] for one in workers) or pool["backend"] == "process"
-    table = new_table(out, title_justify="left", title_style="", title=_workers_title(pool, processes))
+    processes = pool["worker_rss_bytes"] is not None
+    title = _workers_title(pool, processes)
+    if not any(one["use"] or one["actions_per_second"] or one["pid"] or one["restarts"] for one in workers):
+        return Text(title, style="dim")
+    table = _plain_table(title)
     for name in ["worker", *(["pid"] if processes else []), "use", "actions/s"]:
         table.add_column(name, justify="right", no_wrap=True)
     if processes:
@@ -136,7 +158,7 @@ def _workers(out: Console, pool: dict[str, Any], wide: bool) -> Table | None:
             cells = [cells[0], pid, *cells[1:], restarts, "" if one["rss_bytes"] is None else _bytes(one["rss_bytes"])]
         table.add_row(*cells)
     if len(workers) > _MOST_WORKERS:
-        table.caption = f"and {len(workers) - _MOST_WORKERS} more"
+        table.add_row(f"+{len(workers) - _MOST_WORKERS}", style="dim")
     return table
 
 
@@ -149,24 +171,24 @@ def _use(use: float) -> Text:
     return Text(f"{use:.0%}", style="green" if use >= 0.8 else "yellow" if use >= 0.4 else "")
 
 
-def _slow_envs(out: Console, pool: dict[str, Any]) -> Table | None:
+def _slow_envs(pool: dict[str, Any]) -> Table | None:
     slow = pool["slow_envs"]
     if not slow:
         return None
-    table = new_table(out, title_justify="left", title_style="", title="slowest envs")
+    table = _plain_table("slowest envs")
     table.add_column("env", justify="right")
     columns = [
         ("p50_s", "median step"),
         ("p99_s", "99 %"),
         ("slowest_s", "slowest step"),
-        ("running_s", "in step since"),
+        ("running_s", "in step for"),
     ]
     columns = [(key, name) for key, name in columns if any(one[key] for one in slow)]
     for _, name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for one in slow:
         cells = [_duration(one[key]) if one[key] else "" for key, _ in columns]
-        stuck = (one["running_s"] or 0.0) >= 1.0
+        stuck = (one["running_s"] or 0.0) >= _LONG_S
         table.add_row(str(one["env"]), *cells, style="yellow" if stuck else "")
     return table
 
