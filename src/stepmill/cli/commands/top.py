@@ -44,6 +44,7 @@ def command(pid: int | None, interval: float, once: bool, terminal: Terminal) ->
             document = watched.look()
             terminal.result(document, lambda out: out.print(watched.draw(out, document)))
         elif terminal.json:
+            terminal.close()  # nothing here prints anything else, and each look is written at once
             for document in _documents(watched, keys, interval):
                 sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
                 sys.stdout.flush()
