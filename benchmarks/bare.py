@@ -82,6 +82,12 @@ def barrier_library() -> str | None:
     return _build("barrier", ["-shared", "-fPIC", "cpp/core/wait.cpp"])
 
 
+@cache
+def counter_program() -> str | None:
+    parts = ("pool_counters", "counter_file", "ticks", "wait")
+    return _build("counter_cost", [f"cpp/core/{name}.cpp" for name in parts])
+
+
 def _build(name: str, arguments: list[str]) -> str | None:
     """The path of the compiled ``name``.cpp; None if there is no compiler."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")

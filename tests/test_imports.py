@@ -35,6 +35,7 @@ LAYERS = [
     "casting",
     "uncopyable",
     "optional",
+    "top",
     "trees",
     "fitting",
     "spaces",

@@ -51,7 +51,8 @@ Engine::Engine(Arguments a)
     : host_object_(std::move(a.host)),
       host_(nb::cast<Host&>(host_object_)),
       has_object_actions_(a.has_object_actions),
-      players_(pool().spec(), pool().num_envs()) {
+      players_(pool().spec(), pool().num_envs()),
+      counters_(pool().counters()) {
   input_.emplace(pool(), players_, std::move(a.action_tree), a.bounds);
   output_.emplace(pool(), players_, std::move(a.observation_tree));
   for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
@@ -172,6 +173,7 @@ std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle 
 
 void Engine::start(std::span<const std::int32_t> envs, bool gather, bool recv_follows) {
   pool().send(envs, gather, recv_follows);
+  set(counters_->pool().in_flight, static_cast<std::uint64_t>(pool().in_flight_count()));
   if (host_.wants_attention()) host_.attend();
 }
 
@@ -191,12 +193,14 @@ void Engine::wait(std::optional<double> timeout) {
 
 // The same; returns false if the time is over before the batch is ready.
 bool Engine::wait_until(std::optional<Clock::time_point> end) {
+  WaitTime waiting(*counters_);
   while (!pool().ready()) {
     if (host_.wants_attention()) host_.attend();
     if (host_.is_brief()) {  // then the interpreter lock is kept
       pool().work_or_wait(nanoseconds(0));
       continue;
     }
+    waiting.begin(host_.runs_beside_the_caller() ? CallerState::kWaiting : CallerState::kStepping);
     host_.report_slow();
     nanoseconds most = kSignalInterval;
     if (end) {
@@ -210,14 +214,24 @@ bool Engine::wait_until(std::optional<Clock::time_point> end) {
   return true;
 }
 
+void Engine::count(const Batch& batch) {
+  PoolRecord& counts = counters_->pool();
+  add_to(counts.batches, 1);
+  add_to(counts.steps, static_cast<std::uint64_t>(batch.rows));
+  set(counts.in_flight, static_cast<std::uint64_t>(pool().in_flight_count()));
+  set(counts.batches_held, pool().batches_held());
+  set(counts.memory_bytes, pool().memory());
+  if (!batch.any_ended) return;
+  std::uint64_t ended = 0;
+  for (std::int32_t row = 0; row < batch.rows; ++row) ended += batch.ended[row];
+  add_to(counts.episodes, ended);
+}
+
 nb::object Engine::finish(bool is_reset) {
   faults_.clear();
   Batch batch = pool().take_batch(faults_);
   if (pool().is_async()) last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
-  counts_.batches += 1;
-  counts_.steps += static_cast<std::uint64_t>(batch.rows);
-  if (batch.any_ended)
-    for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += batch.ended[row];
+  count(batch);
   nb::object extras = collect_extras(batch);
   if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none())
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
@@ -273,6 +287,7 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
 nb::object Engine::collect_extras(const Batch& batch) {
   nb::object notes = host_.take_notes(batch, faults_);
   if (!notes.is_valid() && faults_.empty()) return {};
+  add_to(counters_->pool().failures, faults_.size());
   nb::list faults;
   for (const Fault& f : faults_) faults.append(fault_tuple(f));
   return nb::make_tuple(notes.is_valid() ? notes : nb::list(), faults);
@@ -295,11 +310,13 @@ void Engine::close() {
 
 nb::object Engine::stats() const {
   nb::dict out;
-  const double age = std::chrono::duration<double>(Clock::now() - counts_.since).count();
-  out["batches"] = counts_.batches;
-  out["steps"] = counts_.steps;
-  out["episodes"] = counts_.episodes;
-  out["steps_per_second"] = age > 0.0 ? static_cast<double>(counts_.steps) / age : 0.0;
+  const double age = std::chrono::duration<double>(Clock::now() - since_).count();
+  const PoolRecord& counts = counters_->pool();
+  const std::uint64_t steps = get(counts.steps);
+  out["batches"] = get(counts.batches);
+  out["steps"] = steps;
+  out["episodes"] = get(counts.episodes);
+  out["steps_per_second"] = age > 0.0 ? static_cast<double>(steps) / age : 0.0;
   if (host_.has_ended()) return out;
   out["step_cost_ns"] = pool().step_cost_ns();
   out["threads_started"] = pool().threads_started();

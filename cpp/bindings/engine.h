@@ -91,6 +91,7 @@ class Engine {
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
   bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
+  void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
   void refuse_pending(std::span<const std::int32_t> envs) const;
@@ -103,6 +104,7 @@ class Engine {
   Host& host_;  // the same
   const bool has_object_actions_;
   Players players_;
+  const std::shared_ptr<PoolCounters> counters_;  // also when the host has ended
   std::optional<ActionInput> input_;
   std::optional<BatchOutput> output_;
   nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
@@ -117,10 +119,7 @@ class Engine {
   };
   std::optional<Pending> pending_;
   std::vector<Fault> faults_;
-  struct {
-    std::uint64_t batches = 0, steps = 0, episodes = 0;
-    Clock::time_point since = Clock::now();
-  } counts_;
+  const Clock::time_point since_ = Clock::now();
   bool closed_ = false;
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or
   // a signal handler that the pool runs).

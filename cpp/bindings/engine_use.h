@@ -21,7 +21,7 @@ class Engine::Entry {
 // Guards a method: refuses a closed pool, a forked child and a second call.
 class Engine::Use {
  public:
-  explicit Use(Engine& engine) : entry_(may_be_used(engine)) {
+  explicit Use(Engine& engine) : entry_(may_be_used(engine)), time_(*engine.counters_) {
     engine.host_.check_whole();
   }
 
@@ -39,6 +39,7 @@ class Engine::Use {
 
  private:
   const Entry entry_;
+  const CallTime time_;
 };
 
 inline nanobind::list list_of(std::span<const std::int32_t> envs) {

@@ -11,6 +11,7 @@
 
 #include "bindings/atari_frames.h"
 #include "bindings/config_input.h"
+#include "bindings/counter_words.h"
 #include "bindings/crash_note.h"
 #include "bindings/direct_calls.h"
 #include "bindings/errors.h"
@@ -97,6 +98,8 @@ PoolOptions read_pool_options(const KeywordArguments& given) {
   options.batch_size = given.get<int>("batch_size");
   options.as_ready = given.get<bool>("as_ready");
   options.slow_ns = nanoseconds_of(given.get<double>("slow_after"));
+  options.label = {given.get<std::string>("name"), given.get<std::string>("shown_backend"),
+                   given.get<std::string>("user")};
   return options;
 }
 
@@ -351,6 +354,7 @@ NB_MODULE(_native, m) {
       .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
       .def("picture", &WorkerObject::picture, "env"_a);
   register_atari_frames(m);
+  register_counter_words(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,
         "Makes this process say which worker it is, and which env it ran, when it crashes.");
   m.def("set_crash_env", &set_crash_env, "env"_a, "The env whose code runs from now on; -1: none.");

@@ -94,7 +94,8 @@ Buffer* BufferStore::acquire() {
   buffer->header->want.store(0, std::memory_order_relaxed);
   buffer->header->resets.store(0, std::memory_order_relaxed);
   buffer->header->any_ended.store(0, std::memory_order_relaxed);
-  peak_ = std::max(peak_, ++held_);
+  held_.store(held() + 1, std::memory_order_relaxed);
+  peak_ = std::max(peak_, held());
   if (++acquired_ % kWindow == 0) turn_window();
   return buffer;
 }
@@ -124,7 +125,7 @@ void BufferStore::grow() {
 
 void BufferStore::release(Buffer* buffer) {
   std::lock_guard lock(mutex_);
-  held_ -= 1;
+  held_.store(held() - 1, std::memory_order_relaxed);
   buffer->handed_out = false;
   if (buffer->apart) {
     // If the system refuses, workers cannot use the buffer: it stays lent out for good.
@@ -144,8 +145,8 @@ void BufferStore::close() {
 void BufferStore::turn_window() {
   const std::size_t wanted = std::max(peak_, last_peak_) + kSpare;
   last_peak_ = peak_;
-  peak_ = held_;
-  trim(wanted > held_ ? wanted - held_ : 0);
+  peak_ = held();
+  trim(wanted > held() ? wanted - held() : 0);
 }
 
 // Cools all idle buffers except the `keep` most recently used.
@@ -194,11 +195,6 @@ std::size_t BufferStore::locked() const {
   std::size_t bytes = 0;
   for (const auto& slab : slabs_) bytes += slab->locked ? slab->bytes : 0;
   return bytes;
-}
-
-std::size_t BufferStore::held() const {
-  std::lock_guard lock(mutex_);
-  return held_;
 }
 
 std::size_t BufferStore::made() const {

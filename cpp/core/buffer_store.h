@@ -5,6 +5,7 @@
 // All of its bookkeeping is private memory of the process that made the pool.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -61,8 +62,8 @@ class BufferStore {
   void close();
 
   const BatchLayout& layout() const { return layout_; }
-  std::size_t held() const;   // buffers lent out
-  std::size_t made() const;   // buffers that exist
+  std::size_t held() const { return held_.load(std::memory_order_relaxed); }  // buffers lent out
+  std::size_t made() const;  // buffers that exist
   std::size_t locked() const;  // bytes that are locked
 
  private:
@@ -89,7 +90,9 @@ class BufferStore {
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<Buffer*> idle_;  // the warm ones at the end
-  std::size_t held_ = 0, acquired_ = 0, peak_ = 0, last_peak_ = 0;
+  // Written with the lock held, read without: a count and nothing else, so relaxed order is enough.
+  std::atomic<std::size_t> held_{0};
+  std::size_t acquired_ = 0, peak_ = 0, last_peak_ = 0;
   bool closed_ = false;
   bool told_of_forks_ = false;
   std::shared_ptr<PageLock> page_lock_;  // null: nothing is locked

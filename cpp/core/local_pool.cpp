@@ -42,7 +42,8 @@ struct Chunk {
 };
 
 LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options)
-    : Pool(std::move(spec), options, BatchRing::places_for(options.table.num_envs, options.batch_size)),
+    : Pool(std::move(spec), options, BatchRing::places_for(options.table.num_envs, options.batch_size),
+           options.num_threads),
       envs_(std::move(envs)),
       may_block_(!envs_->never_blocks()),
       caller_steps_(!may_block_ || options.num_threads == 0),
@@ -60,6 +61,7 @@ LocalPool::LocalPool(std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptio
           [this] { return queue_.size() > 0 || pieces_.waiting(); }) {
   backlog_.reserve(static_cast<std::size_t>(num_envs()));
   if (may_block_) told_.resize(static_cast<std::size_t>(num_envs()));
+  counters_->publish();
 }
 
 std::size_t LocalPool::lay_out_control() {
@@ -155,15 +157,15 @@ bool LocalPool::work_once(int hand, int thread) {
   const std::int32_t count = queue_.pop(hand % hands, hands, chunk_size(queue_.size()), envs);
   if (count == 0) return false;
   if (!may_block_ || thread < 0) {
-    run({envs, static_cast<std::size_t>(count)}, false);
+    run({envs, static_cast<std::size_t>(count)}, false, record_of(thread));
     return true;
   }
   threads_.begin(thread);
-  std::atomic<std::uint64_t>& word = inside_[static_cast<std::size_t>(thread)].word;
-  const std::uint64_t turn = (word.load(std::memory_order_relaxed) >> 32) + 1;
-  word.store(turn << 32 | static_cast<std::uint32_t>(envs[0] + 1), std::memory_order_relaxed);
-  run({envs, static_cast<std::size_t>(count)}, false);
-  word.store(turn << 32, std::memory_order_relaxed);
+  WorkerRecord& record = record_of(thread);
+  const std::uint64_t turn = (get(record.inside) >> 32) + 1;
+  set(record.inside, turn << 32 | static_cast<std::uint32_t>(envs[0] + 1));
+  run({envs, static_cast<std::size_t>(count)}, false, record);
+  set(record.inside, turn << 32);
   return true;
 }
 
@@ -172,7 +174,7 @@ bool LocalPool::is_sent_reset(std::int32_t env) const {
   return state.command == SM_RESET || state.phase == SM_FRESH;
 }
 
-void LocalPool::run(std::span<const std::int32_t> envs, bool alone) {
+void LocalPool::run(std::span<const std::int32_t> envs, bool alone, WorkerRecord& hand) {
   // A reset says nothing about the cost of a step, and the other way round. Few of the steps are resets because an
   // episode ended, and a chunk that starts with one is not measured.
   const bool of_resets = is_sent_reset(envs[0]);
@@ -184,9 +186,17 @@ void LocalPool::run(std::span<const std::int32_t> envs, bool alone) {
   const bool measured = of_a_kind && (!small || runs_.fetch_add(1, std::memory_order_relaxed) % 8 == 0);
   const auto from = measured ? Clock::now() : Clock::time_point();
   run_rows(envs);
-  if (!measured) return;
-  const auto spent = std::chrono::duration<float, std::nano>(Clock::now() - from).count();
-  cost.learn(spent / static_cast<float>(envs.size()), alone);
+  if (!measured) {
+    add_work(hand, static_cast<std::uint64_t>(cost.ns() * static_cast<double>(envs.size())), envs.size());
+    return;
+  }
+  const auto end = Clock::now();
+  const auto spent = std::chrono::duration_cast<nanoseconds>(end - from).count();
+  cost.learn(static_cast<float>(spent) / static_cast<float>(envs.size()), alone);
+  add_work(hand, static_cast<std::uint64_t>(spent), envs.size());
+  if (envs.size() == 1)
+    add_slow_step(hand, envs[0], static_cast<std::uint64_t>(spent),
+                  static_cast<std::uint64_t>(nanoseconds(end.time_since_epoch()).count()));
 }
 
 void LocalPool::run_rows(std::span<const std::int32_t> envs) {
@@ -300,8 +310,9 @@ std::vector<std::int32_t> LocalPool::take_slow() {
   if (now < next_look_) return out;
   const nanoseconds limit(options_.slow_ns);
   next_look_ = now + limit / 8;
-  for (Inside& one : inside_) {
-    const std::uint64_t word = one.word.load(std::memory_order_relaxed);
+  for (std::size_t thread = 0; thread < inside_.size(); ++thread) {
+    Inside& one = inside_[thread];
+    const std::uint64_t word = get(record_of(static_cast<int>(thread)).inside);
     if (word != one.seen) {
       one.seen = word;
       one.since = now;
@@ -330,7 +341,7 @@ void LocalPool::work_on_backlog() {
   const auto most = one ? 1 : static_cast<std::size_t>(kAloneNs / cost.ns());
   const auto count = std::clamp<std::size_t>(most, 1, rest.size());
   backlog_done_ += count;
-  run(rest.first(count), true);
+  run(rest.first(count), true, record_of(-1));
   const double work = cost.ns() * static_cast<double>(rest.size() - count);
   if (work > kAloneNs && options_.num_threads > 0) {
     share(rest.subspan(count));

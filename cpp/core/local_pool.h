@@ -65,8 +65,9 @@ class LocalPool final : public Pool {
 
   void share(std::span<const std::int32_t> envs);
   bool work_once(int hand, int thread);
+  WorkerRecord& record_of(int thread) { return thread < 0 ? counters_->pool().caller : counters_->worker(thread); }
   std::int32_t chunk_size(std::int64_t waiting) const;
-  void run(std::span<const std::int32_t> envs, bool alone);
+  void run(std::span<const std::int32_t> envs, bool alone, WorkerRecord& hand);
   void run_rows(std::span<const std::int32_t> envs);
   void run_assigned(std::span<const std::int32_t> envs);
   void run_claimed(std::span<const std::int32_t> envs);
@@ -103,11 +104,10 @@ class LocalPool final : public Pool {
   // Chunks done so far, to choose which of the small ones are measured.
   std::atomic<std::uint32_t> runs_{0};
 
-  // The env that each thread is stepping, if envs may block: its id + 1 in the lower half, 0 for none, and a count that
-  // grows with each. The thread writes it, the caller compares it with what it saw at its last look.
-  struct alignas(kCacheLine) Inside {
-    std::atomic<std::uint64_t> word{0};
-    std::uint64_t seen = 0;  // the caller's own
+  // The env that each thread is stepping, if envs may block, as the caller saw it at its last look: the thread writes
+  // `WorkerRecord::inside`.
+  struct Inside {
+    std::uint64_t seen = 0;
     Clock::time_point since{};
   };
   std::vector<Inside> inside_;

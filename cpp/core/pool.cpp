@@ -4,11 +4,12 @@
 
 namespace stepmill {
 
-Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places)
+Pool::Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places, std::int32_t workers)
     : spec_(std::move(spec)),
       options_(options),
       arena_(Arena::create(options.arena)),
       table_(*arena_, spec_, options.table),
+      counters_(std::make_shared<PoolCounters>(options.label, options.table.num_envs, options.batch_size, workers)),
       in_flight_(static_cast<std::size_t>(num_envs())),
       ring_buffers_(ring_places),
       row_of_(static_cast<std::size_t>(num_envs())),
@@ -30,6 +31,7 @@ Pool::~Pool() {
   store_->close();
   gather_store_->close();
   arena_->close_descriptor();
+  counters_->withdraw();
 }
 
 void Pool::lock_pages(const std::shared_ptr<PageLock>& lock) {

@@ -18,6 +18,7 @@
 #include "core/buffer_store.h"
 #include "core/fault_log.h"
 #include "core/piecework.h"
+#include "core/pool_counters.h"
 
 namespace stepmill {
 
@@ -29,6 +30,7 @@ struct PoolOptions {
   std::int32_t affinity_offset = -1;
   std::uint64_t slow_ns = 0;  // after this long, an env that runs without a deadline is reported; 0: never
   Arena::Kind arena = Arena::Kind::kPrivate;
+  PoolLabel label;
   // Called after a failure of an env, in the thread that steps it, before that thread steps another; may be null.
   void (*after_fault)() = nullptr;
 };
@@ -118,10 +120,13 @@ class Pool {
   virtual double step_cost_ns() const = 0;
   virtual int threads_started() const { return 0; }
   std::size_t memory() const { return arena_->used(); }
+  // What is counted. It outlives the pool for those who hold it.
+  const std::shared_ptr<PoolCounters>& counters() const { return counters_; }
   std::size_t batches_held() const { return store_->held(); }
 
  protected:
-  Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places);
+  // `workers`: the threads or processes whose work is counted. The derived class calls `counters_->publish()`.
+  Pool(EnvSpec spec, const PoolOptions& options, std::uint32_t ring_places, std::int32_t workers);
 
   // Tells the workers the buffer of batch `number`.
   virtual void open_batch(std::uint32_t number, Buffer& buffer) = 0;
@@ -146,6 +151,7 @@ class Pool {
   std::shared_ptr<BufferStore> store_;         // of batch_size rows
   std::shared_ptr<BufferStore> gather_store_;  // of num_envs rows; the same one in sync mode
   FaultLog faults_;                            // added to by the thread that steps or answers for an env
+  const std::shared_ptr<PoolCounters> counters_;
 
   // Private to the caller.
   std::vector<std::uint8_t> in_flight_;

@@ -39,8 +39,8 @@ Descriptor make_event() {
 }  // namespace
 
 ProcessBooks::ProcessBooks(const Parts& parts, std::span<const std::int32_t> first_envs,
-                           std::vector<std::uint64_t> seeds, int obituaries)
-    : roster(parts.options.table.num_envs, first_envs, parts.checks, asked_, obituaries),
+                           std::vector<std::uint64_t> seeds, int obituaries, std::span<WorkerRecord> shown)
+    : roster(parts.options.table.num_envs, first_envs, parts.checks, asked_, obituaries, shown),
       inbox(parts.options.table.num_envs, parts.checks, roster, asked_),
       pool_(parts),
       asked_(static_cast<std::size_t>(parts.options.table.num_envs)),

@@ -47,7 +47,7 @@ class ProcessBooks {
     const ProcessChecks& checks;
   };
   ProcessBooks(const Parts& parts, std::span<const std::int32_t> first_envs, std::vector<std::uint64_t> seeds,
-               int obituaries);
+               int obituaries, std::span<WorkerRecord> shown);
 
   using Lock = WorkerRoster::Lock;
   mutable std::mutex mutex;

@@ -159,6 +159,11 @@ class ProcessTables {
   Begun& begun(std::int32_t env) const { return at<Begun>(begun_)[env]; }
   StepTimes& times(std::int32_t env) const { return at<StepTimes>(times_)[env]; }
   WorkerBlock& worker(std::int32_t worker) const { return at<WorkerBlock>(workers_)[worker]; }
+  // Offsets of what `stepmill top` shows.
+  struct Places {
+    std::size_t words, begun, times, workers;
+  };
+  Places places() const { return {words_, begun_, times_, workers_}; }
   std::byte* slot_ring() const { return base_ + ring_; }
   // The last good observation of an env, leaf by leaf; two copies, so that one is always complete.
   std::byte* last_observation(std::int32_t env, std::uint32_t copy) const {

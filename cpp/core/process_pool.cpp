@@ -1,5 +1,7 @@
 #include "core/process_pool.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +23,7 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
                          const Deadlines& deadlines, std::span<const std::int32_t> first_envs,
                          std::vector<std::uint64_t> seeds, int obituaries)
     : Pool(std::move(spec), shared_options(options),
-           BatchRing::places_for(options.table.num_envs, options.batch_size)),
+           BatchRing::places_for(options.table.num_envs, options.batch_size), process.num_workers),
       process_(process),
       watches_resets_(deadlines.step != deadlines.reset),
       tables_(spec_, options.table, options.batch_size, process),
@@ -36,8 +38,26 @@ ProcessPool::ProcessPool(EnvSpec spec, const PoolOptions& options, const Process
       mail_(static_cast<std::size_t>(num_envs())),
       books_({spec_, options_, *arena_, store_->layout(), gather_store_->layout(), ring_buffers_, resetting_, table_,
               faults_, tables_, ring_, checks_},
-             first_envs, std::move(seeds), obituaries),
-      monitor_(books_, tables_, checks_, deadlines, num_envs()) {}
+             first_envs, std::move(seeds), obituaries,
+             {counters_->pool().workers(), static_cast<std::size_t>(process.num_workers)}),
+      monitor_(books_, tables_, checks_, deadlines, num_envs()) {
+  show_arena();
+  counters_->publish();
+}
+
+// Where the workers count, in their own memory: they have no other.
+void ProcessPool::show_arena() {
+  PoolRecord& record = counters_->pool();
+  struct stat status{};
+  if (fstat(arena_->descriptor(), &status) != 0) return;
+  set(record.arena, static_cast<std::uint64_t>(arena_->descriptor()));
+  set(record.arena_inode, static_cast<std::uint64_t>(status.st_ino));
+  const ProcessTables::Places places = tables_.places();
+  set(record.env_words, tables_offset_ + places.words);
+  set(record.env_begun, tables_offset_ + places.begun);
+  set(record.env_times, tables_offset_ + places.times);
+  set(record.worker_blocks, tables_offset_ + places.workers);
+}
 
 // The monitor ends after this, with the members.
 ProcessPool::~ProcessPool() { kill(); }

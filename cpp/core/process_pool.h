@@ -120,6 +120,8 @@ class ProcessPool final : public Pool {
     bool is_reset;
   };
 
+  void show_arena();
+
   // ---- workers ----
 
   std::int32_t worker_of(std::int32_t env) const { return books_.roster.worker_of(env); }

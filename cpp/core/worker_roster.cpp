@@ -17,11 +17,12 @@ constexpr int kObituaryMs = 500;
 }  // namespace
 
 WorkerRoster::WorkerRoster(std::int32_t num_envs, std::span<const std::int32_t> first_envs, const ProcessChecks& checks,
-                           const std::vector<Asked>& asked, int obituaries)
+                           const std::vector<Asked>& asked, int obituaries, std::span<WorkerRecord> shown)
     : checks_(checks),
       asked_(asked),
       worker_of_(static_cast<std::size_t>(num_envs)),
       obituaries_(Descriptor::duplicate(obituaries)),
+      shown_(shown),
       crews_(first_envs.size()),
       sights_(static_cast<std::size_t>(num_envs)) {
   std::int32_t end = num_envs;
@@ -57,6 +58,16 @@ void WorkerRoster::admit(std::int32_t worker, std::uint32_t incarnation, Life li
   crew.wanted = false;
   if (incarnation > 1) crew.restarts += 1;
   update_attention();
+  show(worker);
+}
+
+// In the words of which the thread that holds the pool's lock is the only writer.
+void WorkerRoster::show(std::int32_t worker) {
+  if (shown_.empty()) return;
+  WorkerRecord& record = shown_[static_cast<std::size_t>(worker)];
+  set(record.pid, static_cast<std::uint64_t>(std::max(0, crew(worker).life.pid)));
+  set(record.restarts, crew(worker).restarts);
+  set(record.first_env, static_cast<std::uint64_t>(crew(worker).first));
 }
 
 std::vector<std::pair<std::int32_t, std::uint32_t>> WorkerRoster::to_restart() const {
@@ -138,6 +149,7 @@ void WorkerRoster::retire(std::int32_t worker, const Fault& reason, bool start_a
   crew.leaving.push_back(std::exchange(crew.life, Life{}));
   crew.broken.reset();
   update_attention();
+  show(worker);
 }
 
 void WorkerRoster::remove(std::int32_t worker, std::uint32_t number) {

@@ -31,6 +31,7 @@
 #include "core/descriptor.h"
 #include "core/fault_log.h"
 #include "core/outbox.h"
+#include "core/pool_record.h"
 #include "core/process_checks.h"
 
 namespace stepmill {
@@ -73,10 +74,11 @@ class WorkerRoster {
   // The 24 bits of an incarnation that an env word has.
   static std::uint32_t number_of(std::uint32_t incarnation) { return incarnation & 0xffffff; }
 
-  // `first_envs`: of each worker, in order. `checks` and `asked` (by env) belong to the pool. The descriptor is duplicated: the process that starts workers
-  // writes their obituaries there.
+  // `first_envs`: of each worker, in order. `checks` and `asked` (by env) belong to the pool, and so do the records in
+  // `shown`, one per worker, which say what other processes see. The descriptor is duplicated: the process that starts
+  // workers writes their obituaries there.
   WorkerRoster(std::int32_t num_envs, std::span<const std::int32_t> first_envs, const ProcessChecks& checks,
-               const std::vector<Asked>& asked, int obituaries);
+               const std::vector<Asked>& asked, int obituaries, std::span<WorkerRecord> shown = {});
 
   std::int32_t num_workers() const { return static_cast<std::int32_t>(crews_.size()); }
   std::int32_t worker_of(std::int32_t env) const { return worker_of_[static_cast<std::size_t>(env)]; }
@@ -143,6 +145,7 @@ class WorkerRoster {
   const Asked& asked(std::int32_t env) const { return asked_[static_cast<std::size_t>(env)]; }
   bool has_started(Crew& crew);
   void update_attention();
+  void show(std::int32_t worker);
   void note_end(std::int32_t worker, std::uint32_t number, int code);
   void note_end_of_all();
 
@@ -150,6 +153,7 @@ class WorkerRoster {
   const std::vector<Asked>& asked_;
   std::vector<std::int32_t> worker_of_;  // by env; never changes
   const Descriptor obituaries_;
+  const std::span<WorkerRecord> shown_;
 
   // Under the pool's lock.
   std::vector<Crew> crews_;

@@ -22,7 +22,13 @@ FAILED = 1
 INTERRUPTED = 130
 
 # In the order of the help: look around, run, measure, check, keep. Each is `command` in a file of that name.
-COMMANDS = ["demo", "list", "info", "doctor", "run", "bench", "tune", "check", "verify", "new", "record", "collect"]
+COMMANDS = [
+    *("demo", "list", "info", "doctor"),
+    *("run", "watch", "top"),
+    *("bench", "tune"),
+    *("check", "verify", "new"),
+    *("record", "collect"),
+]
 
 
 class _Commands(click.Group):

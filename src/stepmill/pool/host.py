@@ -146,9 +146,12 @@ def open_engine(host: Host, settings: Settings) -> _native.Engine:
     return engine
 
 
-def host_arguments(settings: Settings, max_episode_steps: int | None) -> dict[str, Any]:
+def host_arguments(name: str, backend: str, settings: Settings, max_episode_steps: int | None) -> dict[str, Any]:
     """Arguments for the native half of any host. ``max_episode_steps`` is None if each env has its own limit."""
     return {
+        "name": name.encode("utf-8", "replace").decode(),
+        "shown_backend": backend,
+        "user": "manager" if settings.as_ready else "pool",
         "seeds": settings.seed,
         "num_envs": settings.num_envs,
         "batch_size": settings.batch_size,

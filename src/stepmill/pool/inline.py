@@ -45,7 +45,7 @@ class InlineHost(_native.InlineHost):
             self._describe(settings, finisher)
             has_objects = bool(self.observation.object_spaces)
             super().__init__(
-                **host_arguments(settings, None),
+                **host_arguments(source.id, self.backend, settings, None),
                 **python_env_arguments(self.observation, self.action, self._described, self._infos),
                 envs=list(self._envs),
                 limits=[env.max_episode_steps for env in source.envs],

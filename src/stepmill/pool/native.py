@@ -40,7 +40,7 @@ class NativeHost(_native.NativeHost):
         self._policy = FaultPolicy(settings.on_error, settings.max_restarts)
         simulators = make_simulators(source.simulators, range(settings.num_envs))
         super().__init__(
-            **host_arguments(settings, source.max_episode_steps),
+            **host_arguments(source.id, self.backend, settings, source.max_episode_steps),
             **native_env_arguments(source),
             simulators=simulators,
             num_threads=0 if settings.backend == "inline" else settings.num_threads,

@@ -135,7 +135,7 @@ class ProcessHost(_native.ProcessHost):
             infos = info_leaves(info_space, settings.autoreset)
             envs = python_env_arguments(self.observation, self.action, self._described, infos)
         super().__init__(
-            **host_arguments(settings, limit),
+            **host_arguments(source.id, self.backend, settings, limit),
             **envs,
             first_envs=[share.first for share in self._launcher.shares],
             step_timeout=settings.step_timeout or 0.0,

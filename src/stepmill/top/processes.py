@@ -1,0 +1,140 @@
+"""Processes, as /proc shows them: which have pools, what they are called, how much memory they use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from stepmill import _native
+from stepmill.errors import UsageError
+
+__all__ = ["command_of", "counters_of", "cpu_seconds", "pids_with_pools", "printable", "resident_bytes"]
+
+_LINK = f"/memfd:{_native.COUNTER_FILE} (deleted)"
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK = os.sysconf("SC_CLK_TCK")
+_LONGEST_COMMAND = 4096
+
+
+def pids_with_pools() -> list[int]:
+    """The processes of this user that have pools."""
+    found = []
+    for pid in _pids():
+        with contextlib.suppress(OSError, UsageError):
+            if os.stat(f"/proc/{pid}").st_uid == os.geteuid():
+                os.close(counters_of(pid))
+                found.append(pid)
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def _explained(pid: int) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, ProcessLookupError):
+        raise UsageError(f"there is no process {pid}") from None
+    except PermissionError:
+        raise UsageError(_why_forbidden(pid)) from None
+
+
+def _why_forbidden(pid: int) -> str:
+    owner = None
+    with contextlib.suppress(OSError):
+        owner = os.stat(f"/proc/{pid}").st_uid
+    if owner is not None and owner != os.geteuid() and owner != 0:
+        return f"process {pid} belongs to another user (uid {owner}): only that user can look at its pools"
+    return (
+        f"the system does not let this user look into process {pid}: it is another user's, or has protected itself "
+        "(it was started with other rights, or runs in a sandbox)"
+    )
+
+
+def counters_of(pid: int) -> int:
+    """A descriptor of the process's file of counters, which the caller closes.
+
+    Raises:
+        UsageError: There is none, in words.
+    """
+    if not os.path.isdir("/proc/self/fd"):
+        raise UsageError("/proc is not mounted here, and stepmill top sees other processes only through it")
+    with _explained(pid):
+        own_pid = _pid_in_its_namespace(pid)
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{name}"
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if os.readlink(path) == _LINK:
+                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    if _is_of(descriptor, own_pid):
+                        return descriptor
+                    os.close(descriptor)
+        raise UsageError(_why_none(pid))
+
+
+def _is_of(descriptor: int, pid: int) -> bool:
+    """Whether the file is the process's own. A child has its parent's for a moment, between its start and an exec."""
+    try:
+        header = _native.read_words(descriptor, 0, len(_native.HEADER_WORDS))
+    except ValueError:
+        return True  # whoever reads it will say what is wrong
+    index = [name for name, _ in _native.HEADER_WORDS].index("pid")
+    return int.from_bytes(header[8 * index : 8 * index + 8], "little") == pid
+
+
+def _pid_in_its_namespace(pid: int) -> int:
+    """How the process knows itself: in a container that is another number than outside."""
+    with open(f"/proc/{pid}/status") as lines:
+        for line in lines:
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return pid
+
+
+def _why_none(pid: int) -> str:
+    has_stepmill = False
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", errors="replace") as lines:
+        has_stepmill = any("/stepmill/_native." in line for line in lines)
+    if not has_stepmill:
+        return f"process {pid} has no pools of stepmill"
+    return (
+        f"process {pid} has loaded stepmill, but shows no pools: none is open, or the system has refused it the memory "
+        "for that (memfd_create, in a sandbox; or it has no descriptors left). pool.stats() inside of it works anyway"
+    )
+
+
+# ---- what else is known of a process -------------------------------------------------------------
+
+
+def command_of(pid: int) -> str:
+    """Its command line, as text that can be printed; empty if it is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return printable(file.read(_LONGEST_COMMAND).rstrip(b"\0").replace(b"\0", b" "))
+    return ""
+
+
+def printable(text: bytes) -> str:
+    """Text of another process, without anything that a terminal would obey."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text.decode("utf-8", "replace"))
+
+
+def resident_bytes(pid: int) -> int | None:
+    """The memory that it has in use, shared memory included; None if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * _PAGE
+    return None
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """The time that it has computed; None if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()  # its name may contain anything
+        return (int(fields[11]) + int(fields[12])) / _TICK
+    return None
+
+
+def _pids() -> Iterator[int]:
+    try:
+        names = os.listdir("/proc")
+    except FileNotFoundError:
+        names = []
+    return (int(name) for name in names if name.isdigit())
