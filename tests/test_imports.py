@@ -49,6 +49,7 @@ LAYERS = [
     "envs",
     "spec",
     "pool",
+    "watching",
     "verifying",
     "views",
     "managers",

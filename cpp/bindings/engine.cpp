@@ -219,7 +219,7 @@ nb::object Engine::finish(bool is_reset) {
   if (batch.any_ended)
     for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += batch.ended[row];
   nb::object extras = collect_extras(batch);
-  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none())
+  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none() && watcher_.is_none())
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
   std::vector<std::int32_t> ids(batch.env_id, batch.env_id + batch.rows);
   pending_.emplace(Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids)});
@@ -235,6 +235,11 @@ nb::object Engine::complete(bool as_reset) {
     nb::object finished = host_object_.attr("finish_rows")(result, pending_->extras[0], pending_->extras[1]);
     result = finished[0];
     error = finished[1];
+  }
+  if (!watcher_.is_none() && !pending_->is_seen) {
+    const nb::object watcher = watcher_;  // it may end itself
+    watcher(result, error);
+    pending_->is_seen = true;
   }
   if (as_reset) result = nb::make_tuple(result[0], result[4]);
   const nb::object& show = as_reset ? show_reset_ : show_step_;
@@ -317,6 +322,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
+  Py_VISIT(watcher_.ptr());
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
     Py_VISIT(pending_->extras.ptr());
@@ -326,7 +332,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
 
 void Engine::clear_references() {
   pending_.reset();
-  show_step_ = show_reset_ = nb::none();
+  show_step_ = show_reset_ = watcher_ = nb::none();
 }
 
 }  // namespace stepmill

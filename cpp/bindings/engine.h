@@ -50,6 +50,9 @@ class Engine {
   bool closed() const { return closed_; }
   // Functions that turn the results of steps and of resets into what the view returns; None: unchanged.
   void show_as(nanobind::object step, nanobind::object reset, bool players);
+  // A function that sees every result before it is given away, and the error that goes with it, if any; None: nobody
+  // does. It runs in the calling thread, and may use the host, of whose envs those of the result are idle.
+  void watch(nanobind::object watcher) { watcher_ = std::move(watcher); }
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
@@ -105,7 +108,7 @@ class Engine {
   Players players_;
   std::optional<ActionInput> input_;
   std::optional<BatchOutput> output_;
-  nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
+  nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none(), watcher_ = nanobind::none();
   std::vector<std::int32_t> all_envs_;
   std::vector<std::int32_t> last_ids_;  // of the last batch: the envs of an async send without ids
   // A batch that Python is finishing. It stays here until that is done: if an exception interrupts it (Ctrl-C, or from
@@ -114,6 +117,7 @@ class Engine {
     nanobind::object result;
     nanobind::object extras;  // notes and faults, or nothing
     std::vector<std::int32_t> ids;
+    bool is_seen = false;  // by the watcher: it sees no batch twice
   };
   std::optional<Pending> pending_;
   std::vector<Fault> faults_;

@@ -298,6 +298,7 @@ NB_MODULE(_native, m) {
       .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
+      .def("watch", &Engine::watch, "watcher"_a.none())
       .def("lock_pages", &Engine::lock_pages, "gpu"_a)
       .def("close", &Engine::close)
       .def("__reduce_ex__", &refuse_copy)
@@ -339,7 +340,9 @@ NB_MODULE(_native, m) {
            "start_timeout"_a)
       .def("to_restart", &ProcessHost::to_restart)
       .def("restart_failed", &ProcessHost::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
-      .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a);
+      .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
+      .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
+      .def("take_posted", &ProcessHost::take_posted);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

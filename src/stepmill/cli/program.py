@@ -22,7 +22,7 @@ FAILED = 1
 INTERRUPTED = 130
 
 # In the order of the help: look around, run, measure, check, keep. Each is `command` in a file of that name.
-COMMANDS = ["list", "info", "doctor", "run", "bench", "tune", "check", "verify", "new", "record", "collect"]
+COMMANDS = ["list", "info", "doctor", "run", "watch", "bench", "tune", "check", "verify", "new", "record", "collect"]
 
 
 class _Commands(click.Group):
