@@ -219,10 +219,12 @@ nb::object Engine::finish(bool is_reset) {
   if (batch.any_ended)
     for (std::int32_t row = 0; row < batch.rows; ++row) counts_.episodes += batch.ended[row];
   nb::object extras = collect_extras(batch);
-  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none() && watcher_.is_none())
+  const bool is_looked_at = watching_ && note(batch);
+  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none() && !is_looked_at)
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
   std::vector<std::int32_t> ids(batch.env_id, batch.env_id + batch.rows);
-  pending_.emplace(Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids)});
+  pending_.emplace(
+      Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids), is_looked_at});
   return complete(is_reset);
 }
 
@@ -236,10 +238,9 @@ nb::object Engine::complete(bool as_reset) {
     result = finished[0];
     error = finished[1];
   }
-  if (!watcher_.is_none() && !pending_->is_seen) {
-    const nb::object watcher = watcher_;  // it may end itself
-    watcher(result, error);
-    pending_->is_seen = true;
+  if (std::exchange(pending_->is_looked_at, false) && watching_) {
+    const nb::object look = watching_->look;  // it may end the watching
+    look(result, error);
   }
   if (as_reset) result = nb::make_tuple(result[0], result[4]);
   const nb::object& show = as_reset ? show_reset_ : show_step_;
@@ -255,6 +256,22 @@ void Engine::show_as(nb::object step, nb::object reset, bool players) {
   if (output_) output_->show_players(players);
   show_step_ = std::move(step);
   show_reset_ = std::move(reset);
+}
+
+void Engine::watch(nb::object book, nb::object look) {
+  watching_.reset();
+  if (!book.is_none())
+    watching_.emplace(Watching{book, std::move(look), &nb::cast<WatchBook&>(book), Clock::time_point::min()});
+}
+
+// Writes a batch into the book; whether it is time for a closer look.
+bool Engine::note(const Batch& batch) {
+  WatchBook& book = *watching_->book;
+  book.add(batch, pool().spec().max_num_players, pool().options().table.reward_is_float32 != 0, faults_);
+  const auto now = Clock::now();
+  if (now < watching_->next_look && faults_.empty()) return false;
+  watching_->next_look = now + nanoseconds(book.look_every_ns.load(std::memory_order_relaxed));
+  return true;
 }
 
 void Engine::lock_pages(int gpu) {
@@ -322,7 +339,10 @@ int Engine::traverse(visitproc visit, void* arg) const {
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
-  Py_VISIT(watcher_.ptr());
+  if (watching_) {
+    Py_VISIT(watching_->book_object.ptr());
+    Py_VISIT(watching_->look.ptr());
+  }
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
     Py_VISIT(pending_->extras.ptr());
@@ -332,7 +352,8 @@ int Engine::traverse(visitproc visit, void* arg) const {
 
 void Engine::clear_references() {
   pending_.reset();
-  show_step_ = show_reset_ = watcher_ = nb::none();
+  watching_.reset();
+  show_step_ = show_reset_ = nb::none();
 }
 
 }  // namespace stepmill

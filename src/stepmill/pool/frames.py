@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill.errors import summary
+from stepmill.pool.user_code import try_or
 
 __all__ = ["Frame", "frame_of", "picture_of", "shrunk"]
 
@@ -25,17 +26,11 @@ class Frame(NamedTuple):
 
 
 def frame_of(env_id: int, render: Callable[[], Any], most: int) -> Frame:
-    """Calls ``render``; a picture has at most about ``most`` pixels per side. What ``render`` raises is the failure."""
+    """Calls ``render``; pictures have at most ``most`` pixels per side. What ``render`` raises is the failure."""
     start = time.perf_counter()
-    content, failure = None, None
-    try:
-        content = _content_of(render(), most)
-        if content is None:
-            failure = "render() returned nothing that can be shown"
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # it may be anything, and must not harm what is watched
-        failure = summary(error)
+    content, failure = try_or(lambda: (_content_of(render(), most), None), lambda error: (None, summary(error)))
+    if content is None and failure is None:
+        failure = "render() returned nothing that can be shown"
     return Frame(env_id, time.perf_counter() - start, content, failure)
 
 

@@ -26,7 +26,6 @@ class EntryFile:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         usable = bool(runtime) and os.path.isdir(runtime) and os.access(runtime, os.W_OK | os.X_OK)
         self._folder = Path(tempfile.mkdtemp(prefix="stepmill-watch-", dir=runtime if usable else None))  # mode 0700
-        self._pid = os.getpid()
         self.path = self._folder / "open.html"
 
     def write(self, address: str) -> None:
@@ -39,6 +38,5 @@ class EntryFile:
         new.replace(self.path)
 
     def remove(self) -> None:
-        """Removes the file and its folder; not in a forked child, which may end earlier."""
-        if os.getpid() == self._pid:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """Removes the file and its folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 __all__ = ["History"]
 
 _MOST_POINTS = 240
@@ -21,10 +19,10 @@ class History:
         """Whether it is time for the next point."""
         return now - self._last >= self._distance
 
-    def add(self, now: float, rate: float, returns: Sequence[float]) -> None:
+    def add(self, now: float, rate: float, mean_return: float | None) -> None:
         """Adds a point: steps per second, and the mean of the returns since the last one, if there are any."""
         self._last = now
-        self._points.append((now - self._start, rate, sum(returns) / len(returns) if returns else None))
+        self._points.append((now - self._start, rate, mean_return))
         if len(self._points) > _MOST_POINTS:
             pairs = zip(self._points[::2], self._points[1::2], strict=False)
             self._points = [_merged(*pair) for pair in pairs]

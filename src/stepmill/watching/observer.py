@@ -1,7 +1,7 @@
-"""Sees every result of a pool, in the thread that uses the pool: most results are only counted.
+"""Looks at results of a pool now and then, in the thread that uses the pool; the engine counts all of them.
 
-Now and then it looks closer, if a browser shows the pool: asks for pictures of envs that are idle at that moment, since
-their results have just come and their next actions have not been sent. The workers draw while the caller goes on.
+If a browser shows the pool, it asks for pictures of envs that are idle at that moment, since their results have just
+come and their next actions have not been sent. The workers draw while the caller goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from stepmill.errors import summary
 from stepmill.pool.frames import Frame, frame_of
 from stepmill.pool.host import Host
+from stepmill.pool.user_code import try_or
 from stepmill.watching.book import Book
 from stepmill.watching.budget import Budget
 from stepmill.watching.control import Control
@@ -29,6 +30,7 @@ from stepmill.watching.workers import Workers
 __all__ = ["Observer"]
 
 _LOOK_S = 0.01  # at least between two looks
+_UNSEEN_S = 0.25  # the same while no browser shows the page
 _SIZE, _PICKED_SIZE = 320, 640  # of pictures, in pixels per side, at most
 _MOST_ERRORS = 20
 
@@ -52,7 +54,7 @@ class Observer:
         self._engine = weakref.ref(subject.engine)  # the pool ends with its last user, and that is not us
         self._read, self._num_envs = subject.rows, subject.num_envs
         self.control = control
-        self.book = Book(subject.num_envs, host.num_players, now)
+        self.book = Book(subject.num_envs, now)
         self.looks = Looks(host.crews)
         self.workers = Workers(now)
         self.pictures = Pictures.of(host)
@@ -60,29 +62,34 @@ class Observer:
         self.errors: deque[tuple[float, str]] = deque(maxlen=_MOST_ERRORS)
         self._budget = Budget(now, len(host.crews))
         self._budget_lock = threading.Lock()
-        self._next_look = now
 
     # ---- in the thread that uses the pool ----------------------------------------------------
 
+    def start(self) -> None:
+        """Sees the pool from now on."""
+        engine = self._engine()
+        if engine is not None:
+            engine.watch(self.book.native, self.saw)
+
+    def stop(self) -> None:
+        """Sees nothing any more."""
+        engine = self._engine()
+        if engine is not None:
+            engine.watch(None, None)
+
     def saw(self, result: Any, error: BaseException | None) -> None:
-        """Called with every result. Whatever goes wrong here must not harm the run."""
-        try:
-            self._see(result if self._read is None else self._read(result), error)
-        except Exception as failure:
-            self.note_error(f"The page cannot follow the pool any more: {summary(failure)}")
-            engine = self._engine()
-            if engine is not None:
-                engine.watch(None)
+        """Called now and then with a result. Whatever goes wrong here must not harm the run."""
+        try_or(lambda: self._see(result, error), self._give_up)
+
+    def _give_up(self, failure: BaseException) -> None:
+        self.note_error(f"The page cannot follow the pool any more: {summary(failure)}")
+        self.stop()
 
     def _see(self, result: Any, error: BaseException | None) -> None:
-        obs, reward, terminated, truncated, info = result
-        self.book.add(reward, terminated | truncated, info)
+        obs, _, _, _, info = result if self._read is None else self._read(result)
         if error is not None:
             self.note_error(str(error))
-        now = time.perf_counter()
-        if now >= self._next_look or self._is_paused():
-            self._next_look = now + _LOOK_S
-            self._look(now, obs, info)
+        self._look(time.perf_counter(), obs, info)
 
     def _look(self, now: float, obs: Any, info: dict[str, Any]) -> None:
         self.book.tick(now)
@@ -91,6 +98,7 @@ class Observer:
             return
         self.workers.read(engine, now)
         watched, picked = self.looks.watched(now)
+        self.book.native.look_every(0.0 if self._is_paused() else _LOOK_S if watched else _UNSEEN_S)
         ids = info["env_id"]
         idle: Container[int] = range(self._num_envs) if len(ids) == self._num_envs else set(ids.tolist())
         for env_id in picked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import json
+import os
 import socket
 import threading
 import urllib.parse
@@ -52,6 +53,7 @@ class Server:
         self._http.guard = self._guard = Guard(self.port)
         self._http.reporter = reporter
         self._http.entered = self._renew
+        self._pid = os.getpid()
         self._entry = EntryFile()
         self._renew()
         self._thread = threading.Thread(target=self._http.serve, name="stepmill-watch", daemon=True)
@@ -67,6 +69,8 @@ class Server:
 
     def close(self) -> None:
         """Ends it, and removes the file. The garbage collector may call this, in any thread."""
+        if os.getpid() != self._pid:
+            return  # a forked child has no thread to end, and must leave the parent's socket alone
         self._entry.remove()
         self._http.stopped = True
         with contextlib.suppress(OSError):

@@ -41,12 +41,11 @@ class Watch(Uncopyable):
     ) -> None:
         if isinstance(port, bool) or not isinstance(port, int):
             raise ConfigError(f"port: expected an int, got {port!r}")
-        self._engine = weakref.ref(subject.engine)
         self._observer = Observer(subject, control)
         self._server = Server(Reporter(self._observer, subject), port)
         # Also when the pool is gone, or the program ends.
         self._end = weakref.finalize(subject.engine, self._server.close)
-        subject.engine.watch(self._observer.saw)
+        self._observer.start()
         if _has_display() if open_browser is None else open_browser:
             self.open()
 
@@ -83,9 +82,8 @@ class Watch(Uncopyable):
 
     def close(self) -> None:
         """Ends the page. The pool goes on, unwatched. Idempotent."""
-        engine = self._engine()
-        if engine is not None and self._end.alive:
-            engine.watch(None)
+        if self._end.alive:
+            self._observer.stop()
         self._end()
 
     def __enter__(self) -> Self:

@@ -234,9 +234,9 @@ function showPicked(env, pictures) {
   $("picked-episodes").textContent = short(env.episodes);
   $("picked-failures-row").hidden = !env.failures;
   $("picked-failures").textContent = env.failures;
-  const { rewards } = env;
+  const rewards = env.rewards.filter((one) => one !== null);
   $("reward-range").textContent = rewards.length ? `${rewards.length} of them, from ${short(Math.min(...rewards))} to ${short(Math.max(...rewards))}; now ${short(rewards[rewards.length - 1])}` : "none yet";
-  charts.rewards($("reward-chart"), rewards, env.ends);
+  charts.rewards($("reward-chart"), env.rewards, env.ends);
   fillTable($("observation"), env.observation);
   fillTable($("info"), env.info);
   $("info-title").hidden = !env.info.length;

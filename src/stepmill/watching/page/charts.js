@@ -43,8 +43,9 @@ const charts = {
   },
 
   // Rewards, as steps from the line of zero; the ends of episodes are marked.
-  rewards(canvas, values, ends) {
+  rewards(canvas, given, ends) {
     const at = this.prepare(canvas);
+    const values = given.map((value) => value ?? 0); // null: not a number
     if (!at || !values.length) return;
     const { pen, width, height, colour } = at;
     const high = Math.max(0, ...values), low = Math.min(0, ...values);
