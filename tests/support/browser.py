@@ -62,11 +62,8 @@ class Browser:
 
     def text(self, selector: str) -> str:
         """What an element shows; empty if it is hidden or missing."""
-        return str(
-            self.run(
-                "const found = document.querySelector(arguments[0]); return found ? found.innerText : ''", selector
-            )
-        )
+        found = "const found = document.querySelector(arguments[0]);"
+        return str(self.run(f"{found} return found && found.checkVisibility() ? found.innerText : ''", selector))
 
     def cookies(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "cookie"))
@@ -139,9 +136,8 @@ def driver(folder: Path) -> Iterator[Callable[[], Browser]]:
 
     try:
         assert process.stdout is not None
-        port = next(
-            line.rsplit(" ", 1)[1].strip(" .\n") for line in process.stdout if "started successfully on port" in line
-        )
+        said = next(line for line in process.stdout if "started successfully on port" in line)
+        port = said.split()[-1].rstrip(".")
         base = f"http://127.0.0.1:{port}"
         yield new
     finally:
