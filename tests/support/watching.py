@@ -78,7 +78,8 @@ class Client:
         return self.post("command", {"command": name, **more}, Origin=f"http://127.0.0.1:{self.port}").status
 
     def state(self, **question: Any) -> Any:
-        query = "&".join(f"{name}={value}" for name, value in {"viewer": "a", **question}.items())
+        asked = {"viewer": "a", "top": 0, "bottom": 10**6, **question}
+        query = "&".join(f"{name}={value}" for name, value in asked.items() if value is not None)
         answer = self.get(f"state?{query}")
         assert answer.status == 200, answer
         return answer.json

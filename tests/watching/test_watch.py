@@ -215,6 +215,21 @@ def test_without_pictures_the_page_says_how_to_get_them(make: Make) -> None:
     assert 'render_mode="rgb_array"' in state["pictures"]["note"]
 
 
+def test_only_what_is_in_sight_is_drawn(make: Make) -> None:
+    pool = make(Painted, num_envs=8, backend="inline", render_mode="rgb_array")
+    client = watch(pool)
+    pool.reset()
+
+    def drawn() -> list[int]:
+        play(pool, 1)
+        envs = client.state(top=3, bottom=4, picked=6)["envs"]
+        return [one["id"] for one in envs if one["picture"] is not None]
+
+    assert eventually(lambda: drawn() == [3, 4, 6])
+    play(pool, 50)
+    assert drawn() == [3, 4, 6]
+
+
 def test_without_a_browser_nothing_is_drawn(make: Make) -> None:
     drawn = []
 
@@ -228,7 +243,7 @@ def test_without_a_browser_nothing_is_drawn(make: Make) -> None:
     pool.reset()
     play(pool, 200)
     assert drawn == []
-    client.state(pictures=0)  # pictures are paused
+    client.state(top=None)  # pictures are paused
     play(pool, 200)
     assert drawn == []
     state_with_pictures(pool, client, 1)

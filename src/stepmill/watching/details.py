@@ -34,10 +34,14 @@ def details_of(env_id: int, obs: Any, info: dict[str, Any]) -> Details:
 def _observation(env_id: int, obs: Any, info: dict[str, Any]) -> list[tuple[str, str]]:
     try:
         row = row_of(env_id, info)
-        named = zip(leaves(paths(obs)), leaves(obs), strict=True)
+        named = zip(leaves(paths(obs, "", _dotted)), leaves(obs), strict=True)
         return [(name, _text(part[row])) for name, part in named][:_MOST_LINES]
     except Exception as error:  # the arrays of players of different kinds have rows of their own
         return [("", f"cannot be shown: {summary(error)}")]
+
+
+def _dotted(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
 
 
 def _infos(info: Mapping[str, Any], row: int, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -31,7 +31,8 @@ class Question:
         count: How many.
         picked: The env that its user has picked.
         since: The number of the last picture that it has.
-        pictures: Whether it wants any.
+        top: The first of these envs that is in sight; None: it wants no pictures.
+        bottom: The last of them.
     """
 
     viewer: str
@@ -39,7 +40,8 @@ class Question:
     count: int = 16
     picked: int | None = None
     since: int = 0
-    pictures: bool = True
+    top: int | None = None
+    bottom: int | None = None
 
 
 class Reporter:
@@ -56,8 +58,10 @@ class Reporter:
         first = min(max(question.first, 0), self._num_envs - 1)
         envs = list(range(first, min(first + min(max(question.count, 1), MOST_SHOWN), self._num_envs)))
         picked = question.picked if question.picked is not None and 0 <= question.picked < self._num_envs else None
-        if question.pictures:
-            self._observer.looks.look(question.viewer[:64], envs, picked, now)
+        in_sight: list[int] = []
+        if question.top is not None and question.bottom is not None:
+            in_sight = [env for env in envs if question.top <= env <= question.bottom]
+            self._observer.looks.look(question.viewer[:64], in_sight, picked, now)
         control = self._observer.control
         if control is not None and control.paused:
             control.nudge()
@@ -73,7 +77,7 @@ class Reporter:
             "totals": self._totals(now),
             "history": self._observer.book.history.columns(),
             "workers": self._observer.workers.rows,
-            "pictures": self._pictures(envs, picked, now),
+            "pictures": self._pictures(in_sight, picked, now),
             "errors": [{"at": at, "text": text[:4000]} for at, text in list(self._observer.errors)],
             "envs": self._envs(envs, question.since, now),
             "picked": None if picked is None else self._picked(picked, question.since, now),

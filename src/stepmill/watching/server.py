@@ -226,7 +226,7 @@ def _question(query: str) -> Question:
     """What a browser asks; what is missing or wrong is as by default."""
     given = {name: values[0] for name, values in urllib.parse.parse_qs(query).items()}
     numbers = {}
-    for name in ("first", "count", "picked", "since"):
+    for name in ("first", "count", "picked", "since", "top", "bottom"):
         if given.get(name, "").isdecimal() and len(given[name]) < 16:
             numbers[name] = int(given[name])
-    return Question(given.get("viewer", ""), **numbers, pictures=given.get("pictures") != "0")
+    return Question(given.get("viewer", ""), **numbers)

@@ -33,7 +33,8 @@ async function ask() {
   view.busy = true;
   const query = new URLSearchParams({ viewer, first: view.first, count: view.count, since: view.since });
   if (view.picked !== null) query.set("picked", view.picked);
-  if (!view.pictures) query.set("pictures", "0");
+  const [top, bottom] = envsInSight();
+  if (view.pictures && top <= bottom) [["top", top], ["bottom", bottom]].forEach((one) => query.set(...one));
   try {
     const answer = await fetch(`state?${query}`, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.statusText);
@@ -45,6 +46,16 @@ async function ask() {
   view.busy = false;
   showStatus();
   view.timer = setTimeout(ask, view.misses ? 2000 : view.picked === null ? 250 : 100);
+}
+
+// The first and the last env on the page that the window shows: only these are drawn.
+function envsInSight() {
+  let top = Infinity, bottom = -1;
+  for (const [id, cell] of cells) {
+    const box = cell.root.getBoundingClientRect();
+    if (box.bottom > 0 && box.top < window.innerHeight) [top, bottom] = [Math.min(top, id), Math.max(bottom, id)];
+  }
+  return cells.size ? [top, bottom] : [view.first, view.first + view.count - 1];
 }
 
 async function command(name, speed) {
@@ -198,7 +209,9 @@ function fillCell(cell, env, anyPictures) {
   cell.value.title = "the return of this episode so far";
   cell.step.textContent = `step ${env.step}`;
   cell.last.textContent = env.failures ? `${env.failures} failed` : env.last_return === null ? "" : `last ${short(env.last_return)}`;
-  cell.root.classList.toggle("failed", env.failures > 0);
+  if (env.failures > (cell.failures ?? env.failures)) cell.failedAt = Date.now();
+  cell.failures = env.failures;
+  cell.root.classList.toggle("failed", Date.now() - (cell.failedAt ?? 0) < 5000);
   cell.root.setAttribute("aria-pressed", String(view.picked === env.id));
   cell.root.setAttribute("aria-label", `env ${env.id}, return ${short(env.return)}, step ${env.step}`);
   setPicture(cell.image, cell.text, env.picture);
@@ -227,6 +240,7 @@ function showPicked(env, pictures) {
   setPicture($("picked-image"), $("picked-text"), env.picture);
   $("panel").querySelector(".screen").hidden = !pictures.any;
   const often = every(pictures.picked_every);
+  $("picked-every").hidden = !pictures.any;
   $("picked-every").textContent = !pictures.any || !env.picture ? "" : `Drawn ${often || "now and then"}; this picture is ${env.picture.age.toFixed(1)} s old.`;
   $("picked-return").textContent = short(env.return);
   $("picked-step").textContent = env.step;
@@ -303,5 +317,6 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "ArrowLeft" && !$("previous").disabled) turnTo(view.first - view.count);
 });
 document.addEventListener("visibilitychange", ask);
+document.addEventListener("scroll", () => { if (!view.busy) { clearTimeout(view.timer); view.timer = setTimeout(ask, 100); } });
 window.addEventListener("resize", () => view.state && show({ ...view.state, envs: view.state.envs }));
 ask();

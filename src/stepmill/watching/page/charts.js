@@ -58,17 +58,17 @@ const charts = {
     for (const end of ends) pen.fillRect(Math.round(from + (end + 1) * step) - 1, 0, 1, height);
     pen.globalAlpha = 1;
     pen.beginPath();
-    pen.moveTo(from, y(0));
     values.forEach((value, i) => {
       pen.lineTo(from + i * step, y(value));
       pen.lineTo(from + (i + 1) * step, y(value));
     });
-    pen.lineTo(width, y(0));
-    pen.fillStyle = colour("--accent-soft");
-    pen.fill();
     pen.lineWidth = 1.25;
     pen.strokeStyle = colour("--accent");
     pen.stroke();
+    pen.lineTo(width, y(0));
+    pen.lineTo(from, y(0));
+    pen.fillStyle = colour("--accent-soft");
+    pen.fill();
     pen.fillStyle = colour("--line");
     pen.fillRect(0, y(0) - 0.5, width, 1);
   },
