@@ -18,8 +18,9 @@ namespace stepmill {
 
 class WatchBook {
  public:
-  static constexpr std::size_t kLogRows = std::size_t{1} << 18;  // at least
-  static constexpr std::size_t kRecent = 100;                    // episodes
+  // The log has so many rows for each env, within limits, but always several batches.
+  static constexpr std::size_t kRowsPerEnv = 512, kFewestRows = 1 << 12, kMostRows = 1 << 18;
+  static constexpr std::size_t kRecent = 100;  // episodes
 
   struct EnvNumbers {
     // NaN: not known, because the episode began earlier, or none has ended.
@@ -42,7 +43,8 @@ class WatchBook {
   };
 
   explicit WatchBook(std::int32_t num_envs)
-      : envs_(static_cast<std::size_t>(num_envs)), log_(std::max(kLogRows, 4 * envs_.size())) {}
+      : envs_(static_cast<std::size_t>(num_envs)),
+        log_(std::max(std::clamp(kRowsPerEnv * envs_.size(), kFewestRows, kMostRows), 4 * envs_.size())) {}
 
   // How long to wait before the next closer look at a result, in nanoseconds; 0: every result is looked at.
   std::atomic<std::int64_t> look_every_ns{0};
@@ -51,18 +53,10 @@ class WatchBook {
 
   void add(const Batch& batch, std::int32_t players, bool reward_is_float32, std::span<const Fault> faults) {
     const std::lock_guard lock(mutex_);
-    const sm_columns& c = batch.buffer->columns.c;
-    for (std::int32_t row = 0; row < batch.rows; ++row) {
-      const std::int32_t env = batch.env_id[row];
-      EnvNumbers& its = envs_[static_cast<std::size_t>(env)];
-      const double reward = reward_is_float32 ? sum<float>(batch, row, players) : sum<double>(batch, row, players);
-      const bool ended = batch.ended[row] != 0;
-      its.elapsed = c.elapsed_step[row];
-      its.episode_return = its.elapsed == 0 ? 0.0 : its.episode_return + reward;
-      if (ended) end(its, {c.episode_return[row], c.episode_length[row]});
-      log_[next_] = {env, static_cast<float>(reward), ended ? Mark::kEnd : its.elapsed == 0 ? Mark::kReset : Mark::kStep};
-      next_ = next_ + 1 == log_.size() ? 0 : next_ + 1;
-    }
+    if (reward_is_float32)
+      add_rows(batch, RewardsOf<float>{batch, players});
+    else
+      add_rows(batch, RewardsOf<double>{batch, players});
     for (const Fault& fault : faults) envs_[static_cast<std::size_t>(fault.env)].failures += 1;
     steps_ += batch.rows;
     logged_ = std::min(logged_ + static_cast<std::size_t>(batch.rows), log_.size());
@@ -91,11 +85,11 @@ class WatchBook {
     std::size_t missing = envs.size();
     for (std::size_t back = 1; back <= logged_ && missing > 0 && most > 0; ++back) {
       const Row& row = log_[(next_ + log_.size() - back) % log_.size()];
-      const std::int32_t at = place[static_cast<std::size_t>(row.env)];
-      if (at < 0 || row.mark == Mark::kReset) continue;
+      const std::int32_t at = place[row.env];
+      if (at < 0 || row.mark == kReset) continue;
       Rewards& its = out[static_cast<std::size_t>(at)];
       if (its.values.size() == most) continue;
-      if (row.mark == Mark::kEnd) its.ends.push_back(static_cast<std::int32_t>(its.values.size()));
+      if (row.mark == kEnd) its.ends.push_back(static_cast<std::int32_t>(its.values.size()));
       its.values.push_back(row.reward);
       if (its.values.size() == most) missing -= 1;
     }
@@ -109,21 +103,58 @@ class WatchBook {
   }
 
  private:
-  enum class Mark : std::int32_t { kStep, kEnd, kReset };
-  struct Row {
-    std::int32_t env = 0;
+  enum Mark : std::uint32_t { kStep, kEnd, kReset };
+  static constexpr std::uint32_t kMostEnvs = (1u << 30) - 1;
+  struct Row {  // small: most of the time goes into bringing the log into the cache
+    std::uint32_t env : 30 = 0, mark : 2 = kStep;
     float reward = 0.0f;
-    Mark mark = Mark::kStep;
   };
 
+  // The reward of a row: that of its env, or the sum of its players'.
   template <class T>
-  static double sum(const Batch& batch, std::int32_t row, std::int32_t players) {
-    const T* reward = static_cast<const T*>(batch.buffer->columns.c.reward) + std::int64_t{row} * players;
-    if (!batch.players) return static_cast<double>(reward[0]);
-    double total = 0.0;
-    for (std::int32_t player = 0; player < players; ++player)
-      if (batch.players[std::int64_t{row} * players + player] & SM_HAS_ROW) total += static_cast<double>(reward[player]);
-    return total;
+  struct RewardsOf {
+    RewardsOf(const Batch& batch, std::int32_t most)
+        : reward(static_cast<const T*>(batch.buffer->columns.c.reward)), flags(batch.players), players(most) {}
+
+    double operator[](std::int32_t row) const {
+      if (!flags) return static_cast<double>(reward[row]);
+      double total = 0.0;
+      const std::int64_t first = std::int64_t{row} * players;
+      for (std::int64_t at = first; at < first + players; ++at)
+        if (flags[at] & SM_HAS_ROW) total += static_cast<double>(reward[at]);
+      return total;
+    }
+
+    const T* reward;
+    const std::uint8_t* flags;
+    std::int32_t players;
+  };
+
+  // The members are copied into variables: the compiler cannot know that the rows that it writes are not these.
+  template <class R>
+  void add_rows(const Batch& batch, R rewards) {
+    const sm_columns& c = batch.buffer->columns.c;
+    const std::int32_t *const ids = batch.env_id, *const elapsed_steps = c.elapsed_step;
+    const std::uint8_t* const ends = batch.ended;
+    EnvNumbers* const envs = envs_.data();
+    Row* const log = log_.data();
+    const std::size_t size = log_.size();
+    std::size_t next = next_;
+    for (std::int32_t row = 0; row < batch.rows; ++row) {
+      const double reward = rewards[row];
+      const std::int32_t elapsed = elapsed_steps[row];
+      EnvNumbers& its = envs[ids[row]];
+      its.elapsed = elapsed;
+      its.episode_return = elapsed == 0 ? 0.0 : its.episode_return + reward;
+      Mark mark = elapsed == 0 ? kReset : kStep;
+      if (ends[row] != 0) [[unlikely]] {
+        end(its, {c.episode_return[row], c.episode_length[row]});
+        mark = kEnd;
+      }
+      log[next] = {static_cast<std::uint32_t>(ids[row]) & kMostEnvs, mark, static_cast<float>(reward)};
+      next = next + 1 == size ? 0 : next + 1;
+    }
+    next_ = next;
   }
 
   void end(EnvNumbers& its, Episode episode) {

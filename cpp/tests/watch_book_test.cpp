@@ -117,13 +117,13 @@ TEST(the_rewards_of_players_that_are_there_are_summed_up) {
 TEST(it_never_grows_and_forgets_the_oldest) {
   WatchBook book(2);
   Written w;
-  for (std::size_t i = 0; i < WatchBook::kLogRows / 8 + 100; ++i)
+  for (std::size_t i = 0; i < WatchBook::kFewestRows / 8 + 100; ++i)
     w.add_to(book, {{0, 1.0, 1}, {0, 2.0, 2}, {0, 3.0, 3}, {0, 4.0, 4}, {0, 5.0, 5}, {0, 6.0, 6}, {0, 7.0, 7}, {0, 8.0, 8, true}});
   const std::int32_t envs[] = {0, 1};
-  const auto rewards = book.rewards(envs, 2 * WatchBook::kLogRows);
-  CHECK(rewards[0].values.size() == WatchBook::kLogRows);
+  const auto rewards = book.rewards(envs, 2 * WatchBook::kFewestRows);
+  CHECK(rewards[0].values.size() == WatchBook::kFewestRows);
   CHECK(rewards[0].values.back() == 8.0f);
-  CHECK(rewards[0].ends.back() == static_cast<std::int32_t>(WatchBook::kLogRows) - 1);
+  CHECK(rewards[0].ends.back() == static_cast<std::int32_t>(WatchBook::kFewestRows) - 1);
   CHECK(book.recent().size() == WatchBook::kRecent);
 }
 
