@@ -19,6 +19,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.watching.watch import Watch
 from support.forks import child, went_well
 from support.process_envs import eventually
@@ -151,6 +152,27 @@ def test_a_page_of_many_envs(make: Make) -> None:
     assert {len(one["rewards"]) for one in state["envs"]} == {3}
     assert [one["id"] for one in client.state(first=4090, count=16)["envs"]] == list(range(4090, 4096))
     assert client.state(picked=4095)["picked"]["return"] == 3
+
+
+@pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
+def test_a_manager(manager: Any) -> None:
+    with manager(lambda cfg: Painted(**cfg), [{"render_mode": "rgb_array"}] * 2, 2) as envs:
+        with pytest.raises(errors.UsageError):
+            envs.watch()
+        envs.launch()
+        page = envs.watch(open_browser=False)
+        client = Client(page)
+
+        def play_one() -> None:
+            envs.step(dict.fromkeys(envs.ready_obs, np.zeros(1, np.int64)))
+
+        for _ in range(7):
+            play_one()
+        state = client.state(picked=1)
+        assert state["picked"]["rewards"] == [1, 2, 3, 4, 5, 1, 2]
+        assert state["picked"]["last_return"] == 15
+        assert eventually(lambda: play_one() is None and client.state()["envs"][1]["picture"] is not None)
+    assert page.closed
 
 
 # ---- pictures ------------------------------------------------------------------------------------

@@ -365,9 +365,11 @@ class PoolView(Uncopyable):
 
     def close(self) -> None:
         """Ends the pool's workers and frees its memory, except for the batches you still hold. Idempotent."""
-        if self._page is not None:
-            self._page.close()
-        self._engine.close()
+        try:
+            self._engine.close()
+        finally:
+            if self._page is not None and self.closed:  # else it refused, and nothing has changed
+                self._page.close()
 
     def __enter__(self) -> Self:
         return self
