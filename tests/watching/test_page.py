@@ -30,7 +30,6 @@ def new_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
 @pytest.fixture
 def browser(new_browser: Callable[[], Browser]) -> Iterator[Browser]:
     one = new_browser()
-    one.resize(1300, 900)
     yield one
     one.close()
 

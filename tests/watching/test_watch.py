@@ -166,11 +166,10 @@ def test_a_manager(manager: Any) -> None:
         def play_one() -> None:
             envs.step(dict.fromkeys(envs.ready_obs, np.zeros(1, np.int64)))
 
-        for _ in range(7):
-            play_one()
-        state = client.state(picked=1)
-        assert state["picked"]["rewards"] == [1, 2, 3, 4, 5, 1, 2]
-        assert state["picked"]["last_return"] == 15
+        assert eventually(lambda: play_one() is None and client.state()["envs"][1]["episodes"] > 1)
+        picked = client.state(picked=1)["picked"]
+        assert picked["rewards"] == [1 + i % 5 for i in range(len(picked["rewards"]))]
+        assert picked["last_return"] == 15
         assert eventually(lambda: play_one() is None and client.state()["envs"][1]["picture"] is not None)
     assert page.closed
 

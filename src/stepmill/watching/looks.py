@@ -133,6 +133,11 @@ class Looks:
 
     # ---- what is shown -----------------------------------------------------------------------
 
+    @property
+    def count(self) -> int:
+        """How many pictures there have been: the number of the last one."""
+        return self._count
+
     def shown(self, env: int) -> Shown | None:
         """The last picture of an env, if there is one."""
         with self._lock:

@@ -118,6 +118,7 @@ class Observer:
         watched, picked = self.looks.watched(now)
         in_flight = set(engine.in_flight_ids)
         idle = [env_id for env_id in watched if env_id not in in_flight]
+        self.workers.read(engine, now)
         engine.use(self._draw, engine.host, now, watched, picked, idle, None)
 
     # ---- pictures ----------------------------------------------------------------------------

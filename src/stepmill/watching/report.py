@@ -55,6 +55,7 @@ class Reporter:
     def answer(self, question: Question) -> bytes:
         """The state of the pool, for one browser."""
         now = time.perf_counter()
+        until = self._observer.looks.count  # before they are read: what comes meanwhile may be sent twice, not lost
         first = min(max(question.first, 0), self._num_envs - 1)
         envs = list(range(first, min(first + min(max(question.count, 1), MOST_SHOWN), self._num_envs)))
         picked = question.picked if question.picked is not None and 0 <= question.picked < self._num_envs else None
@@ -72,7 +73,7 @@ class Reporter:
             "seconds": time.time() - self._start,
             "num_envs": self._num_envs,
             "first": first,
-            "most_shown": MOST_SHOWN,
+            "until": until,
             "control": None if control is None else {"paused": control.paused, "speed": control.speed},
             "totals": self._totals(now),
             "history": self._observer.book.history.columns(),

@@ -31,14 +31,15 @@ async function ask() {
   clearTimeout(view.timer);
   if (document.hidden || view.busy) return;
   view.busy = true;
-  const query = new URLSearchParams({ viewer, first: view.first, count: view.count, since: view.since });
+  const { since } = view;
+  const query = new URLSearchParams({ viewer, first: view.first, count: view.count, since });
   if (view.picked !== null) query.set("picked", view.picked);
   const [top, bottom] = envsInSight();
   if (view.pictures && top <= bottom) [["top", top], ["bottom", bottom]].forEach((one) => query.set(...one));
   try {
     const answer = await fetch(`state?${query}`, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.statusText);
-    show(await answer.json());
+    show(await answer.json(), since);
     view.misses = 0;
   } catch (error) {
     view.misses += 1;
@@ -69,7 +70,7 @@ async function command(name, speed) {
 
 // ---- showing --------------------------------------------------------------------------------
 
-function show(state) {
+function show(state, since) {
   view.state = state;
   document.title = `${state.name} – stepmill watch`;
   $("name").textContent = state.name;
@@ -81,6 +82,7 @@ function show(state) {
   showSampling(state.pictures, state.envs.length);
   showGrid(state);
   showPicked(state.picked, state.pictures);
+  if (since === view.since) view.since = state.until; // else the user has turned to other envs meanwhile
 }
 
 function showStatus() {
@@ -186,7 +188,6 @@ function showGrid(state) {
     const cell = cells.get(env.id);
     if (grid.children[i] !== cell.root) grid.insertBefore(cell.root, grid.children[i] || null);
     fillCell(cell, env, state.pictures.any);
-    if (env.picture) view.since = Math.max(view.since, env.picture.number);
   });
 }
 
@@ -239,7 +240,8 @@ function showPicked(env, pictures) {
   $("picked-name").textContent = `env ${env.id}`;
   setPicture($("picked-image"), $("picked-text"), env.picture);
   $("panel").querySelector(".screen").hidden = !pictures.any;
-  const often = every(pictures.picked_every);
+  const paused = view.state.control && view.state.control.paused;
+  const often = paused ? "at every step" : every(pictures.picked_every);
   $("picked-every").hidden = !pictures.any;
   $("picked-every").textContent = !pictures.any || !env.picture ? "" : `Drawn ${often || "now and then"}; this picture is ${env.picture.age.toFixed(1)} s old.`;
   $("picked-return").textContent = short(env.return);
