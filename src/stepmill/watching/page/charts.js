@@ -50,7 +50,7 @@ const charts = {
     const { pen, width, height, colour } = at;
     const high = Math.max(0, ...values), low = Math.min(0, ...values);
     const span = high - low || 1;
-    const y = (value) => 2 + ((high - value) / span) * (height - 4);
+    const y = (value) => (high === low ? height - 2 : 2 + ((high - value) / span) * (height - 4));
     const step = width / Math.max(values.length, 30);
     const from = width - step * values.length;
     pen.fillStyle = colour("--warn");
