@@ -11,9 +11,9 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 comma := ,
 # Else each process that runs tests, and each worker that a test starts, compiles the helpers in tests/support anew.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
+SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize dist test-dist clean install develop ding bench-ding islands test-islands
+.PHONY: run test chromium integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize dist test-dist clean install develop ding bench-ding islands test-islands
 
 # A line per stage, so that nobody waits without knowing for what.
 say = @echo "==> $(1)"
@@ -62,6 +62,13 @@ run: install
 # With a filter, the part of the Python tests that it names.
 test: develop $(if $(FILTER),,test-cpp)
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
+
+# Debian's Chromium, for the tests that open pages; without it they are skipped.
+chromium:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then chromium --version; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver fonts-dejavu-core; \
+	else echo "install Chromium and its driver: sudo apt-get install chromium chromium-driver"; fi
 
 INTEGRATIONS := $(VENV)-integrations
 RLLIB := $(VENV)-rllib

@@ -50,6 +50,7 @@ LAYERS = [
     "envs",
     "spec",
     "pool",
+    "watching",
     "verifying",
     "views",
     "managers",

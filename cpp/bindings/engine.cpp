@@ -233,10 +233,12 @@ nb::object Engine::finish(bool is_reset) {
   if (pool().is_async()) last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   count(batch);
   nb::object extras = collect_extras(batch);
-  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none())
+  const bool is_looked_at = watching_ && note(batch);
+  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none() && !is_looked_at)
     return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
   std::vector<std::int32_t> ids(batch.env_id, batch.env_id + batch.rows);
-  pending_.emplace(Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids)});
+  pending_.emplace(
+      Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids), is_looked_at});
   return complete(is_reset);
 }
 
@@ -249,6 +251,10 @@ nb::object Engine::complete(bool as_reset) {
     nb::object finished = host_object_.attr("finish_rows")(result, pending_->extras[0], pending_->extras[1]);
     result = finished[0];
     error = finished[1];
+  }
+  if (std::exchange(pending_->is_looked_at, false) && watching_) {
+    const nb::object look = watching_->look;  // it may end the watching
+    look(result, error);
   }
   if (as_reset) result = nb::make_tuple(result[0], result[4]);
   const nb::object& show = as_reset ? show_reset_ : show_step_;
@@ -264,6 +270,22 @@ void Engine::show_as(nb::object step, nb::object reset, bool players) {
   if (output_) output_->show_players(players);
   show_step_ = std::move(step);
   show_reset_ = std::move(reset);
+}
+
+void Engine::watch(nb::object book, nb::object look) {
+  watching_.reset();
+  if (!book.is_none())
+    watching_.emplace(Watching{book, std::move(look), &nb::cast<WatchBook&>(book), Clock::time_point::min()});
+}
+
+// Writes a batch into the book; whether it is time for a closer look.
+bool Engine::note(const Batch& batch) {
+  WatchBook& book = *watching_->book;
+  book.add(batch, pool().spec().max_num_players, pool().options().table.reward_is_float32 != 0, faults_);
+  const auto now = Clock::now();
+  if (now < watching_->next_look && faults_.empty()) return false;
+  watching_->next_look = now + nanoseconds(book.look_every_ns.load(std::memory_order_relaxed));
+  return true;
 }
 
 void Engine::lock_pages(int gpu) {
@@ -334,6 +356,10 @@ int Engine::traverse(visitproc visit, void* arg) const {
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
+  if (watching_) {
+    Py_VISIT(watching_->book_object.ptr());
+    Py_VISIT(watching_->look.ptr());
+  }
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
     Py_VISIT(pending_->extras.ptr());
@@ -343,6 +369,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
 
 void Engine::clear_references() {
   pending_.reset();
+  watching_.reset();
   show_step_ = show_reset_ = nb::none();
 }
 

@@ -13,6 +13,7 @@
 #include "bindings/batch_output.h"
 #include "bindings/host.h"
 #include "core/pool.h"
+#include "core/watch_book.h"
 
 namespace stepmill {
 
@@ -50,6 +51,10 @@ class Engine {
   bool closed() const { return closed_; }
   // Functions that turn the results of steps and of resets into what the view returns; None: unchanged.
   void show_as(nanobind::object step, nanobind::object reset, bool players);
+  // Fills a book (core/watch_book.h) from every result. Now and then, when the book says, and for results with failures,
+  // `look` is called with the result before it is given away, and with the error that goes with it, if any. It runs in
+  // the calling thread, and may use the host, of whose envs those of the result are idle. None: nobody watches.
+  void watch(nanobind::object book, nanobind::object look);
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
@@ -94,6 +99,7 @@ class Engine {
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
+  bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::object collect_extras(const Batch& batch);
   void require_something_in_flight() const;
@@ -116,8 +122,15 @@ class Engine {
     nanobind::object result;
     nanobind::object extras;  // notes and faults, or nothing
     std::vector<std::int32_t> ids;
+    bool is_looked_at;  // whether `look` is to be called with it; never twice
   };
   std::optional<Pending> pending_;
+  struct Watching {
+    nanobind::object book_object, look;
+    WatchBook* book;  // the same
+    Clock::time_point next_look;
+  };
+  std::optional<Watching> watching_;
   std::vector<Fault> faults_;
   const Clock::time_point since_ = Clock::now();
   bool closed_ = false;

@@ -232,6 +232,26 @@ PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)
                            {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
                            {0, nullptr}};
 
+nb::tuple numbers_in(const WatchBook& book, std::int32_t env) {
+  if (!book.has(env)) raise("EnvIdError", "env_id " + std::to_string(env) + " is out of range");
+  const WatchBook::EnvNumbers its = book.numbers(env);
+  return nb::make_tuple(its.episode_return, its.elapsed, its.episodes, its.last_return, its.failures);
+}
+
+nb::list recent_in(const WatchBook& book) {
+  nb::list out;
+  for (const auto& [episode_return, length] : book.recent()) out.append(nb::make_tuple(episode_return, length));
+  return out;
+}
+
+nb::list rewards_in(const WatchBook& book, const std::vector<std::int32_t>& envs, std::size_t most) {
+  for (const std::int32_t env : envs)
+    if (!book.has(env)) raise("EnvIdError", "env_id " + std::to_string(env) + " is out of range");
+  nb::list out;
+  for (const auto& [values, ends] : book.rewards(envs, most)) out.append(nb::make_tuple(nb::cast(values), nb::cast(ends)));
+  return out;
+}
+
 void refuse_copy(nb::handle, nb::handle) {
   raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");
 }
@@ -301,6 +321,7 @@ NB_MODULE(_native, m) {
       .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
+      .def("watch", &Engine::watch, "book"_a.none(), "look"_a.none())
       .def("lock_pages", &Engine::lock_pages, "gpu"_a)
       .def("close", &Engine::close)
       .def("__reduce_ex__", &refuse_copy)
@@ -313,6 +334,20 @@ NB_MODULE(_native, m) {
       .def_prop_ro("in_flight_ids", &Engine::in_flight_ids)
       .def("seeds", &Engine::seeds, "env_ids"_a)
       .def_prop_ro("host", &Engine::host);
+
+  nb::class_<WatchBook>(m, "WatchBook")
+      .def(nb::init<std::int32_t>(), "num_envs"_a)
+      .def("look_every", [](WatchBook& book, double seconds) { book.look_every_ns = interval_of(seconds).count(); },
+           "seconds"_a)
+      .def_prop_ro("steps", &WatchBook::steps)
+      .def_prop_ro("episodes", &WatchBook::episodes)
+      .def("numbers", &numbers_in, "env_id"_a)
+      .def("recent", &recent_in)
+      .def("take_returns", [](WatchBook& book) {
+            const auto [sum, count] = book.take_returns();
+            return nb::make_tuple(sum, count);
+          })
+      .def("rewards", &rewards_in, "env_ids"_a, "most"_a);
 
   nb::class_<Host>(m, "Host")
       .def("__reduce_ex__", &refuse_copy)
@@ -342,7 +377,9 @@ NB_MODULE(_native, m) {
            "start_timeout"_a)
       .def("to_restart", &ProcessHost::to_restart)
       .def("restart_failed", &ProcessHost::restart_failed, "worker"_a, "incarnation"_a, "why"_a)
-      .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a);
+      .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
+      .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
+      .def("take_posted", &ProcessHost::take_posted);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -77,9 +77,7 @@ nb::list ProcessHost::ask(nb::handle env_ids, nb::handle questions) {
   const auto take = [&](std::size_t i) {
     wait_for(envs[i]);
     std::erase(abandoned_, envs[i]);
-    std::vector<std::byte> answer;
-    const auto fault = processes().take_call(envs[i], answer);
-    answers[i] = fault ? fault_tuple(*fault) : to_bytes(answer);
+    answers[i] = answer_of(envs[i]);
   };
   for (std::size_t i = 0; i < envs.size(); ++i) {
     // An env that is asked twice answers the first question first.
@@ -98,6 +96,30 @@ nb::list ProcessHost::ask(nb::handle env_ids, nb::handle questions) {
   return out;
 }
 
+nb::object ProcessHost::answer_of(std::int32_t env) {
+  std::vector<std::byte> answer;
+  const auto fault = processes().take_call(env, answer);
+  return fault ? nb::object(fault_tuple(*fault)) : nb::object(to_bytes(answer));
+}
+
+bool ProcessHost::post(std::int32_t env, nb::handle question) {
+  if (env < 0 || env >= pool().num_envs() || std::find(abandoned_.begin(), abandoned_.end(), env) != abandoned_.end() ||
+      !processes().at_rest(env))
+    return false;
+  processes().queue_call(env, bytes_of(question));
+  abandoned_.push_back(env);
+  posted_.push_back(env);
+  return true;
+}
+
+nb::list ProcessHost::take_posted() {
+  for (const std::int32_t env : std::vector(posted_))
+    if (processes().at_rest(env)) settle({&env, 1});
+  nb::list out;
+  for (auto& [env, answer] : std::exchange(answers_, {})) out.append(nb::make_tuple(env, answer));
+  return out;
+}
+
 // Waits until no action or call of an env is under way.
 void ProcessHost::wait_for(std::int32_t env) {
   while (!processes().at_rest(env)) {
@@ -110,15 +132,16 @@ void ProcessHost::wait_for(std::int32_t env) {
   }
 }
 
-// An env answers one call at a time: we wait for calls that Ctrl-C interrupted before we ask the env again.
+// An env answers one call at a time: we wait for what was posted, and for calls that Ctrl-C interrupted, before we ask
+// the env again.
 void ProcessHost::settle(std::span<const std::int32_t> envs) {
   if (abandoned_.empty()) return;
   for (const std::int32_t env : envs) {
     if (std::find(abandoned_.begin(), abandoned_.end(), env) == abandoned_.end()) continue;
     wait_for(env);
-    std::vector<std::byte> answer;
-    (void)processes().take_call(env, answer);
+    nb::object answer = answer_of(env);
     std::erase(abandoned_, env);
+    if (std::erase(posted_, env) != 0) answers_.emplace_back(env, std::move(answer));
   }
 }
 

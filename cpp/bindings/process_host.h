@@ -4,6 +4,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/host.h"
 #include "core/process_pool.h"
@@ -30,6 +32,11 @@ class ProcessHost final : public Host {
   // running finishes it first.
   nanobind::list ask(nanobind::handle env_ids, nanobind::handle questions);
 
+  // Asks an env without waiting for the answer; false if the env is busy. `take_posted` returns the answers that have
+  // come: (env, bytes), or (env, a tuple for a fault). The env's next action waits for its answer.
+  bool post(std::int32_t env, nanobind::handle question);
+  nanobind::list take_posted();
+
   // ---- the host ----
 
   void check_whole() const override { processes().check_whole(); }
@@ -49,8 +56,11 @@ class ProcessHost final : public Host {
   std::optional<std::chrono::seconds> longest_wait() const override { return std::chrono::seconds(5); }
   ProcessPool& processes() const { return static_cast<ProcessPool&>(pool()); }
   void wait_for(std::int32_t env);
+  nanobind::object answer_of(std::int32_t env);
 
-  std::vector<std::int32_t> abandoned_;  // envs whose answer to a call was not waited for, because of Ctrl-C
+  // Envs whose answer to a call was not waited for: because of Ctrl-C, or because it was posted.
+  std::vector<std::int32_t> abandoned_, posted_;
+  std::vector<std::pair<std::int32_t, nanobind::object>> answers_;  // to what was posted
 };
 
 }  // namespace stepmill

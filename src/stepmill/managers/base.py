@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from stepmill.arguments import true_or_false
 from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
@@ -16,6 +16,9 @@ from stepmill.managers.inputs import read_ids, read_replay_paths, read_reset_par
 from stepmill.managers.scheduler import Scheduler
 from stepmill.managers.states import EnvState, Standing
 from stepmill.uncopyable import Uncopyable
+
+if TYPE_CHECKING:  # imported when it is used: it brings a server
+    from stepmill.watching.watch import Watch
 
 __all__ = ["BaseEnvManager"]
 
@@ -53,6 +56,7 @@ class BaseEnvManager(Uncopyable):
         self._settings = read_settings(name, self._defaults, in_processes, cfg, settings)
         self._recipes = read_recipes(env_fn, env_cfg, env_num)
         self._ref: Any = None
+        self._page: Watch | None = None
         self._spaces: EnvSpaces | None = None
         self._samplers: dict[int, Any] = {}  # action spaces by env id, for envs without a `random_action`
         self._scheduler = Scheduler(self, self._recipes, self._settings, self._backend, self._resets_abnormal)
@@ -81,9 +85,27 @@ class BaseEnvManager(Uncopyable):
     def close(self) -> None:
         """Ends all envs and frees everything, whatever they are doing. Closing twice does nothing."""
         self._scheduler.close()  # first: if it refuses, nothing changes
+        page, self._page = self._page, None
+        if page is not None:
+            page.close()
         ref, self._ref = self._ref, None
         if ref is not None:
             close_quietly(ref)
+
+    def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
+        """Opens a page on this machine that shows the envs while you use them, as that of a pool does.
+
+        Args:
+            port: The port of the page, on this machine's own address; 0: any that is free.
+            open_browser: Whether to open it in the default browser; by default if there is a terminal and a display.
+        """
+        from stepmill.watching.watch import Watch
+
+        if self._page is None or self._page.closed:
+            self._page = Watch(self._scheduler.pool.watched(type(self).__name__), port=port, open_browser=open_browser)
+        elif open_browser:
+            self._page.open()
+        return self._page
 
     @property
     def closed(self) -> bool:

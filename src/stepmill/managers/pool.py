@@ -22,12 +22,13 @@ from stepmill.managers.envs import (
     random_action_of,
     spaces_of,
 )
-from stepmill.managers.rows import RowReader, RowsAsTheyCome
+from stepmill.managers.rows import RowReader, RowsAsTheyCome, result_of
 from stepmill.pool.host import Preparation, PythonHost, open_engine
 from stepmill.pool.island_task import IslandTask
 from stepmill.pool.settings import check_settings, default_workers
 from stepmill.pool.source import EnvBlueprint, PythonSource
 from stepmill.pool.user_code import try_or
+from stepmill.watching.subject import Subject
 
 __all__ = ["ManagerPool", "open_pool"]
 
@@ -85,6 +86,7 @@ class ManagerPool:
     """
 
     def __init__(self, recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> None:
+        self._name = _name_of(recipes[0].env_fn)
         self._all_ids = list(range(len(recipes)))
         self.batch: Any = None
         self._engine = open_pool(recipes, settings, backend)
@@ -115,6 +117,11 @@ class ManagerPool:
     def close(self) -> None:
         """Ends all envs."""
         self._engine.close()
+
+    def watched(self, name: str) -> Subject:
+        """What a page shows of it."""
+        facts = [f"{len(self._all_ids):,} envs of {name}", f"backend {self._host.backend}"]
+        return Subject(self._engine, self._name, len(self._all_ids), facts, result_of)
 
     # ---- what goes out -----------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from stepmill.pool.rows import Note, RowFinisher, is_abnormal, raised_by
 from stepmill.spaces import FlatSpace
 from stepmill.trees import Tree, map_tree
 
-__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "StoredObs", "any_abnormal", "with_tensors"]
+__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "StoredObs", "any_abnormal", "result_of", "with_tensors"]
 
 # Where the manager keeps an observation: a batch of them and a row of it; or one that is in no batch, and _NO_BATCH.
 StoredObs = tuple[Any, int]
@@ -33,6 +33,11 @@ class _RawRows(NamedTuple):
     result: Any
     notes: Sequence[Note]
     faults: Sequence[Fault]
+
+
+def result_of(batch: Any) -> Any:
+    """The arrays of a batch, which may come with other things."""
+    return batch.result if isinstance(batch, _RawRows) else batch
 
 
 class RowsAsTheyCome(RowFinisher):

@@ -20,6 +20,7 @@ from stepmill.errors import EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.at_exit import close_at_exit
 from stepmill.pool.attributes import contained
+from stepmill.pool.frames import Frame
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.pool.simulator import Simulator, SimulatorSource
@@ -71,6 +72,11 @@ class Host(Protocol):
     render_mode: str | None
 
     @property
+    def forked(self) -> bool:
+        """Whether this process was forked after the host was made. It comes with the native half."""
+        ...
+
+    @property
     def runs_beside_the_caller(self) -> bool:
         """Whether envs step while the caller does something else. It comes with the native half."""
         ...
@@ -85,6 +91,22 @@ class Host(Protocol):
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
         """A picture of each env."""
+        ...
+
+    @property
+    def crews(self) -> Sequence[range]:
+        """The envs of each worker, by number: those of one are drawn one after another."""
+        ...
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Asks for a small picture of each of these envs, none of which may be in flight, without waiting for it.
+
+        Returns the envs that will be drawn; the others are busy. See ``frame_of`` for ``most``.
+        """
+        ...
+
+    def take_frames(self) -> list[Frame]:
+        """The pictures that are ready."""
         ...
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:

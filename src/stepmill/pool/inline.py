@@ -12,6 +12,7 @@ from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, contained, get_attribute, set_attribute
 from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.frames import Frame, frame_of
 from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
 from stepmill.pool.infos import info_leaves, plain_info
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
@@ -39,6 +40,7 @@ class InlineHost(_native.InlineHost):
     ) -> None:
         self._builder = EnvBuilder(source)
         self._envs: list[Any] = []
+        self._frames: list[Frame] = []
         self._num_envs = settings.num_envs
         try:
             self._build_envs()
@@ -154,6 +156,19 @@ class InlineHost(_native.InlineHost):
             except BaseException as error:
                 raise _failure(env_id, "render", error) from error
         return tuple(frames)
+
+    @property
+    def crews(self) -> list[range]:
+        return [range(self._num_envs)]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Draws them now: the calling thread is the one that has the envs."""
+        self._frames += [frame_of(env_id, self._envs[env_id].render, most) for env_id in env_ids]
+        return list(env_ids)
+
+    def take_frames(self) -> list[Frame]:
+        frames, self._frames = self._frames, []
+        return frames
 
     def _each(self, phase: str, env_ids: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
         out = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from stepmill.errors import EnvError, StepmillError
 from stepmill.pool import host
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.frames import Frame, frame_of
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.pool.settings import Settings, check_players
@@ -32,6 +34,8 @@ class NativeHost(_native.NativeHost):
     def __init__(self, source: NativeSource, settings: Settings) -> None:
         check_players(source.max_num_players, settings)
         self._source_id = source.id
+        self._num_envs = settings.num_envs
+        self._frames: list[Frame] = []
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
         self.info_space = source.info_space
@@ -87,6 +91,22 @@ class NativeHost(_native.NativeHost):
             except BaseException as error:
                 raise Fault(env_id, "render", 0, 0, 1, "").caused_by(error).error() from error
         return tuple(frames)
+
+    @property
+    def crews(self) -> list[range]:
+        return [range(self._num_envs)]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Draws them now, in the calling thread."""
+        self._frames += [frame_of(one, functools.partial(self._draw, one), most) for one in env_ids]
+        return list(env_ids)
+
+    def take_frames(self) -> list[Frame]:
+        frames, self._frames = self._frames, []
+        return frames
+
+    def _draw(self, env_id: int) -> Any:
+        return self.render([env_id])[0]
 
     def close(self) -> None:
         """Ends the threads."""

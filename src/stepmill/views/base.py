@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -30,7 +30,11 @@ from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
-__all__ = ["Array", "PoolView"]
+if TYPE_CHECKING:  # imported when it is used: it brings a server
+    from stepmill.watching.subject import Subject
+    from stepmill.watching.watch import Watch
+
+__all__ = ["Array", "PoolView", "watched"]
 
 Array = TypeVar("Array", default=np.ndarray)  # what ``output`` says: rewards and flags are of this type
 
@@ -42,6 +46,7 @@ class PoolView(Uncopyable):
     """
 
     spec: Any
+    _page: Watch | None = None  # that shows this pool
 
     def __init__(
         self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
@@ -277,6 +282,37 @@ class PoolView(Uncopyable):
         self._engine.check_usable()
         return {"backend": self.backend, "num_envs": self.num_envs, **self._engine.stats()}
 
+    def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
+        """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.
+
+        The pool goes on as it would: what it returns is looked at on its way to you. Pictures are sampled. They take at
+        most 5 % of the workers' time, and none if no browser shows the page. They need ``render_mode="rgb_array"`` in
+        ``make``. Called again, this returns the page that is open.
+
+        Args:
+            port: The port of the page, on this machine's own address; 0: any that is free.
+            open_browser: Whether to open it in the default browser; by default if there is a terminal and a display.
+
+        Returns:
+            The page, which ends with ``close()``, at the end of a ``with`` block, or with the pool. Its ``file`` opens
+            it in a browser; other users of the machine can neither read that nor see the page.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=16, render_mode="rgb_array")
+            >>> page = pool.watch(open_browser=False)
+            >>> obs, info = pool.reset()
+            >>> page.close()
+        """
+        if self.closed or self._host.forked:
+            self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
+        from stepmill.watching.watch import Watch
+
+        if self._page is None or self._page.closed:
+            self._page = Watch(watched(self), port=port, open_browser=open_browser)
+        elif open_browser:
+            self._page.open()
+        return self._page
+
     def _native_attribute(self, name: str, env_ids: Sequence[int]) -> tuple[Any, ...]:
         spec = self._pool_spec
         if name == "np_random":
@@ -329,13 +365,26 @@ class PoolView(Uncopyable):
 
     def close(self) -> None:
         """Ends the pool's workers and frees its memory, except for the batches you still hold. Idempotent."""
-        self._engine.close()
+        try:
+            self._engine.close()
+        finally:
+            if self._page is not None and self.closed:  # else it refused, and nothing has changed
+                self._page.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def watched(pool: PoolView) -> Subject:
+    """What a page shows of a pool."""
+    from stepmill.watching.subject import Subject
+
+    batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
+    facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
+    return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
 
 
 def _check_name(what: str, name: Any) -> None:

@@ -23,6 +23,7 @@ from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillErr
 from stepmill.pool.attributes import contained
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.frames import Frame
 from stepmill.pool.host import (
     Preparation,
     host_arguments,
@@ -303,6 +304,18 @@ class ProcessHost(_native.ProcessHost):
                 raise frame.error if is_ours else frame.as_env_error()
         return tuple(frames)
 
+    @property
+    def crews(self) -> list[range]:
+        return [range(share.first, share.last) for share in self._launcher.shares]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Asks the workers, which draw as soon as they can."""
+        question = pickle.dumps(("frame", "", (most,), {}))
+        return [env_id for env_id in env_ids if self.post(env_id, question)]
+
+    def take_frames(self) -> list[Frame]:
+        return [_frame(env_id, answer) for env_id, answer in self.take_posted()]
+
     def _ask(
         self,
         phase: str,
@@ -379,6 +392,17 @@ class _FailedCall:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
         return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+
+
+def _frame(env_id: int, answer: Any) -> Frame:
+    """What a worker answered. It may be anything: the code of its envs can write where it writes."""
+    if isinstance(answer, tuple):
+        return Frame(env_id, 0.0, None, Fault.read(answer).message or "its worker ended")
+    try:
+        good, value = pickle.loads(answer)
+        return Frame(env_id, *value[1:]) if good else Frame(env_id, 0.0, None, summary(rebuild(value)))
+    except Exception as error:
+        return Frame(env_id, 0.0, None, summary(error))
 
 
 def _description(payload: bytes | None, source: PythonSource) -> EnvDescription:

@@ -18,6 +18,7 @@ from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.env_builder import EnvBuilder
+from stepmill.pool.frames import frame_of
 from stepmill.pool.models.env_model import ask_model
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked.guardian import exit_if_forked
@@ -139,8 +140,10 @@ class _Service:
             # A native env is not a Python object, so the worker answers for it.
             if kind == "random":
                 value = self.worker.random_state(env_id)
-            elif kind == "render" and self.renderer is not None:
-                value = self.renderer.draw(env_id, *self.worker.picture(env_id))
+            elif kind == "render":
+                value = self._render(env_id)
+            elif kind == "frame":  # as a plain tuple: islands know no classes of ours
+                value = tuple(frame_of(env_id, functools.partial(self._render, env_id), *args))
             elif kind == "model":
                 value = self.ask_model_of(env_id, name, *args)
             else:
@@ -153,6 +156,11 @@ class _Service:
             described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
             reason = f"{described}, cannot be pickled: {summary(error)}"
             return pickle.dumps((False, describe(ConfigError(reason))))
+
+    def _render(self, env_id: int) -> Any:
+        if self.renderer is not None:
+            return self.renderer.draw(env_id, *self.worker.picture(env_id))
+        return self._env(env_id).render()
 
     def _read_mail(self, env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
         """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
@@ -274,7 +282,5 @@ def _do(env: Any, kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str,
         return get_attribute(env, name)
     if kind == "apply":
         return args[0](env)
-    if kind == "set":
-        set_attribute(env, name, *args)
-        return None
-    return env.render()
+    set_attribute(env, name, *args)
+    return None

@@ -1,0 +1,103 @@
+"""``stepmill watch``: plays an env and shows it on a page in the browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+import stepmill
+from stepmill.cli.options import json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.cli.policy import Policy, load_policy
+from stepmill.cli.terminal import Terminal, until_interrupted
+from stepmill.errors import ConfigError, EnvError, UnsupportedError
+from stepmill.views.base import watched
+from stepmill.views.gymnasium import GymnasiumPool
+from stepmill.watching.control import Control
+from stepmill.watching.watch import Watch
+
+__all__ = ["command"]
+
+_MOST_FAILURES = 100  # batches with failures, one after another
+
+
+@click.command("watch")
+@target
+@pool_options(num_envs=16)
+@policy_option
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True, max=1000), help="Batches per second, at most.")
+@click.option("--paused", is_flag=True, help="Start paused: the page has buttons to step and to go on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port of the page.  [default: a free one]")
+@click.option("--browser/--no-browser", default=None, help="Open a browser.  [default: if there is a display]")
+@json_option
+def command(
+    target: Any,
+    name: str,
+    policy: str,
+    speed: float | None,
+    paused: bool,
+    port: int,
+    browser: bool | None,
+    terminal: Terminal,
+    **options: Any,
+) -> int:
+    """Play an env and watch it in the browser: a live grid of envs, returns, speed; until Ctrl-C.
+
+    \b
+    stepmill watch CartPole-v1
+    stepmill watch Pong-v5 --num-envs 9 --speed 15
+    stepmill watch my_envs.py:Maze --policy agent.py:act --no-browser
+    """
+    act = load_policy(policy)
+    control = Control(paused, speed)
+    with (
+        until_interrupted() as ending,
+        _make(target, pool_arguments(options)) as pool,
+        Watch(watched(pool), port=port, open_browser=browser, control=control) as page,
+    ):
+        _tell(terminal, page)
+        with terminal.progress(name, None) as bar:
+            for rows in _play(pool, Policy(act, pool, options["seed"]), control, page):
+                bar.add(rows)
+    return ending.code
+
+
+def _make(target: Any, arguments: dict[str, Any]) -> Any:
+    """The pool, with pictures if the envs have any."""
+    if "render_mode" not in arguments:
+        # Else it is not known in this mode, or fails in it.
+        with contextlib.suppress(ConfigError, UnsupportedError, EnvError):
+            return stepmill.make(target, **arguments, render_mode="rgb_array")
+    return stepmill.make(target, **arguments)
+
+
+def _play(pool: GymnasiumPool, policy: Policy, control: Control, page: Watch) -> Iterator[int]:
+    """Plays whenever the page allows it, for ever; yields how many envs each batch had."""
+    pool.async_reset()
+    failures = 0
+    while True:
+        try:
+            obs, _, _, _, info = pool.recv()
+            failures = 0
+        except EnvError as error:  # the page shows it, and the env goes on with its next action
+            failures += 1
+            if failures == _MOST_FAILURES or error.batch is None:
+                raise
+            obs, _, _, _, info = error.batch
+        yield len(info["env_id"])
+        control.wait(page.look_again)
+        pool.send(policy.actions(obs, info))
+
+
+def _tell(terminal: Terminal, page: Watch) -> None:
+    if terminal.json:
+        sys.stdout.write(json.dumps({"port": page.port, "url": page.url, "file": str(page.file)}) + "\n")
+        sys.stdout.flush()
+        return
+    terminal.remark(f"The page is at {page.url}, for browsers that come through this file, which only you can read:")
+    terminal.remark(f"  {page.file.as_uri()}")
+    terminal.remark("Ctrl-C ends it.")
