@@ -16,7 +16,7 @@
 namespace stepmill {
 namespace {
 
-constexpr std::size_t kGrowth = std::size_t{1} << 16;  // whole pages, however large they are
+constexpr std::size_t kFileGrowth = std::size_t{1} << 16;  // whole pages, however large they are
 
 // A place in the header whose record is not published yet. No record is there.
 constexpr std::uint64_t kReserved = 1;
@@ -92,7 +92,7 @@ bool CounterFile::descriptor_is_ours() const {
 
 // Backs memory now: a page that the system cannot give would be a SIGBUS when it is first touched.
 bool CounterFile::grow(std::size_t bytes) {
-  const std::size_t wanted = (bytes + kGrowth - 1) / kGrowth * kGrowth;
+  const std::size_t wanted = (bytes + kFileGrowth - 1) / kFileGrowth * kFileGrowth;
   if (wanted <= backed_) return true;
   if (wanted > kMostBytes) return false;
   if (descriptor_ >= 0) {
