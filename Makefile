@@ -12,7 +12,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands
+.PHONY: run test integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize wheel clean install ding bench-ding islands test-islands docs docs-serve test-docs
 
 # A virtual environment with the build tools: the same for every target.
 $(BIN)/python:
@@ -254,6 +254,28 @@ lint: install
 sanitize: $(BIN)/python
 	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(abspath $(BIN))/python cpp/tests/run_sanitizers.sh
 
+# The docs as a site, in build/site, with every link checked. It needs neither a compiler nor the package.
+DOCS := $(VENV)-docs
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs
+
+$(DOCS)/.ready: docs/requirements.txt
+	rm -rf $(DOCS)
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --requirement docs/requirements.txt
+	@touch $@
+
+docs: $(DOCS)/.ready
+	$(MKDOCS) build --quiet
+	@echo "build/site/index.html"
+
+# While you write: pages are built again when a file changes.
+docs-serve: $(DOCS)/.ready
+	$(MKDOCS) serve --watch src --watch scripts
+
+# The site in a browser without a network. Where there is no Chromium, only its links are checked.
+test-docs: docs
+	$(DOCS)/bin/python -m pytest tests_site
+
 # A wheel, and the tests on it in an empty environment.
 wheel: $(BIN)/python
 	$(BIN)/pip install --quiet build
@@ -264,4 +286,4 @@ wheel: $(BIN)/python
 	$(VENV)-wheel/bin/python $(PYTEST)
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-wheel $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-docs $(VENV)-island-*
