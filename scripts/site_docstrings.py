@@ -16,11 +16,14 @@ DRAWING = re.compile(r"^::\n\n((?:(?:    .*)?\n)+)", re.MULTILINE)
 
 
 class Blocks(griffe.Extension):
-    """Calls of MkDocs' handler for Python, for each object that it has read."""
+    """griffe, which reads the sources, calls these for each object that it has read."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        self.on_object(obj=pkg)  # griffe does not count it among the objects
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         """``@direct`` methods are annotated with ``Call[X]``; a caller gets X."""

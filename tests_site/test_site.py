@@ -157,8 +157,14 @@ def test_the_browser_of_these_tests_reports_what_fails(site):
     site.missing.clear()
 
 
-def test_search_finds_words_of_pages(site):
-    window = site.open("index.html")
+@pytest.mark.parametrize("where", ["server", "folder"])
+def test_search_finds_words_of_pages(site, where):
+    """Also in a site that was unpacked somewhere and opened with a double click."""
+    window = site.window
+    if where == "server":
+        site.open("index.html")
+    else:
+        window.open((SITE / "index.html").as_uri())
     window.run(
         "const field = document.querySelector('input.md-search__input'); field.focus(); field.value = arguments[0];"
         "field.dispatchEvent(new Event('input', {bubbles: true})); field.dispatchEvent(new KeyboardEvent('keyup'))",
