@@ -3,6 +3,7 @@
 import copy
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +90,11 @@ def receive_too_early() -> None:
     with stepmill.make(Trouble, num_envs=2, what="hang", backend="process") as pool:
         pool.reset()
         pool.send([0, 0])
-        pool.recv(timeout=0.01)
+        try:
+            pool.recv(timeout=0.01)
+        finally:
+            for worker in pool.stats()["workers"]:
+                os.kill(worker["pid"], signal.SIGKILL)  # else close() waits for them for a while
 
 
 def shared() -> None:
