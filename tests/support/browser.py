@@ -17,6 +17,7 @@ import pytest
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
+FLAGS += ["--window-size=1300,1000"]
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
 
