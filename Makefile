@@ -13,7 +13,7 @@ comma := ,
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test chromium integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize dist test-dist clean install develop ding bench-ding islands test-islands
+.PHONY: run test chromium integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize docs docs-serve test-docs dist test-dist clean install develop ding bench-ding islands test-islands
 
 # A line per stage, so that nobody waits without knowing for what.
 say = @echo "==> $(1)"
@@ -282,6 +282,28 @@ lint: develop
 sanitize: $(BIN)/python
 	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(abspath $(BIN))/python cpp/tests/run_sanitizers.sh
 
+# The docs as a site, in build/site, with every link checked. It needs neither a compiler nor the package.
+DOCS := $(VENV)-docs
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs
+
+$(DOCS)/.ready: docs/requirements.txt
+	rm -rf $(DOCS)
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --requirement docs/requirements.txt
+	@touch $@
+
+docs: $(DOCS)/.ready
+	$(MKDOCS) build --quiet
+	@echo "build/site/index.html"
+
+# While you write: pages are built again when a file changes.
+docs-serve: $(DOCS)/.ready
+	$(MKDOCS) serve --watch src --watch scripts
+
+# The site in a browser without a network. Where there is no Chromium, only its links are checked.
+test-docs: docs
+	$(DOCS)/bin/python -m pytest tests_site
+
 # What is published: the source package, and a wheel per version of Python for this machine's architecture.
 DIST_PYTHONS ?= 3.11 3.12 3.13
 
@@ -296,4 +318,4 @@ test-dist-%:
 	scripts/test_wheel.sh dist $* --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-docs $(VENV)-island-*

@@ -1,23 +1,31 @@
 """Every Python block in the README and the docs runs, in the order of its file, in one namespace.
 A plain block right below one is what it prints.
 
-The C++ env of the how-to compiles, and links between the documents lead somewhere.
+Shell blocks parse, and their commands exist. A page begins with the extras that it needs. The C++ env of the
+how-to compiles, and links between the documents lead somewhere.
 """
 
+import ast
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
+from stepmill.cli.program import program
 from stepmill.errors import MissingPackageError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
@@ -53,6 +61,66 @@ def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsy
         printed = capsys.readouterr().out
         if shown is not None:
             assert printed == shown, f"{name(path)}, line {line}"
+
+
+# What each extra brings of the packages that the pages import; numpy, gymnasium and dm_env are always there.
+BRINGS = {
+    "atari": {"ale_py"},
+    "jax": {"jax"},
+    "metaworld": {"metaworld"},
+    "minari": {"minari"},
+    "minigrid": {"minigrid"},
+    "mujoco": {"mujoco"},
+    "pettingzoo": {"pettingzoo", "mpe2"},
+    "sb3": {"stable_baselines3", "torch"},
+    "tianshou": {"tianshou", "torch"},
+    "torch": {"torch"},
+    "torchrl": {"torchrl", "tensordict", "torch"},
+}
+ALWAYS = {*sys.stdlib_module_names, "stepmill", "numpy", "gymnasium", "dm_env", "cloudpickle"}
+
+
+# The README and the landing page lead to the pages, and need nothing that is not there.
+PAGES = [path for path in DOCUMENTS if path.parent != ROOT and path.name != "index.md" and blocks(path)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_a_page_begins_with_the_extras_that_it_needs(path):
+    first = path.read_text(encoding="utf-8").partition("\n\n")[2].partition("\n\n")[0]
+    assert first.startswith("Needs "), f"{name(path)}: {first}"
+    extras = set(",".join(re.findall(r"stepmill\[([\w,-]+)\]", first)).split(",")) - {""}
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert extras <= tomllib.load(file)["project"]["optional-dependencies"].keys()
+    known = ALWAYS.union(*(BRINGS.get(extra, set()) for extra in extras))
+    trees = [ast.parse(source) for _, source, _ in blocks(path)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {module.partition(".")[0] for module in imported} <= known, name(path)
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if SHELL.search(path.read_text("utf-8"))], ids=name)
+def test_shell_blocks_parse_and_name_what_exists(path):
+    for block in SHELL.findall(path.read_text(encoding="utf-8")):
+        parsed = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        assert parsed.returncode == 0, f"{name(path)}: {block}{parsed.stderr}"
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["stepmill"]:
+                check_command(words[1:], f"{name(path)}: {line}")
+
+
+def check_command(words: list[str], line: str) -> None:
+    context = click.Context(program, info_name="stepmill")
+    if words[0].startswith("-"):
+        program.make_parser(context).parse_args(list(words))
+        return
+    command = program.get_command(context, words[0])
+    assert command is not None, line
+    try:
+        command.make_parser(click.Context(command, parent=context)).parse_args(list(words[1:]))
+    except click.UsageError as error:
+        pytest.fail(f"{line}: {error.format_message()}")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
