@@ -316,6 +316,20 @@ def test_slow_pictures_take_at_most_their_share(make: Make, monkeypatch: pytest.
     assert client.state()["pictures"]["share"] <= 0.06
 
 
+def test_the_users_own_calls_go_on_while_envs_are_drawn(make: Make) -> None:
+    pool = make(Painted, num_envs=4, num_workers=2, backend="process", render_mode="rgb_array")
+    client = watch(pool)
+    pool.reset()
+    for count in range(30):
+        client.state(picked=2)
+        play(pool, 1)
+        pictures = pool.render()
+        assert [int(one[0, 0, 0]) // 10 for one in pictures] == list(pool.get_attr("steps")), count
+    pool.send(np.zeros(2, np.int64), [0, 3])
+    assert pool.recv()[-1]["env_id"].tolist() == [0, 3]
+    pool.reset(seed=1)
+
+
 # ---- failures ------------------------------------------------------------------------------------
 
 

@@ -68,6 +68,11 @@ class Terminal:
         else:
             draw(self.out)
 
+    def line(self, document: Any) -> None:
+        """Writes one line of JSON now, for a command that goes on; what envs print stays aside."""
+        content = json.dumps(document, default=_as_json, allow_nan=False)
+        os.write(1 if self._stdout is None else self._stdout, f"{content}\n".encode())
+
     def remark(self, text: str) -> None:
         """Says something beside the result."""
         self.notes.print(text, soft_wrap=True, markup=False)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import stepmill
+from stepmill.cli.drawn import make_drawn
 from stepmill.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.cli.policy import Policy, load_policy
 from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import ConfigError, EnvError, UnsupportedError
-from stepmill.views.base import watched
-from stepmill.views.gymnasium import GymnasiumPool
-from stepmill.watching.control import Control
-from stepmill.watching.watch import Watch
+
+if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings a server
+    from stepmill.cli.policy import Policy
+    from stepmill.views.gymnasium import GymnasiumPool
+    from stepmill.watching.control import Control
+    from stepmill.watching.watch import Watch
 
 __all__ = ["command"]
 
@@ -52,6 +52,11 @@ def command(
     stepmill watch Pong-v5 --num-envs 9 --speed 15
     stepmill watch my_envs.py:Maze --policy agent.py:act --no-browser
     """
+    from stepmill.cli.policy import Policy, load_policy
+    from stepmill.views.base import watched
+    from stepmill.watching.control import Control
+    from stepmill.watching.watch import Watch
+
     act = load_policy(policy)
     control = Control(paused, speed)
     with (
@@ -68,11 +73,9 @@ def command(
 
 def _make(target: Any, arguments: dict[str, Any]) -> Any:
     """The pool, with pictures if the envs have any."""
-    if "render_mode" not in arguments:
-        # Else it is not known in this mode, or fails in it.
-        with contextlib.suppress(ConfigError, UnsupportedError, EnvError):
-            return stepmill.make(target, **arguments, render_mode="rgb_array")
-    return stepmill.make(target, **arguments)
+    with contextlib.suppress(ConfigError, UnsupportedError, EnvError):  # it has no such mode, or fails in it
+        return make_drawn(target, arguments)
+    return stepmill.make(target, **arguments)  # which says so if something else is wrong
 
 
 def _play(pool: GymnasiumPool, policy: Policy, control: Control, page: Watch) -> Iterator[int]:
@@ -95,8 +98,7 @@ def _play(pool: GymnasiumPool, policy: Policy, control: Control, page: Watch) ->
 
 def _tell(terminal: Terminal, page: Watch) -> None:
     if terminal.json:
-        sys.stdout.write(json.dumps({"port": page.port, "url": page.url, "file": str(page.file)}) + "\n")
-        sys.stdout.flush()
+        terminal.line({"port": page.port, "url": page.url, "file": str(page.file)})
         return
     terminal.remark(f"The page is at {page.url}, for browsers that come through this file, which only you can read:")
     terminal.remark(f"  {page.file.as_uri()}")
