@@ -155,6 +155,7 @@ CORE = {
     "cloudpickle": "3.1",
     "typing-extensions": "4.16",
     "click": "8.2",
+    "matplotlib": "3.10",
     "rich": "14",
     "packaging": "26",
 }
