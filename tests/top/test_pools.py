@@ -54,7 +54,8 @@ def test_every_host_shows_what_stats_says(task: Any, arguments: dict[str, Any], 
         assert (found["name"], found["backend"], found["user"]) == (pool.spec.id, backend, "pool")
         assert (found["num_envs"], found["batch_size"], found["in_flight"]) == (3, 3, 0)
         assert sum(found["time"].values()) == pytest.approx(1.0)
-        assert found["time"]["envs"] + found["time"]["waiting"] > 0
+        if task is CountingEnv and backend == "inline":  # else a step is timed now and then, and a wait may not happen
+            assert found["time"]["envs"] > 0
         assert found["state"] == "outside"
         pids = [one["pid"] for one in found["workers"] if one["pid"] is not None]
         assert pids == [one["pid"] for one in stats.get("workers", [])]
