@@ -41,7 +41,7 @@ class Mixed(Still):
 @pytest.fixture(autouse=True)
 def only_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same here and where more libraries are installed."""
-    monkeypatch.setattr(peers, "_is_there", lambda module: False)
+    monkeypatch.setattr(peers, "is_installed", lambda package: False)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import warnings
@@ -21,11 +20,13 @@ from stepmill.errors import UnsupportedError
 from stepmill.measuring.machine import cores, version
 from stepmill.measuring.runners import AsyncContestant, Contestant, TianshouContestant
 from stepmill.measuring.timing import steps_per_second
+from stepmill.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.pool.find_source import find_source
 from stepmill.pool.source import NativeSource
 
-__all__ = ["Peer", "Subject", "peers_of", "quiet", "silenced"]
+__all__ = ["Peer", "Subject", "peers_of", "quiet"]
 
+_ENVPOOL = Package("envpool", "envpool", "bench")
 SEED = 42
 _ACTION_BATCHES = 32
 _TRIAL_S = 0.05  # for each number of EnvPool's threads
@@ -96,13 +97,22 @@ class Peer:
     def version(self) -> str | None:
         return version(self.package)
 
+    @property
+    def is_ours(self) -> bool:
+        return self.package == "stepmill"
+
+    def start(self) -> Contestant:
+        """The envs, reset; without what another library writes meanwhile."""
+        with contextlib.nullcontext() if self.is_ours else _silenced():
+            return self.build()
+
 
 def peers_of(subject: Subject) -> list[Peer]:
     """Ours first, then those of the other libraries that are installed and have the env."""
     found = [Peer("stepmill", "stepmill", partial(_stepmill, subject))]
     if subject.num_envs > 1:
         found.append(Peer("stepmill, async", "stepmill", partial(_stepmill, subject, subject.num_envs // 2)))
-    if _is_there("envpool") and _envpool_has(subject):
+    if is_installed(_ENVPOOL) and _envpool_has(subject):
         found.append(Peer("EnvPool", "envpool", partial(_envpool, subject)))
     factory = subject.factory()
     if factory is None:
@@ -110,10 +120,10 @@ def peers_of(subject: Subject) -> list[Peer]:
     factories = [factory] * subject.num_envs
     found.append(Peer("Gymnasium SyncVectorEnv", "gymnasium", partial(_gymnasium, "Sync", subject, factories)))
     found.append(Peer("Gymnasium AsyncVectorEnv", "gymnasium", partial(_gymnasium, "Async", subject, factories)))
-    if _is_there("stable_baselines3"):
+    if is_installed(SB3):
         found.append(Peer("SB3 DummyVecEnv", "stable-baselines3", partial(_sb3, "Dummy", subject, factories)))
         found.append(Peer("SB3 SubprocVecEnv", "stable-baselines3", partial(_sb3, "Subproc", subject, factories)))
-    if _is_there("tianshou"):
+    if is_installed(TIANSHOU):
         found.append(Peer("Tianshou ShmemVectorEnv", "tianshou", partial(_tianshou, subject, factories)))
     return found
 
@@ -134,14 +144,11 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def silenced(is_wanted: bool) -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Drops what is written to stderr, also by libraries in C and by processes that are started meanwhile.
 
     MuJoCo prints a warning for each env that is built, so 64 of them.
     """
-    if not is_wanted:
-        yield
-        return
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     os.close(nowhere)
@@ -150,10 +157,6 @@ def silenced(is_wanted: bool) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _is_there(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def _stepmill(subject: Subject, batch_size: int | None = None) -> Contestant:

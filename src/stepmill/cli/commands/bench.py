@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,28 +98,27 @@ class _Result:
 
     def measure(self, effort: Any, terminal: Terminal) -> None:
         """Fills the samples, round after round, until it is done or interrupted."""
-        from stepmill.measuring.peers import peers_of, silenced
+        from stepmill.measuring.peers import peers_of
         from stepmill.measuring.timing import sampled
 
         self._peers = {peer.name: peer for peer in peers_of(self.subject)}
         runners: dict[str, Any] = {}
-        try:
-            with terminal.progress(self.subject.name, len(self._peers) * (effort.repeats + 1), "measurements") as bar:
-                for name, peer in self._peers.items():
-                    try:
-                        with silenced(peer.package != "stepmill"):
-                            runners[name] = peer.build()
-                    except Exception as error:  # whatever another library raises; the others can still be measured
-                        if peer.package == "stepmill":
-                            raise
-                        self.failed[name] = summary(error)
-                    bar.add(1, name)
-                for name, rate in sampled(runners, effort):
-                    self.samples.setdefault(name, []).append(rate)
-                    bar.add(1, name)
-        finally:
-            for runner in runners.values():
-                runner.close()
+        measurements = len(self._peers) * (effort.repeats + 1)
+        with (
+            contextlib.ExitStack() as opened,
+            terminal.progress(self.subject.name, measurements, "measurements") as bar,
+        ):
+            for name, peer in self._peers.items():
+                try:
+                    runners[name] = opened.enter_context(contextlib.closing(peer.start()))
+                except Exception as error:  # whatever another library raises; the others can still be measured
+                    if peer.is_ours:
+                        raise
+                    self.failed[name] = summary(error)
+                bar.add(1, name)
+            for name, rate in sampled(runners, effort):
+                self.samples.setdefault(name, []).append(rate)
+                bar.add(1, name)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -150,7 +150,7 @@ class _Result:
         ours = self.rates.get("stepmill")
         bars = []
         for name, rate in self.rates.items():
-            is_ours = name.startswith("stepmill")
+            is_ours = self._peers[name].is_ours
             remark = "" if ours is None or is_ours else f"stepmill: {ours / rate:.3g}x"
             bars.append(Bar(f"{name} {self._peers[name].version}" if not is_ours else name, rate, is_ours, remark))
         return bars
@@ -161,7 +161,7 @@ class _Result:
         print_bars(out, self.title, self.bars(), "/s")
         for name, why in self.failed.items():
             out.print(f"{name} failed: {why}", soft_wrap=True, markup=False)
-        if len(self._peers) == sum(peer.package == "stepmill" for peer in self._peers.values()):
+        if all(peer.is_ours for peer in self._peers.values()):
             out.print("No other library here has this env.", soft_wrap=True)
         out.print()
 

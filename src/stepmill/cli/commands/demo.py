@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,21 +99,14 @@ class _Demo:
 
     def measure(self, seconds: float, terminal: Terminal) -> None:
         """Steps them in turn, until it is done or interrupted."""
-        from stepmill.measuring.peers import silenced
         from stepmill.measuring.timing import Effort, sampled
 
-        runners: dict[str, Any] = {}
-        try:
-            with terminal.progress(self.subject.name, len(self.peers) * _ROUNDS, "rounds") as bar:
-                for peer in self.peers:
-                    with silenced(peer.package != "stepmill"):
-                        runners[peer.name] = peer.build()
-                for name, rate in sampled(runners, Effort(_ROUNDS, seconds / _ROUNDS)):
-                    self._samples.setdefault(name, []).append(rate)
-                    bar.add(1, name)
-        finally:
-            for runner in runners.values():
-                runner.close()
+        rounds = len(self.peers) * _ROUNDS
+        with contextlib.ExitStack() as opened, terminal.progress(self.subject.name, rounds, "rounds") as bar:
+            runners = {peer.name: opened.enter_context(contextlib.closing(peer.start())) for peer in self.peers}
+            for name, rate in sampled(runners, Effort(_ROUNDS, seconds / _ROUNDS)):
+                self._samples.setdefault(name, []).append(rate)
+                bar.add(1, name)
 
     @property
     def rates(self) -> dict[str, float]:
