@@ -47,9 +47,9 @@ class _Timed:
 class _Pool(_Timed):
     """Async batches of frames from worker processes."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, env: Any, **arguments: Any) -> None:
         self.pool = stepmill.make(
-            Frames, num_envs=NUM_ENVS, batch_size=BATCH_SIZE, backend="process", seed=SEED, output="torch", **arguments
+            env, num_envs=NUM_ENVS, batch_size=BATCH_SIZE, backend="process", seed=SEED, output="torch", **arguments
         )
         self.actions = np.zeros(BATCH_SIZE, np.int64)
         self.pool.async_reset()
@@ -103,12 +103,22 @@ def gpu_copies(effort: Effort, log: Log) -> list[dict[str, Any]]:
     if not torch.cuda.is_available():
         log("no GPU: left out")
         return []
-    log(f"{BATCH_SIZE} of {NUM_ENVS} envs with frames, and their copies to the GPU")
-    runners = {"steps": _Pool(), "copies": _Copies(), "both": _Pool(device="cuda"), "by_hand": _ByHand()}
-    row: dict[str, Any] = {"num_envs": NUM_ENVS, "batch_size": BATCH_SIZE, "gpu": torch.cuda.get_device_name()}
-    for name, result in interleaved(runners, effort).items():
-        row[name] = {**result, "batch_ns": 1e9 * BATCH_SIZE / result["steps_per_s"]}
+    envs = {"envs that do nothing": Frames}
+    if importlib.util.find_spec("ale_py") is not None:
+        envs["Pong-v5"] = "Pong-v5"
+    return [_compare(name, env, effort, log) for name, env in envs.items()]
+
+
+def _compare(name: str, env: Any, effort: Effort, log: Log) -> dict[str, Any]:
+    import torch
+
+    log(f"{BATCH_SIZE} of {NUM_ENVS} envs with frames, {name}, and their copies to the GPU")
+    runners = {"steps": _Pool(env), "copies": _Copies(), "both": _Pool(env, device="cuda"), "by_hand": _ByHand(env)}
+    row: dict[str, Any] = {"env": name, "num_envs": NUM_ENVS, "batch_size": BATCH_SIZE}
+    row["gpu"] = torch.cuda.get_device_name()
+    for contestant, result in interleaved(runners, effort).items():
+        row[contestant] = {**result, "batch_ns": 1e9 * BATCH_SIZE / result["steps_per_s"]}
     row["over_slower"] = row["both"]["batch_ns"] / max(row["steps"]["batch_ns"], row["copies"]["batch_ns"])
     for runner in runners.values():
         runner.close()
-    return [row]
+    return row

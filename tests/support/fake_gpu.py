@@ -5,9 +5,8 @@ So a test decides when a copy happens: much later than on a real GPU, which show
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,16 +90,14 @@ class FakeGpu:
     def Event(self) -> FakeEvent:
         return FakeEvent()
 
-    def current_stream(self, device: str) -> FakeStream:
+    def current_device(self) -> int:
+        return 0
+
+    def current_stream(self, gpu: int) -> FakeStream:
         return self.current
 
-    @contextlib.contextmanager
-    def stream(self, stream: FakeStream) -> Iterator[None]:
-        before, self.current = self.current, stream
-        try:
-            yield
-        finally:
-            self.current = before
+    def set_stream(self, stream: FakeStream) -> None:
+        self.current = stream
 
     def empty(
         self, shape: Any, dtype: torch.dtype, device: str | None = None, pin_memory: bool = False
