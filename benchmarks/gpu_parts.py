@@ -53,6 +53,8 @@ class _Pool(_Timed):
         )
         self.actions = np.zeros(BATCH_SIZE, np.int64)
         self.pool.async_reset()
+        for _ in range(2 * NUM_ENVS // BATCH_SIZE):  # the first steps of real games take long
+            self.one()
 
     def one(self) -> None:
         *batch, info = self.pool.recv()

@@ -379,7 +379,7 @@ def torch_output(results: Results) -> Table:
 def gpu_copies(results: Results) -> Table:
     rows = [
         (
-            f"{row['batch_size']} of {row['num_envs']} envs, {row['gpu']}",
+            f"{row['batch_size']} of {row['num_envs']}: {row['env']}",
             *(time_of(row[name]["batch_ns"]) for name in ("steps", "copies", "both")),
             f"{row['over_slower']:.2f}",
             time_of(row["by_hand"]["batch_ns"]),
@@ -387,7 +387,8 @@ def gpu_copies(results: Results) -> Table:
         for row in results["parts"]["gpu-copies"]
     ]
     columns = ("one batch", "steps alone", "copy alone", "device='cuda'", "times the slower", "obs.to('cuda') by hand")
-    return Table("gpu-copies", "A batch of frames that goes to a GPU", columns, rows)
+    gpus = sorted({row["gpu"] for row in results["parts"]["gpu-copies"]})
+    return Table("gpu-copies", f"A batch of frames that goes to a GPU ({', '.join(gpus)})", columns, rows)
 
 
 def scaling(results: Results) -> Table:
