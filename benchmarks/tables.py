@@ -73,6 +73,18 @@ def sync(results: Results) -> Table:
     return Table("sync", "CartPole-v1, all envs in each step, steps per second", columns, rows)
 
 
+def sizes(results: Results) -> Table:
+    """One row, a column per number of envs."""
+    rows = results["parts"]["sync"]
+    columns = ("CartPoles", *(f"{row['num_envs']:,}" for row in rows))
+    return Table(
+        "sizes",
+        "CartPole-v1, steps per second",
+        columns,
+        [("steps per second", *(rate(row["stepmill"]) for row in rows))],
+    )
+
+
 def async_(results: Results) -> Table:
     rows = [
         (
@@ -534,6 +546,7 @@ def ding(results: Results) -> Table:
 TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sync": ("sync", sync),
     "sync-limits": ("sync", sync_limits),
+    "sizes": ("sync", sizes),
     "async": ("async", async_),
     "async-limits": ("async", async_limits),
     "envs": ("envs", envs),
