@@ -23,7 +23,7 @@ from rich.table import Table
 from stepmill.cli import interrupts
 from stepmill.cli.program import INTERRUPTED
 
-__all__ = ["Bar", "Ending", "Terminal", "new_table", "short", "ratio_text", "until_interrupted"]
+__all__ = ["Bar", "Ending", "Terminal", "new_table", "ratio_text", "short", "until_interrupted"]
 
 _REFRESH_S = 0.05
 _NARROW = 90  # columns; in a narrower terminal the bar is short
