@@ -2,7 +2,7 @@
 
 import sys
 
-from stepmill.cli.entry import main
+from stepmill_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -248,8 +248,8 @@ def _unknown(id: str) -> UnknownEnvError:
     if not near and missing:
         hint = f": it resembles those of {missing[0].name}, which pip install 'stepmill[{missing[0].extra}]' brings."
     return UnknownEnvError(
-        f"unknown env id {id!r}{hint} list_all_envs() lists those that are installed; those of a package that it does "
-        "not know are written 'package:id'"
+        f"unknown env id {id!r}{hint} list_all_envs() and `stepmill list` list those that are installed; those of a "
+        "package that they do not know are written 'package:id'"
     )
 
 

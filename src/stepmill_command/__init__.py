@@ -6,6 +6,8 @@ says so, and what to do.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from importlib import metadata
 
@@ -14,15 +16,20 @@ __all__ = ["main"]
 
 def main() -> int:
     """Runs one command and returns its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)  # until a command begins, and after its end
     try:
         from stepmill.cli.entry import main as run
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:  # a broken package raises anything
         what = " ".join(f"{type(error).__name__}: {error}".split())
         sys.stderr.write(f"stepmill: the installation is broken: {what}. {_advice()}\n")
         return 1
     return run()
+
+
+def _end(*_: object) -> None:
+    """Ctrl-C while modules are imported: there is nothing to finish, and a KeyboardInterrupt may get lost there."""
+    os._exit(130)
 
 
 def _advice() -> str:

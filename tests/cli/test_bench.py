@@ -17,39 +17,11 @@ QUICK = ["--num-envs", 2, "--repeats", 2, "--seconds", 0.01]
 OURS = {"stepmill", "stepmill, async"}
 GYMNASIUM = {"Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"}
 
-ENVS = """
-import gymnasium
-import numpy as np
-from stepmill.envs.base_env import BaseEnv
-
-class Still(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        return np.zeros(1, np.float32), 0.0, False, False, {}
-
-class Mixed(Still):
-    action_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(2))
-"""
-
 
 @pytest.fixture(autouse=True)
 def only_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same here and where more libraries are installed."""
     monkeypatch.setattr(peers, "is_installed", lambda package: False)
-
-
-@pytest.fixture
-def still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "still_envs.py").write_text(ENVS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return "still_envs.py"
 
 
 @pytest.mark.parametrize(
@@ -68,15 +40,15 @@ def test_every_library_that_has_the_env_takes_part(
     assert env["versions"].get("Gymnasium SyncVectorEnv", gymnasium.__version__) == gymnasium.__version__
 
 
-def test_an_env_of_ones_own(stepmill_command: Run, still: str) -> None:
-    done = stepmill_command("bench", f"{still}:Still", *QUICK)
+def test_an_env_of_ones_own(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("bench", "my_envs.py:Still", "--set", "size=2", *QUICK)
     assert done.code == 0, done.err
     for name in OURS | GYMNASIUM:
         assert name in done.out
 
 
-def test_actions_that_are_not_an_array_are_refused(stepmill_command: Run, still: str) -> None:
-    done = stepmill_command("bench", f"{still}:Mixed", *QUICK)
+def test_actions_that_are_not_an_array_are_refused(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("bench", "my_envs.py:Mixed", *QUICK)
     assert done.code == 2
     assert "an array of actions is needed" in done.err
 

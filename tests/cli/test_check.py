@@ -13,60 +13,9 @@ import pytest
 
 Run = Callable[..., Any]
 
-ENVS = """
-import os
-import gymnasium
-import numpy as np
-from stepmill.envs import BaseEnv, BaseEnvTimestep, read_cfg
 
-class Walk(BaseEnv):
-    observation_space = gymnasium.spaces.Box(-9.0, 9.0, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, cfg=None):
-        super().__init__(read_cfg("Walk", cfg or {}, defaults={"length": 2}))
-
-    def reset(self, **kwargs):
-        self.place = float(np.random.default_rng(self._next_seed()).uniform(-1, 1))
-        self.left = self._cfg["length"]
-        return np.array([self.place], np.float32)
-
-    def step(self, action):
-        self.place += 1 if int(action) else -1
-        self.left -= 1
-        info = {"eval_episode_return": self.place, "final_eval_reward": self.place} if self.left == 0 else {}
-        return BaseEnvTimestep(np.array([self.place], np.float32), np.zeros(1, np.float32), self.left == 0, info)
-
-    def close(self):
-        pass
-
-class Careless(Walk):
-    def reset(self, **kwargs):
-        np.random.uniform()
-        return super().reset(**kwargs)
-
-class Endless(Walk):
-    told = False
-
-    def step(self, action):
-        if not Endless.told:
-            Endless.told = True
-            os.write(2, b"playing\\n")
-        obs, reward, _, _ = super().step(action)
-        return BaseEnvTimestep(obs.clip(-9, 9), reward, False, {})
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "walk_envs.py").write_text(ENVS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
-
-
-def test_a_good_env_has_no_findings(stepmill_command: Run, folder: Path) -> None:
-    done = stepmill_command("check", "walk_envs.py:Walk", "--set", "length=3")
+def test_a_good_env_has_no_findings(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("check", "my_envs.py:Walk", "--set", "length=3")
     assert done.code == 0
     assert "37 rules checked, 0 findings\n" in done.out
 
@@ -78,13 +27,13 @@ def test_a_native_id(stepmill_command: Run) -> None:
     assert "obs_bounds" in done.json["checked"]
 
 
-def test_findings_are_said_in_words_and_exit_code_1(stepmill_command: Run, folder: Path) -> None:
-    done = stepmill_command("check", "walk_envs.py:Careless")
+def test_findings_are_said_in_words_and_exit_code_1(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("check", "my_envs.py:Careless")
     assert done.code == 1
     assert "x global_generators  np.random in reset()" in done.out
     assert "-> Use a generator of the env's own" in done.out
     assert "1 finding" in done.out
-    found = stepmill_command("check", "walk_envs.py:Careless", "--json").json
+    found = stepmill_command("check", "my_envs.py:Careless", "--json").json
     (finding,) = found["findings"]
     assert finding["rule"] == "global_generators"
     assert finding["count"] > 1
@@ -92,8 +41,8 @@ def test_findings_are_said_in_words_and_exit_code_1(stepmill_command: Run, folde
     assert found["unchecked"] == {"cfg_unchanged": "needs a configuration: pass cfg="}
 
 
-def test_what_was_not_checked_is_said(stepmill_command: Run, folder: Path) -> None:
-    out = stepmill_command("check", "walk_envs.py:Endless", "--steps", 5).out
+def test_what_was_not_checked_is_said(stepmill_command: Run, user_folder: Path) -> None:
+    out = stepmill_command("check", "my_envs.py:Endless", "--steps", 5).out
     assert "? not checked: episode_return" in out
     assert "no episode ended within 5 steps" in out
 
@@ -101,15 +50,15 @@ def test_what_was_not_checked_is_said(stepmill_command: Run, folder: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["walk_envs.py:Wolk"], "did you mean Walk?"),
-        (["walk_envs.py:np"], "expected an env, an env class, a function that makes one or an id"),
+        (["my_envs.py:Wolk"], "did you mean Walk?"),
+        (["my_envs.py:np"], "expected an env, an env class, a function that makes one or an id"),
         (["CartPole-v7"], "did you mean CartPole-v1"),
         (["CartPole-v1", "--set", "gravity=1"], "has no config key 'gravity'"),
         (["CartPole-v1", "--episodes", "0"], "0 is not in the range"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(
-    stepmill_command: Run, folder: Path, arguments: list[str], said: str
+    stepmill_command: Run, user_folder: Path, arguments: list[str], said: str
 ) -> None:
     done = stepmill_command("check", *arguments)
     assert (done.code, done.out) == (2, "")
@@ -117,8 +66,8 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(
     assert done.err.count("\n") == 1
 
 
-def test_ctrl_c_ends_it_with_what_there_is(folder: Path) -> None:
-    command = [sys.executable, "-m", "stepmill", "check", "walk_envs.py:Endless", "--steps", "1000000000", "--json"]
+def test_ctrl_c_ends_it_with_what_there_is(user_folder: Path) -> None:
+    command = [sys.executable, "-m", "stepmill", "check", "my_envs.py:Endless", "--steps", "1000000000", "--json"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     assert child.stderr.readline() == "playing\n"

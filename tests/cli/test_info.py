@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,34 +11,6 @@ import pytest
 from stepmill.cli.spaces import json_value
 
 Run = Callable[..., Any]
-
-ENVS = """
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-class Maze(gymnasium.Env):
-    metadata = {"render_modes": ["ansi"]}
-    action_space = spaces.Discrete(4)
-
-    def __init__(self, level, size=(3, float("inf")), render_mode=None, env_id=0, **others):
-        self.observation_space = spaces.Dict(
-            place=spaces.Box(np.zeros(2, np.float32), np.full(2, level, np.float32)),
-            keys=spaces.Tuple([spaces.MultiBinary(2), spaces.Box(-np.inf, np.inf, (3,), np.float32)]),
-        )
-
-class Broken(Maze):
-    def __init__(self):
-        raise RuntimeError("no walls")
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "maze_envs.py").write_text(ENVS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
 
 
 def test_a_native_env(stepmill_command: Run) -> None:
@@ -95,16 +66,16 @@ def test_a_doom_scenario_tells_its_options(stepmill_command: Run) -> None:
     assert options["delta_button_config"] == {}
 
 
-def test_a_users_env(stepmill_command: Run, folder: Path) -> None:
-    found = stepmill_command("info", "maze_envs.py:Maze", "--set", "level=3", "--json").json
-    assert found["id"] == "maze_envs.py:Maze"
+def test_a_users_env(stepmill_command: Run, user_folder: Path) -> None:
+    found = stepmill_command("info", "my_envs.py:Maze", "--set", "level=3", "--json").json
+    assert found["id"] == "my_envs.py:Maze"
     assert found["options"] == {"level": 3, "size": [3, "inf"], "render_mode": None}
     assert found["takes_other_options"] is True
     assert found["render_modes"] == ["ansi"]
     keys, place = (found["observation_space"]["spaces"][name] for name in ("keys", "place"))
     assert place["high"] == 3.0
     assert [one["type"] for one in keys["spaces"]] == ["MultiBinary", "Box"]
-    text = stepmill_command("info", "maze_envs.py:Maze", "--set", "level=3").out
+    text = stepmill_command("info", "my_envs.py:Maze", "--set", "level=3").out
     for said in ("Dict of 2", "keys: Tuple of 2", "without bounds", "from 0 to 3", "takes any name"):
         assert said in text
 
@@ -114,13 +85,13 @@ def test_a_users_env(stepmill_command: Run, folder: Path) -> None:
     [
         (["CartPole-v9"], 2, "did you mean CartPole-v1"),
         (["CartPole-v1", "--set", "gravity=1"], 2, "has no config key 'gravity'"),
-        (["maze_envs.py:Mase"], 2, "did you mean Maze?"),
-        (["maze_envs.py:Broken"], 1, "no walls"),
-        (["maze_envs.py:ENVS"], 2, "has no ENVS"),
+        (["my_envs.py:Mase"], 2, "did you mean Maze?"),
+        (["my_envs.py:Broken"], 1, "no walls"),
+        (["my_envs.py:ENVS"], 2, "has no ENVS"),
     ],
 )
 def test_what_cannot_be_described(
-    stepmill_command: Run, folder: Path, arguments: list[str], code: int, said: str
+    stepmill_command: Run, user_folder: Path, arguments: list[str], code: int, said: str
 ) -> None:
     done = stepmill_command("info", *arguments)
     assert (done.code, done.out) == (code, "")

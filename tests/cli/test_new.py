@@ -68,6 +68,14 @@ def test_names_follow_from_the_folder(stepmill_command: Run, folder: Path, given
     assert os.listdir(folder) == [given]
 
 
+def test_a_name_that_contains_that_of_the_template(stepmill_command: Run, folder: Path) -> None:
+    found = stepmill_command("new", "TemplateEnv", "--json").json
+    assert found["env"] == "template_env:TemplateEnv"
+    text = "".join((folder / file).read_text() for file in found["files"])
+    assert "template_env_env" not in text
+    assert "from template_env import TemplateConfig, TemplateEnv" in text
+
+
 def test_a_path_and_an_empty_folder_are_fine(stepmill_command: Run, folder: Path) -> None:
     (folder / "envs" / "quiet_pond").mkdir(parents=True)
     done = stepmill_command("new", "envs/quiet_pond")
@@ -86,8 +94,9 @@ def test_a_path_and_an_empty_folder_are_fine(stepmill_command: Run, folder: Path
         ("tests", "there is a module 'tests' already"),
         ("two words", "expected letters, digits, - and _"),
         ("3d", "expected letters, digits, - and _"),
-        ("class", "expected letters, digits, - and _"),
+        ("class", "'class' is a word of Python's own"),
         ("_", "expected letters, digits, - and _"),
+        ("_pond", "beginning with a letter"),
         ("nowhere/quiet_pond", "there is no folder"),
     ],
 )

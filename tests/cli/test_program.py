@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,15 @@ def test_python_m_runs_the_same_program() -> None:
         (["run", "CartPole-v1", "--set", "gravity=3"], "has no config key 'gravity'"),
         (["run", "CartPole-v1", "--set", "gravity"], "--set: expected NAME=VALUE"),
         (["run", "nowhere.py:Env"], "nowhere.py: there is no such file"),
-        (["run", "os:PathLik"], "PathLik"),
+        (["run", "os:PathLik"], "os has no PathLik, did you mean PathLike?"),
+        (["run", "no_such_module:Env"], "there is no module 'no_such_module' here"),
+        (["tune", "CartPole-v1", "-o", "plot.docx"], "-o plot.docx: expected a name that ends with .png, .svg, .pdf"),
+        (["tune", "CartPole-v1", "-o", "/dev/null/plot.png"], "cannot write to /dev/null"),
+        (["demo", "-o", "/dev/null/plot.png"], "cannot write to /dev/null"),
+        (["bench", "-o", "/dev/null/plots"], "cannot write to /dev/null"),
+        (["record", "CartPole-v1", "-o", "/dev/null/videos"], "cannot write to /dev/null"),
+        (["top", "--interval", "inf"], "inf is not in the range"),
+        (["watch", "CartPole-v1", "--speed", "nan"], "nan is not in the range"),
         (["run", "CartPole-v1", "--policy", "act"], "expected 'random', or a policy"),
         (["run", "CartPole-v1", "--policy", "os:getcw"], "did you mean getcwd?"),
     ],
@@ -77,6 +86,52 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_closed_stdout_is_no_error(json: list[str]) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "stepmill", "info", "CartPole-v1", *json]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "stepmill", "info", "CartPole-v1"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "stepmill: the result cannot be written: No space left on device\n"
+
+
+def test_a_terminal_that_lacks_some_characters() -> None:
+    command = [sys.executable, "-m", "stepmill", "run", "CartPole-v1", "--steps", "1000"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "steps per second" in done.stdout
+
+
+def test_without_a_command_it_shows_its_help(stepmill_command: Run) -> None:
+    done = stepmill_command()
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Usage: stepmill")
+    assert "\n  run " in done.err
+
+
+def test_a_warning_is_one_line_without_the_code_that_warns(stepmill_command: Run, user_folder: Path) -> None:
+    (user_folder / "my_warning.py").write_text("import warnings\nwarnings.warn('it is\\nlate', stacklevel=1)\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = stepmill_command("info", "my_warning.py:Env")
+    assert done.err.splitlines() == ["stepmill: it is late", "stepmill: my_warning.py has no Env"]
+
+
+def test_a_module_that_cannot_be_imported_says_where(stepmill_command: Run, user_folder: Path) -> None:
+    (user_folder / "my_typo.py").write_text("import os\n\nos.getcwdd()\n")
+    done = stepmill_command("info", "my_typo.py:Env")
+    assert done.code == 2
+    assert "AttributeError" in done.err
+    assert "my_typo.py, line 3, in <module>)\n" in done.err
 
 
 @pytest.mark.parametrize(

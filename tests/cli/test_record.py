@@ -19,62 +19,14 @@ from support.replay_envs import frames
 
 Run = Callable[..., Any]
 
-ENVS = """
-import gymnasium
-import numpy as np
-
-class Shade(gymnasium.Env):
-    '''The brightness of its pictures is the number of the step, times ten; env i plays episodes of 3 + i steps.'''
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
-    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, env_id, render_mode=None):
-        self.render_mode = render_mode
-        self.length = 3 + env_id
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.full(1, self.steps, np.float32), 1.0, self.steps == self.length, False, {}
-
-    def render(self):
-        return np.full((32, 64, 3), 100 + 10 * self.steps, np.uint8)
-
-def shade(env_id, render_mode=None):
-    return Shade(env_id, render_mode)
-
-class Blind(Shade):
-    metadata = {"render_modes": []}
-
-    def __init__(self):
-        super().__init__(0)
-
-    def render(self):
-        return None
-"""
-
-
-@pytest.fixture
-def envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "shaded_envs.py").write_text(ENVS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return "shaded_envs.py"
-
 
 def fps_of(path: str | Path) -> float:
     return float(cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FPS))
 
 
-def test_a_video_per_episode_with_every_step_in_it(stepmill_command: Run, envs: str) -> None:
+def test_a_video_per_episode_with_every_step_in_it(stepmill_command: Run, user_folder: Path) -> None:
     arguments = ["--episodes", 5, "--num-envs", 2, "-o", "videos", "--json"]
-    done = stepmill_command("record", f"{envs}:shade", *arguments)
+    done = stepmill_command("record", "my_envs.py:shade", *arguments)
     assert done.code == 0, done.err
     assert done.json["videos"] == [f"videos/episode_{k:04d}.mp4" for k in range(5)]
     assert done.json["returns"] == [3.0, 4.0, 3.0, 4.0, 3.0]
@@ -87,8 +39,8 @@ def test_a_video_per_episode_with_every_step_in_it(stepmill_command: Run, envs: 
     assert list(Path("videos").glob("*.part")) == []
 
 
-def test_a_grid_has_a_place_for_each_env(stepmill_command: Run, envs: str) -> None:
-    done = stepmill_command("record", f"{envs}:shade", "--episodes", 2, "--grid", "-o", "videos", "--json")
+def test_a_grid_has_a_place_for_each_env(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("record", "my_envs.py:shade", "--episodes", 2, "--grid", "-o", "videos", "--json")
     assert done.code == 0, done.err
     assert done.json["videos"] == ["videos/grid_0000.mp4"]
     seen = frames(Path("videos/grid_0000.mp4"))
@@ -105,16 +57,16 @@ def test_native_envs_are_drawn_too(stepmill_command: Run, tmp_path: Path) -> Non
     assert len(frames(Path(done.json["videos"][0]))) == done.json["frames"] > 1
 
 
-def test_earlier_videos_are_not_mixed_with_new_ones(stepmill_command: Run, envs: str) -> None:
+def test_earlier_videos_are_not_mixed_with_new_ones(stepmill_command: Run, user_folder: Path) -> None:
     Path("videos").mkdir()
     Path("videos/episode_0007.mp4").touch()
-    done = stepmill_command("record", f"{envs}:shade", "-o", "videos")
+    done = stepmill_command("record", "my_envs.py:shade", "-o", "videos")
     assert done.code == 2
     assert "expected a folder without earlier videos, found episode_0007.mp4" in done.err
 
 
-def test_an_env_without_pictures_says_so(stepmill_command: Run, envs: str) -> None:
-    done = stepmill_command("record", f"{envs}:Blind", "-o", "videos")
+def test_an_env_without_pictures_says_so(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("record", "my_envs.py:Blind", "-o", "videos")
     assert done.code == 1
     assert "expected an RGB image from render()" in done.err
     assert done.err.count("\n") == 1
@@ -133,10 +85,20 @@ def act(observation, generator):
 """
 
 
-def test_ctrl_c_keeps_what_was_recorded(envs: str) -> None:
+def test_ctrl_c_keeps_what_was_recorded(user_folder: Path) -> None:
     Path("policy.py").write_text(POLICY)
-    command = [sys.executable, "-m", "stepmill", "record", f"{envs}:shade", "--num-envs", "1", "--episodes", "1000000"]
-    command += ["-o", "videos", "--json", "--policy", "policy.py:act", "--set", "render_mode=rgb_array"]
+    command = [sys.executable, "-m", "stepmill", "record", "my_envs.py:shade", "--num-envs", "1"]
+    command += [
+        "--episodes",
+        "1000000",
+        "-o",
+        "videos",
+        "--json",
+        "--policy",
+        "policy.py:act",
+        "--set",
+        "render_mode=rgb_array",
+    ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     assert child.stderr.readline() == "playing\n"

@@ -15,59 +15,6 @@ import pytest
 
 Run = Callable[..., Any]
 
-ENVS = """
-import os
-import gymnasium
-import numpy as np
-
-class Counting(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def __init__(self, length=5):
-        self.length = length
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.full(1, self.steps, np.float32), float(action), self.steps == self.length, False, {}
-
-class Talking(Counting):
-    def step(self, action):
-        print("a step")
-        os.system("echo from a program")
-        return super().step(action)
-
-class Failing(Counting):
-    def step(self, action):
-        raise RuntimeError("no more")
-"""
-POLICIES = """
-import numpy as np
-
-def two(observation, generator):
-    return 2
-
-def many(observations, generators):
-    assert len(observations) == len(generators)
-    return np.full(len(observations), 2)
-
-many.batched = True
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "counting_envs.py").write_text(ENVS)
-    (tmp_path / "two_policies.py").write_text(POLICIES)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
-
 
 @pytest.mark.parametrize("batch_size", [4, 2])
 def test_counts_steps_and_episodes(stepmill_command: Run, batch_size: int) -> None:
@@ -83,17 +30,17 @@ def test_counts_steps_and_episodes(stepmill_command: Run, batch_size: int) -> No
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
 @pytest.mark.parametrize("policy", ["two", "many"])
-def test_a_users_env_with_a_users_policy(stepmill_command: Run, folder: Path, backend: str, policy: str) -> None:
-    arguments = ["--policy", f"two_policies.py:{policy}", "--backend", backend, "--set", "length=3"]
-    done = stepmill_command("run", "counting_envs.py:Counting", "--num-envs", 2, "--steps", 16, *arguments, "--json")
+def test_a_users_env_with_a_users_policy(stepmill_command: Run, user_folder: Path, backend: str, policy: str) -> None:
+    arguments = ["--policy", f"my_envs.py:{policy}", "--backend", backend, "--set", "length=3"]
+    done = stepmill_command("run", "my_envs.py:Counting", "--num-envs", 2, "--steps", 16, *arguments, "--json")
     assert done.code == 0, done.err
     assert done.json["return"] == {"mean": 6.0, "std": 0.0, "min": 6.0, "max": 6.0}
     assert done.json["length"]["max"] == 3
     assert done.json["episodes"] == 4
 
 
-def test_a_module_is_found_in_the_working_directory(stepmill_command: Run, folder: Path) -> None:
-    done = stepmill_command("run", "counting_envs:Counting", "--num-envs", 1, "--steps", 6, "--json")
+def test_a_module_is_found_in_the_working_directory(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("run", "my_envs:Counting", "--num-envs", 1, "--steps", 6, "--json")
     assert done.code == 0, done.err
 
 
@@ -103,15 +50,42 @@ def test_the_table_names_what_was_found(stepmill_command: Run) -> None:
         assert word in done.out
 
 
-def test_a_failing_env_is_exit_code_1(stepmill_command: Run, folder: Path) -> None:
-    done = stepmill_command("run", "counting_envs.py:Failing", "--num-envs", 1, "--backend", "inline", "--steps", 6)
+def test_a_failing_env_is_exit_code_1(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("run", "my_envs.py:Failing", "--num-envs", 1, "--backend", "inline", "--steps", 6)
     assert done.code == 1
     assert "no more" in done.err
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_what_an_env_prints_is_not_in_the_document(folder: Path, backend: str) -> None:
-    command = [sys.executable, "-m", "stepmill", "run", "counting_envs.py:Talking", "--backend", backend, "--json"]
+def test_the_place_of_a_failure_is_named(stepmill_command: Run, user_folder: Path, backend: str) -> None:
+    done = stepmill_command("run", "my_envs.py:Failing", "--num-envs", 1, "--backend", backend, "--steps", 6)
+    line = 1 + (user_folder / "my_envs.py").read_text().splitlines().index('        raise RuntimeError("no more")')
+    assert f"RuntimeError: no more ({user_folder / 'my_envs.py'}, line {line}, in step)\n" in done.err
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [("confused", "ValueError: left or right? ("), ("leaving", "SystemExit: 0 (")],
+)
+def test_a_failing_policy_is_one_line_and_exit_code_1(
+    stepmill_command: Run, user_folder: Path, policy: str, said: str
+) -> None:
+    done = stepmill_command("run", "CartPole-v1", "--policy", f"my_envs.py:{policy}", "--steps", 6)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"stepmill: the policy failed: {said}")
+    assert done.err.count("\n") == 1
+
+
+def test_what_a_module_prints_is_not_in_the_document(stepmill_command: Run, user_folder: Path) -> None:
+    (user_folder / "my_talk.py").write_text("import os\nos.write(1, b'hello\\n')\nfrom my_envs import Counting\n")
+    done = stepmill_command("run", "my_talk.py:Counting", "--num-envs", 1, "--steps", 6, "--json")
+    assert done.json["steps"] == 6
+    assert "hello" in done.err
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_what_an_env_prints_is_not_in_the_document(user_folder: Path, backend: str) -> None:
+    command = [sys.executable, "-m", "stepmill", "run", "my_envs.py:Talking", "--backend", backend, "--json"]
     command += ["--num-envs", "1", "--steps", "6"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert json.loads(done.stdout)["steps"] == 6

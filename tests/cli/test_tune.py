@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,37 +13,6 @@ from stepmill.cli.commands import tune
 from stepmill.measuring.trials import Trial, batch_trials, best_of, first_trials
 
 Run = Callable[..., Any]
-
-ENVS = """
-import gymnasium
-import numpy as np
-
-class Still(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, size=1):
-        assert size == 2
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        return np.zeros(1, np.float32), 0.0, False, False, {}
-
-class Failing(Still):
-    def step(self, action):
-        raise RuntimeError("no more")
-"""
-
-
-@pytest.fixture
-def still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "tuned_envs.py").write_text(ENVS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return "tuned_envs.py"
 
 
 def test_native_envs_are_tried_on_threads() -> None:
@@ -91,17 +59,17 @@ def test_the_call_that_it_prints_makes_such_a_pool(stepmill_command: Run) -> Non
     assert done.json["steps_per_second"] > 0
 
 
-def test_an_env_of_ones_own_with_its_options(stepmill_command: Run, still: str) -> None:
+def test_an_env_of_ones_own_with_its_options(stepmill_command: Run, user_folder: Path) -> None:
     arguments = ["--num-envs", 2, "--seconds", 0.01, "--set", "size=2"]
-    done = stepmill_command("tune", f"{still}:Still", *arguments)
+    done = stepmill_command("tune", "my_envs.py:Still", *arguments)
     assert done.code == 0, done.err
     assert "stepmill.make(Still, num_envs=2, " in done.out
     assert "size=2" in done.out
 
 
-def test_an_env_that_never_works_is_exit_code_1(stepmill_command: Run, still: str) -> None:
-    arguments = ["--num-envs", 1, "--seconds", 0.01, "--set", "size=2"]
-    done = stepmill_command("tune", f"{still}:Failing", *arguments)
+def test_an_env_that_never_works_is_exit_code_1(stepmill_command: Run, user_folder: Path) -> None:
+    arguments = ["--num-envs", 1, "--seconds", 0.01]
+    done = stepmill_command("tune", "my_envs.py:Failing", *arguments)
     assert done.code == 1
     assert "no settings work for" in done.err
     assert "no more" in done.err

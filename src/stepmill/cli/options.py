@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import tempfile
 from collections.abc import Callable
-from typing import Any, TypeVar, get_args
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
 from stepmill.cli.target import config_of, find_target, fitted
 from stepmill.cli.terminal import Terminal
+from stepmill.optional import require
 from stepmill.pool.settings import Backend
 
 __all__ = [
+    "Number",
     "Seconds",
     "complete_id",
+    "folder_option",
     "json_option",
+    "picture_option",
     "policy_option",
     "pool_arguments",
     "pool_options",
@@ -23,20 +31,26 @@ __all__ = [
     "target",
 ]
 
+_PICTURES = (".png", ".svg", ".pdf")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Seconds(click.FloatRange):
-    """A time of at least a millisecond. Refuses NaN too, which is in every range of click's own."""
-
-    def __init__(self, most: float = 3600) -> None:
-        super().__init__(min=0.001, max=most)
+class Number(click.FloatRange):
+    """A number in a range. Refuses NaN too, which is in every range of click's own."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds: float = super().convert(value, param, ctx)
-        if seconds != seconds:
+        number: float = super().convert(value, param, ctx)
+        if number != number:
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
-        return seconds
+        return number
+
+
+class Seconds(Number):
+    """A time."""
+
+    def __init__(self, most: float = 3600, least: float = 0.001) -> None:
+        super().__init__(min=least, max=most)
 
 
 def _terminal(ctx: click.Context, _: click.Parameter, json: bool) -> Terminal:
@@ -63,7 +77,7 @@ set_option: Callable[[F], F] = click.option(
     "config",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda ctx, _, values: fitted(ctx.params.get("target"), config_of(values)),
+    callback=lambda ctx, _, values: config_of(values),
     help="An option of the env, such as frame_skip=4; again for each. `stepmill info ID` lists them.",
 )
 
@@ -77,21 +91,78 @@ policy_option: Callable[[F], F] = click.option(
 )
 
 
-def target(function: F) -> F:
-    """The argument ``ID|MODULE:ENV``: the command gets what ``make`` takes, and the text as ``name``."""
-
-    def both(ctx: click.Context, _: click.Parameter, text: str) -> Any:
-        ctx.params["name"] = text
-        return text if ctx.resilient_parsing else find_target(text)
-
-    argument: Callable[[F], F] = click.argument(
-        "target",
-        metavar="ID|MODULE:ENV",
-        callback=both,
-        shell_complete=complete_id,
-        is_eager=True,  # --set needs it
+def picture_option(default: str | None = None) -> Callable[[F], F]:
+    """``-o FILE.png``: the command gets a path as ``picture``; None if there is neither one nor a default."""
+    option: Callable[[F], F] = click.option(
+        "-o",
+        "--output",
+        "picture",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=default,
+        show_default=default is not None,
+        metavar="FILE.png",
+        callback=_check_picture,
+        help="Where to draw the plot: a png, an svg or a pdf.",
     )
-    return argument(function)
+    return option
+
+
+def folder_option(help: str, *, required: bool = False) -> Callable[[F], F]:
+    """``-o DIR``: the command gets a path as ``folder``."""
+    option: Callable[[F], F] = click.option(
+        "-o",
+        "--output",
+        "folder",
+        type=click.Path(path_type=Path, file_okay=False),
+        required=required,
+        metavar="DIR",
+        callback=_check_folder,
+        help=help,
+    )
+    return option
+
+
+def _check_picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not ctx.resilient_parsing:
+        if path.suffix.lower() not in _PICTURES:
+            raise click.UsageError(f"-o {path}: expected a name that ends with {', '.join(_PICTURES)}")
+        require("matplotlib", "matplotlib", "cli", "a plot")
+        _try_to_write(path, path.parent)
+    return path
+
+
+def _check_folder(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not ctx.resilient_parsing:
+        _try_to_write(path, path)
+    return path
+
+
+def _try_to_write(path: Path, folder: Path) -> None:
+    """Before a command works for minutes. A folder that does not exist is made when it is needed."""
+    there = next(one for one in (folder, *folder.absolute().parents) if os.path.lexists(one))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise click.UsageError(f"-o {path}: cannot write to {there}: {error.strerror}") from error
+    if path.is_file() and not os.access(path, os.W_OK):
+        raise click.UsageError(f"-o {path}: expected a file that can be written to")
+
+
+def target(function: F) -> F:
+    """The argument ``ID|MODULE:ENV``: the command gets what ``make`` takes, and the text as ``name``.
+
+    The user's module is imported when the command begins, and not while its arguments are read: with ``--json``, what
+    the module prints must not go to stdout.
+    """
+
+    @functools.wraps(function)
+    def begin(*, target: str, **options: Any) -> Any:
+        found = find_target(target, elsewhere=options.get("python") is not None)
+        return function(target=found, name=target, **{**options, "config": fitted(found, options["config"])})
+
+    argument: Callable[[F], F] = click.argument("target", metavar="ID|MODULE:ENV", shell_complete=complete_id)
+    return argument(cast(F, begin))
 
 
 def complete_id(_: click.Context, __: click.Parameter, begun: str) -> list[str]:

@@ -10,6 +10,7 @@ import click
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
+from stepmill.cli.failures import place_of
 from stepmill.cli.target import attribute_of
 from stepmill.errors import summary
 from stepmill.views.gymnasium import GymnasiumPool
@@ -52,7 +53,8 @@ class Policy:
         self._batched = bool(getattr(act, "batched", False))
         self._observations = pool.spec.observation_space
         self._action_space = pool.spec.action_space
-        self._generators = [np.random.default_rng((seed, env_id)) for env_id in range(pool.num_envs)]
+        count = 0 if act is None else pool.num_envs  # random actions come from the space
+        self._generators = [np.random.default_rng((seed, env_id)) for env_id in range(count)]
         self._rows: dict[int, Any] = {}  # spaces of so many actions, for random ones
         self._seed = seed
         self._drawn: dict[int, Iterator[Any]] | None = {} if repeated else None
@@ -77,7 +79,12 @@ class Policy:
 
     def _asked(self, act: Act, obs: Any, owners: Sequence[int]) -> Any:
         generators = [self._generators[env_id] for env_id in owners]
-        if self._batched:
-            return act(obs, generators)
-        rows = iterate(batch_space(self._observations, len(generators)), obs)
-        return [act(row, generator) for row, generator in zip(rows, generators, strict=True)]
+        try:
+            if self._batched:
+                return act(obs, generators)
+            rows = iterate(batch_space(self._observations, len(generators)), obs)
+            return [act(row, generator) for row, generator in zip(rows, generators, strict=True)]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too: it would end the command as if all were well
+            raise click.ClickException(f"the policy failed: {summary(error)}{place_of(error)}") from error

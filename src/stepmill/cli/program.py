@@ -6,18 +6,23 @@ was interrupted by Ctrl-C.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 import click
 
 import stepmill
+from stepmill.cli import interrupts
+from stepmill.cli.failures import place_of
 from stepmill.errors import EnvError, StepmillError
 
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "run"]
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED = 1
 INTERRUPTED = 130
 
@@ -47,32 +52,63 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`stepmill COMMAND --help` says more about each. Completion for your shell: docs/command-line.md.",
 )
 @click.version_option(stepmill.__version__, prog_name="stepmill", message="%(prog)s %(version)s")
-def program() -> None:
+@click.pass_context
+def program(ctx: click.Context) -> None:
     """Runs many reinforcement-learning environments at once."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
+    with interrupts.Interrupts(), warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return _run(arguments)
+        except (KeyboardInterrupt, click.Abort):
+            return _say("stopped", INTERRUPTED)
+        except Exception:
+            if interrupts.pressed():  # what failed then, failed because of that
+                return _say("stopped", INTERRUPTED)
+            raise
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = program.main(args=arguments, prog_name="stepmill", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        return _say(error.format_message(), 2)
+        return _say(error.format_message(), error.exit_code)
     except EnvError as error:  # the call was right, an env is not
-        return _say(str(error), FAILED)
+        return _say(f"{error}{place_of(error.__cause__)}", FAILED)
     except StepmillError as error:
         return _say(str(error), 2)
-    except (KeyboardInterrupt, click.Abort):
-        return _say("stopped", INTERRUPTED)
     except (BrokenPipeError, SystemExit):
         # Of `stepmill list | head`: nobody reads on, which is no error. Click turns the first into the second.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
+        _write_nowhere()
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _write_nowhere()
+        return _say(f"the result cannot be written: {error.strerror}", FAILED)
+
+
+def _write_nowhere() -> None:
+    """Else Python complains when it flushes what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Without the line of code that warns, which says nothing to somebody who has called a command."""
+    _say(" ".join(str(message).split()), 0)
 
 
 def _say(message: str, code: int) -> int:

@@ -17,17 +17,19 @@ from typing import Any
 import click
 import cloudpickle
 
-from stepmill.errors import summary
+from stepmill.cli.failures import place_of
+from stepmill.errors import UnknownEnvError, summary
 from stepmill.factories import accepted_keys
-from stepmill.registry import registered
+from stepmill.registry import find, registered
 
 __all__ = ["attribute_of", "config_of", "find_target", "fitted", "load_module"]
 
 
-def find_target(text: str) -> Any:
+def find_target(text: str, *, elsewhere: bool = False) -> Any:
     """What ``make`` takes: an id as it is, ``MODULE:ENV`` or ``FILE.py:ENV`` as the class or function of that name.
 
     ``MODULE:ID`` is left to Gymnasium, which imports the module: so it is if the module has no such attribute.
+    ``elsewhere``: whether the env is made in another environment, which may have other modules.
     """
     module, colon, name = text.rpartition(":")
     if not colon:
@@ -35,14 +37,17 @@ def find_target(text: str) -> Any:
             raise click.UsageError(f"{text}: expected FILE.py:ENV, got only a file")
         return text
     is_file = module.endswith(".py")
-    if not is_file and not _is_there(module):
-        return text  # make says what is wrong with it
-    found = load_module(module)
-    if hasattr(found, name):
+    is_there = is_file or _is_there(module)
+    found = load_module(module) if is_there else None
+    if found is not None and hasattr(found, name):
         return getattr(found, name)
-    if is_file:
-        raise click.UsageError(_no_attribute(module, name, found))
-    return text
+    if elsewhere or (not is_file and _is_id(text)):
+        return text
+    if found is None:
+        raise click.UsageError(
+            f"{text}: there is no module {module!r} here, and no env of that id. Expected ID, MODULE:ENV or FILE.py:ENV"
+        )
+    raise click.UsageError(_no_attribute(module, name, found))
 
 
 def attribute_of(place: str, what: str) -> Any:
@@ -67,7 +72,7 @@ def load_module(place: str) -> ModuleType:
     except (KeyboardInterrupt, click.UsageError):
         raise
     except BaseException as error:  # whatever the user's module raises, SystemExit as well
-        raise click.UsageError(f"{place} cannot be imported: {summary(error)}") from error
+        raise click.UsageError(f"{place} cannot be imported: {summary(error)}{place_of(error)}") from error
 
 
 def config_of(settings: Iterable[str]) -> dict[str, Any]:
@@ -113,6 +118,14 @@ def _load_file(path: Path) -> ModuleType:
         raise
     cloudpickle.register_pickle_by_value(module)
     return module
+
+
+def _is_id(text: str) -> bool:
+    try:
+        find(text)
+    except UnknownEnvError:
+        return False
+    return True
 
 
 def _is_there(module: str) -> bool:

@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from stepmill.cli import interrupts
 from stepmill.cli.program import INTERRUPTED
 
-__all__ = ["Bar", "Ending", "Terminal", "new_table", "short", "until_interrupted"]
+__all__ = ["Bar", "Ending", "Terminal", "new_table", "ratio_text", "short", "until_interrupted"]
 
 _REFRESH_S = 0.05
 _NARROW = 90  # columns; in a narrower terminal the bar is short
@@ -99,7 +100,11 @@ class Bar:
         self._added = self._next = 0.0
 
     def add(self, done: float, said: str = "") -> None:
-        """Moves the bar. ``said`` is shown after the speed. Called after every batch, so it seldom does anything."""
+        """Moves the bar. ``said`` is shown after the speed. Called after every batch, so it seldom does anything.
+
+        Raises KeyboardInterrupt if a Ctrl-C got lost.
+        """
+        interrupts.check()
         self._added += done
         now = time.monotonic()
         if now < self._next or self._progress.disable:
@@ -142,6 +147,10 @@ def until_interrupted() -> Iterator[Ending]:
         yield ending
     except KeyboardInterrupt:
         ending.interrupted = True
+    except Exception:
+        if not interrupts.pressed():  # what failed then, failed because of that
+            raise
+    ending.interrupted |= interrupts.pressed()
 
 
 def new_table(terminal: Console, **arguments: Any) -> Table:
@@ -156,6 +165,11 @@ def short(number: float) -> str:
             value = number / unit
             return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}{letter}"
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+
+
+def ratio_text(ratio: float) -> str:
+    """How many times as fast: 0.96, 38.4, 2,680."""
+    return f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def _as_json(value: Any) -> Any:

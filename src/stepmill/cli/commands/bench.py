@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.options import Seconds, complete_id, json_option, set_option
-from stepmill.cli.target import find_target
-from stepmill.cli.terminal import Terminal, until_interrupted
+from stepmill.cli import interrupts
+from stepmill.cli.options import Seconds, complete_id, folder_option, json_option, set_option
+from stepmill.cli.target import find_target, fitted
+from stepmill.cli.terminal import Terminal, ratio_text, until_interrupted
 from stepmill.errors import summary
 from stepmill.optional import require
 
@@ -35,14 +36,7 @@ _DEFAULT = ["CartPole-v1", "gymnasium:CartPole-v1"]  # a native env, and a Pytho
     show_default=True,
     help="For each library in each round.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Also draw a picture per env into this folder.",
-)
+@folder_option("Also draw a picture per env into this folder.")
 @set_option
 @json_option
 def command(
@@ -75,7 +69,8 @@ def command(
     measured = []
     with quiet(), until_interrupted() as ending:
         for name in targets or _DEFAULT:
-            subject = Subject(name, find_target(name), num_envs, config)
+            task = find_target(name)
+            subject = Subject(name, task, num_envs, fitted(task, config))
             measured.append(result := _Result(subject))
             result.measure(Effort(repeats, seconds), terminal)
             if not terminal.json:
@@ -112,7 +107,7 @@ class _Result:
                 try:
                     runners[name] = opened.enter_context(contextlib.closing(peer.start()))
                 except Exception as error:  # whatever another library raises; the others can still be measured
-                    if peer.is_ours:
+                    if peer.is_ours or interrupts.pressed():
                         raise
                     self.failed[name] = summary(error)
                 bar.add(1, name)
@@ -151,7 +146,7 @@ class _Result:
         bars = []
         for name, rate in self.rates.items():
             is_ours = self._peers[name].is_ours
-            remark = "" if ours is None or is_ours else f"stepmill: {ours / rate:.3g}x"
+            remark = "" if ours is None or is_ours else f"stepmill: {ratio_text(ours / rate)}x"
             bars.append(Bar(f"{name} {self._peers[name].version}" if not is_ours else name, rate, is_ours, remark))
         return bars
 

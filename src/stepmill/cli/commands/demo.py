@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.options import Seconds, complete_id, json_option
+from stepmill.cli.options import Seconds, complete_id, json_option, picture_option
 from stepmill.cli.program import FAILED
-from stepmill.cli.terminal import Terminal, until_interrupted
-from stepmill.optional import require
+from stepmill.cli.terminal import Terminal, ratio_text, until_interrupted
 
 if TYPE_CHECKING:
     from stepmill.measuring.peers import Peer, Subject
@@ -37,16 +36,7 @@ _COMPARED_ENVS = 8  # at most
     show_default=True,
     help="How long each library steps them.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "picture",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("stepmill-demo.png"),
-    show_default=True,
-    metavar="FILE.png",
-    help="Where to draw the plot.",
-)
+@picture_option("stepmill-demo.png")
 @json_option
 def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Terminal) -> int:
     """Step one env for a few seconds, here and in Gymnasium, and compare their speed and their episodes.
@@ -59,7 +49,6 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
     """
     from stepmill.measuring.peers import Subject, peers_of, quiet
 
-    require("matplotlib", "matplotlib", "cli", "a plot")
     demo = _Demo(Subject(env, env, num_envs, {}))
     with quiet(), until_interrupted() as ending:
         demo.peers = [peer for peer in peers_of(demo.subject) if peer.name in _SHOWN]
@@ -128,7 +117,8 @@ class _Demo:
         lines = []
         rates = self.rates
         if len(rates) > 1:
-            lines.append(f"stepmill takes {rates[_SHOWN[0]] / rates[_SHOWN[1]]:.3g} times as many steps per second.")
+            ratio = ratio_text(rates[_SHOWN[0]] / rates[_SHOWN[1]])
+            lines.append(f"stepmill takes {ratio} times as many steps per second.")
         elif len(self.peers) == 1:
             lines.append(f"Gymnasium has no {self.subject.name}, so stepmill ran alone.")
         if self.compared:

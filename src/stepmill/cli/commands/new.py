@@ -40,12 +40,13 @@ class _Names:
         folder = Path(given)
         words = [word for word in re.split(r"[-_]+|(?<=[a-z0-9])(?=[A-Z][a-z])", folder.name) if word]
         package = "_".join(words).lower()
-        plain = re.sub(r"[-_]", "", folder.name)
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", plain) or keyword.iskeyword(package):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", folder.name):
             raise click.UsageError(
                 "NAME: expected letters, digits, - and _, beginning with a letter, such as 'river_boat', got "
                 f"{folder.name!r}"
             )
+        if keyword.iskeyword(package):
+            raise click.UsageError(f"NAME: {package!r} is a word of Python's own: choose another name")
         prefix = "".join(word[:1].upper() + word[1:] for word in words)
         return cls(folder, package, prefix.removesuffix("Env") or prefix)
 
@@ -54,7 +55,9 @@ class _Names:
         return f"{self.prefix}Env"
 
     def put_into(self, text: str) -> str:
-        return text.replace(_PACKAGE, self.package).replace("Template", self.prefix).replace("template", self.package)
+        """All at once: the new names may contain the old ones."""
+        new = {_PACKAGE: self.package, "Template": self.prefix, "template": self.package}
+        return re.sub("|".join(map(re.escape, new)), lambda found: new[found[0]], text)
 
 
 @click.command("new")

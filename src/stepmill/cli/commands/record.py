@@ -11,7 +11,7 @@ from rich.console import Console
 
 from stepmill import _native
 from stepmill.cli.drawn import make_drawn
-from stepmill.cli.options import json_option, policy_option, seed_option, set_option, target
+from stepmill.cli.options import folder_option, json_option, policy_option, seed_option, set_option, target
 from stepmill.cli.terminal import Terminal, new_table, until_interrupted
 from stepmill.errors import ConfigError
 from stepmill.optional import require
@@ -27,15 +27,7 @@ _MOST_PLACES = 16  # in a grid: more pictures would be small. Further episodes f
 @click.command("record")
 @target
 @click.option("--episodes", type=click.IntRange(min=1), default=1, show_default=True, help="How many episodes.")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    metavar="DIR",
-    help="The folder for the videos.",
-)
+@folder_option("The folder for the videos.", required=True)
 @click.option("--grid", is_flag=True, help="One video with many envs side by side, instead of one per episode.")
 @click.option("--num-envs", type=click.IntRange(min=1), help=f"How many play at once.  [grid: up to {_MOST_PLACES}]")
 @click.option("--max-episode-steps", type=click.IntRange(min=1), help="Where an episode is cut off.")

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from stepmill.cli.keys import Keys
-from stepmill.cli.options import json_option
+from stepmill.cli.options import Seconds, json_option
 from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import UsageError
 
@@ -21,9 +21,7 @@ __all__ = ["command"]
 
 @click.command("top")
 @click.argument("pid", type=click.IntRange(min=1), required=False)
-@click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between looks."
-)
+@click.option("--interval", type=Seconds(least=0.1), default=1.0, show_default=True, help="Seconds between looks.")
 @click.option("--once", is_flag=True, help="Print one look and end.")
 @json_option
 def command(pid: int | None, interval: float, once: bool, terminal: Terminal) -> int:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.options import Seconds, json_option, policy_option, seed_option, set_option, target
+from stepmill.cli.options import Seconds, json_option, picture_option, policy_option, seed_option, set_option, target
 from stepmill.cli.terminal import Bar, Terminal, short, until_interrupted
 from stepmill.errors import EnvError, ResourceError, summary
 from stepmill.measuring.trials import Trial, batch_trials, best_of, first_trials
-from stepmill.optional import require
 
 if TYPE_CHECKING:
     from stepmill.cli.policy import Act
@@ -38,7 +37,7 @@ _MOST_BARS = 16
     show_default=True,
     help="How long to measure each choice of settings.",
 )
-@click.option("-o", "--output", "picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.png")
+@picture_option()
 @policy_option
 @seed_option
 @set_option
@@ -68,8 +67,6 @@ def command(
     from stepmill.measuring.machine import cores, describe
     from stepmill.measuring.peers import Subject, quiet
 
-    if picture is not None:
-        require("matplotlib", "matplotlib", "cli", "a plot")
     subject = Subject(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
     first = first_trials(subject.is_native, cores(), num_envs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 import stepmill
 from stepmill.cli.drawn import make_drawn
-from stepmill.cli.options import json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.cli.options import Number, json_option, policy_option, pool_arguments, pool_options, target
 from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import ConfigError, EnvError, UnsupportedError
 
@@ -29,7 +28,7 @@ _MOST_FAILURES = 100  # batches with failures, one after another
 @target
 @pool_options(num_envs=16)
 @policy_option
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True, max=1000), help="Batches per second, at most.")
+@click.option("--speed", type=Number(min=0, min_open=True, max=1000), help="Batches per second, at most.")
 @click.option("--paused", is_flag=True, help="Start paused: the page has buttons to step and to go on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port of the page.  [default: a free one]")
 @click.option("--browser/--no-browser", default=None, help="Open a browser.  [default: if there is a display]")
@@ -61,7 +60,7 @@ def command(
     control = Control(paused, speed)
     with (
         until_interrupted() as ending,
-        _make(target, pool_arguments(options)) as pool,
+        _make(target, pool_arguments(options), terminal) as pool,
         Watch(watched(pool), port=port, open_browser=browser, control=control) as page,
     ):
         _tell(terminal, page)
@@ -71,11 +70,14 @@ def command(
     return ending.code
 
 
-def _make(target: Any, arguments: dict[str, Any]) -> Any:
+def _make(target: Any, arguments: dict[str, Any], terminal: Terminal) -> Any:
     """The pool, with pictures if the envs have any."""
-    with contextlib.suppress(ConfigError, UnsupportedError, EnvError):  # it has no such mode, or fails in it
+    try:
         return make_drawn(target, arguments)
-    return stepmill.make(target, **arguments)  # which says so if something else is wrong
+    except (ConfigError, UnsupportedError, EnvError) as error:  # it has no such mode, or fails in it
+        pool = stepmill.make(target, **arguments)  # which says so if something else is wrong
+        terminal.remark(f"Without pictures: {error}")
+        return pool
 
 
 def _play(pool: GymnasiumPool, policy: Policy, control: Control, page: Watch) -> Iterator[int]:

@@ -1,0 +1,84 @@
+"""Ctrl-C that gets lost on its way, or hits before a command has begun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepmill.cli import interrupts
+from stepmill.cli.terminal import Terminal, until_interrupted
+
+Run = Callable[..., Any]
+
+
+def swallow() -> None:
+    """A library that drops it."""
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_lost_one_ends_the_command_at_its_next_step() -> None:
+    with interrupts.Interrupts(), until_interrupted() as ending, Terminal().progress("playing", None) as bar:
+        bar.add(1)
+        swallow()
+        bar.add(1)
+        pytest.fail("it was not noticed")
+    assert ending.code == 130
+
+
+def test_what_fails_because_of_it_is_no_error() -> None:
+    with interrupts.Interrupts(), until_interrupted() as ending:
+        swallow()
+        raise BrokenPipeError("a process of another library is gone")
+    assert ending.interrupted
+
+
+def test_what_fails_without_it_is_an_error() -> None:
+    with interrupts.Interrupts(), pytest.raises(BrokenPipeError), until_interrupted():
+        raise BrokenPipeError("really")
+
+
+def test_a_command_leaves_the_handler_as_it_was(stepmill_command: Run) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    stepmill_command("--version")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_library_that_turns_it_into_an_error_of_its_own(
+    stepmill_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stepmill.measuring import peers
+
+    def broken(*_: object) -> Any:
+        swallow()
+        raise BrokenPipeError("its processes are gone")
+
+    monkeypatch.setattr(peers, "_gymnasium", broken)
+    done = stepmill_command("bench", "CartPole-v1", "--seconds", 0.01, "--repeats", 1, "--json")
+    assert done.code == 130
+    assert (done.json["interrupted"], done.json["envs"][0]["failed"]) == (True, {})
+
+
+def test_before_a_command_has_begun(tmp_path: Path) -> None:
+    """An import in which it is pressed, and a finalizer in which Python drops it."""
+    (tmp_path / "click.py").write_text(
+        "import signal\nclass Lost:\n    def __del__(self):\n        signal.raise_signal(signal.SIGINT)\nLost()\n"
+    )
+    code = "import sys; from stepmill_command import main; sys.exit(main())"
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

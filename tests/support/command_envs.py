@@ -1,0 +1,199 @@
+"""Envs and policies of a user of the command line. Tests copy this file into a folder, as ``my_envs.py``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stepmill.envs import BaseEnv, BaseEnvTimestep, read_cfg
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Observes the number of the step, and pays the action."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(3)
+
+    def __init__(self, length: int = 5) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), float(action), self.steps == self.length, False, {}
+
+
+class Talking(Counting):
+    """Prints, and so does a program that it starts."""
+
+    def step(self, action: Any) -> Any:
+        sys.stdout.write("a step\n")
+        sys.stdout.flush()
+        os.system("echo from a program")
+        return super().step(action)
+
+
+class Failing(Counting):
+    """Fails in its first step."""
+
+    def step(self, action: Any) -> Any:
+        raise RuntimeError("no more")
+
+
+class Still(Counting):
+    """Never ends, and needs an option."""
+
+    def __init__(self, size: int = 1) -> None:
+        assert size == 2
+        super().__init__(length=-1)
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class Mixed(Counting):
+    """Has actions that are no array."""
+
+    action_space = spaces.Dict(a=spaces.Discrete(2))
+
+
+class Shade(Counting):
+    """The brightness of its pictures is the number of the step, times ten; env i plays episodes of 3 + i steps."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, env_id: int, render_mode: str | None = None) -> None:
+        super().__init__(length=3 + env_id)
+        self.render_mode = render_mode
+
+    def step(self, action: Any) -> Any:
+        obs, _, *ends = super().step(action)
+        return obs, 1.0, *ends
+
+    def render(self) -> Any:
+        return np.full((32, 64, 3), 100 + 10 * self.steps, np.uint8)
+
+
+def shade(env_id: int, render_mode: str | None = None) -> Shade:
+    """Makes one."""
+    return Shade(env_id, render_mode)
+
+
+class Blind(Shade):
+    """Draws nothing."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def render(self) -> Any:
+        return None
+
+
+class Maze(gymnasium.Env[Any, Any]):
+    """Has nested spaces, and options of many kinds."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+    action_space = spaces.Discrete(4)
+
+    def __init__(
+        self,
+        level: Any,
+        size: Any = (3, float("inf")),
+        render_mode: str | None = None,
+        env_id: int = 0,
+        **others: Any,
+    ) -> None:
+        self.observation_space = spaces.Dict(
+            place=spaces.Box(np.zeros(2, np.float32), np.full(2, level, np.float32)),
+            keys=spaces.Tuple([spaces.MultiBinary(2), spaces.Box(-np.inf, np.inf, (3,), np.float32)]),
+        )
+
+
+class Broken(Maze):
+    """Cannot be built."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no walls")
+
+
+class Walk(BaseEnv):
+    """A BaseEnv that keeps the contract."""
+
+    observation_space = spaces.Box(-9.0, 9.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, cfg: Any = None) -> None:
+        super().__init__(read_cfg("Walk", cfg or {}, defaults={"length": 2}))
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.place = float(np.random.default_rng(self._next_seed()).uniform(-1, 1))
+        self.left = self._cfg["length"]
+        return np.array([self.place], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.place += 1 if int(action) else -1
+        self.left -= 1
+        info = {"eval_episode_return": self.place, "final_eval_reward": self.place} if self.left == 0 else {}
+        return BaseEnvTimestep(np.array([self.place], np.float32), np.zeros(1, np.float32), self.left == 0, info)
+
+    def close(self) -> None:
+        pass
+
+
+class Careless(Walk):
+    """Uses numpy's global generator."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        np.random.uniform()
+        return super().reset(**kwargs)
+
+
+class Endless(Walk):
+    """Never ends, and says when it begins."""
+
+    told = False
+
+    def step(self, action: Any) -> Any:
+        if not Endless.told:
+            Endless.told = True
+            os.write(2, b"playing\n")
+        obs, reward, _, _ = super().step(action)
+        return BaseEnvTimestep(obs.clip(-9, 9), reward, False, {})
+
+
+# ---- policies ------------------------------------------------------------------------------------
+
+
+def two(observation: Any, generator: Any) -> int:
+    """Always the same action."""
+    return 2
+
+
+def many(observations: Any, generators: Any) -> Any:
+    """The same for a batch."""
+    assert len(observations) == len(generators)
+    return np.full(len(observations), 2)
+
+
+many.batched = True  # type: ignore[attr-defined]
+
+
+def confused(observation: Any, generator: Any) -> int:
+    """Fails."""
+    raise ValueError("left or right?")
+
+
+def leaving(observation: Any, generator: Any) -> int:
+    """Ends the program."""
+    sys.exit(0)
