@@ -55,27 +55,32 @@ void OrderParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, s
   }
 }
 
-std::vector<std::int32_t> OrderParcel::unpack(std::span<const std::byte> parcel, std::int32_t num_envs) const {
+std::vector<std::int32_t> OrderParcel::envs(std::span<const std::byte> parcel, std::int32_t num_envs) const {
   const std::int64_t count = read_count(parcel);
   if (count < 0 || count > num_envs || parcel.size() != bytes(static_cast<std::size_t>(count)))
     throw BrokenParcel("an order of " + std::to_string(parcel.size()) + " bytes for " + std::to_string(count) + " envs");
-  std::vector<std::int32_t> envs;
+  std::vector<std::int32_t> out;
   std::vector<bool> seen(static_cast<std::size_t>(num_envs));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto env = read_at<std::int32_t>(parcel, bytes(static_cast<std::size_t>(i)));
     if (env < 0 || env >= num_envs || seen[static_cast<std::size_t>(env)])
       throw BrokenParcel("an order for env " + std::to_string(env) + " of " + std::to_string(num_envs));
     seen[static_cast<std::size_t>(env)] = true;
-    envs.push_back(env);
+    out.push_back(env);
   }
-  for (std::size_t i = 0; i < envs.size(); ++i) {
+  return out;
+}
+
+std::vector<std::int32_t> OrderParcel::unpack(std::span<const std::byte> parcel, std::int32_t num_envs) const {
+  std::vector<std::int32_t> out = envs(parcel, num_envs);
+  for (std::size_t i = 0; i < out.size(); ++i) {
     const std::byte* at = parcel.data() + bytes(i) + sizeof(std::int32_t);
-    for_each_part(envs[i], [&](void* part, std::size_t size) {
+    for_each_part(out[i], [&](void* part, std::size_t size) {
       std::memcpy(part, at, size);
       at += size;
     });
   }
-  return envs;
+  return out;
 }
 
 // ---- answers -----------------------------------------------------------------------------------

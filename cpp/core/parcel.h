@@ -32,7 +32,9 @@ class OrderParcel {
 
   std::size_t bytes(std::size_t envs) const { return sizeof(std::int64_t) + envs * env_bytes_; }
   void pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const;
-  // Writes the rows into the table, and returns their envs. Throws BrokenParcel, and then has changed nothing.
+  // The envs of a parcel. Throws BrokenParcel if it cannot be one for so many envs.
+  std::vector<std::int32_t> envs(std::span<const std::byte> parcel, std::int32_t num_envs) const;
+  // Writes the rows into the table, and returns their envs. Throws like `envs`, and then has changed nothing.
   std::vector<std::int32_t> unpack(std::span<const std::byte> parcel, std::int32_t num_envs) const;
 
  private:

@@ -25,6 +25,8 @@ class RemotePool final : public Pool {
 
   int groups() const { return static_cast<int>(first_.size()) - 1; }
   int group_of(std::int32_t env) const;
+  // Of the group after the last one: the number of envs.
+  std::int32_t first_env(int group) const { return first_[static_cast<std::size_t>(group)]; }
   // Envs that were sent an action and wait to be packed.
   std::span<const std::int32_t> waiting(int group) const { return waiting_[static_cast<std::size_t>(group)]; }
   // How many envs are away: packed, and not answered.
