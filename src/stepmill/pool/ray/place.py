@@ -1,0 +1,122 @@
+"""A group of envs of a pool, where they live: in a process of another machine, with an engine of their own.
+
+Ray makes an actor of ``Place``. The pool of the caller has its own engine, which has checked all that comes here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+
+from stepmill import _native
+from stepmill.description import EnvDescription
+from stepmill.pool.host import PythonHost, open_engine
+from stepmill.pool.open_host import open_host
+from stepmill.pool.process import outgoing
+from stepmill.pool.process.remote_error import describe
+from stepmill.pool.process.written_notes import write_note
+from stepmill.pool.settings import Settings
+from stepmill.pool.source import NativeSource, PythonSource
+
+__all__ = ["Answer", "Order", "Place", "settings_for"]
+
+# A parcel, and by env, counted from the first one here: the objects of its action, and the options of its reset.
+Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
+# A parcel, what goes with its rows (row, env, bytes), and which envs failed.
+Answer = tuple[bytes, list[tuple[int, int, bytes]], list[Any]]
+
+
+def settings_for(settings: Settings, first: int, last: int, workers: int) -> Settings:
+    """How a place runs its envs: results are taken as they are ready."""
+    count = last - first
+    return replace(
+        settings,
+        backend="auto",
+        num_envs=count,
+        batch_size=count,
+        num_workers=min(workers, count),
+        num_threads=min(workers, count),
+        seed=settings.seed[first:last],
+        as_ready=True,
+    )
+
+
+class Place:
+    """The envs, and the engine that steps them."""
+
+    def __init__(self, pickled_source: bytes, settings: Settings) -> None:
+        source: NativeSource | PythonSource = cloudpickle.loads(pickled_source)
+        self._first = source.first_env if isinstance(source, PythonSource) else 0
+        self._engine: _native.Engine = open_engine(open_host(source, settings), settings)
+        self._host = self._engine.host
+        self._is_inline = self._host.backend == "inline" and not self._host.is_native
+
+    def describe(self) -> tuple[str, bytes | None]:
+        """The backend, and what the envs are like; native ones are known to the caller."""
+        described = None if self._host.is_native else self._host.described
+        return self._host.backend, None if described is None else outgoing.pickled(described)
+
+    def exchange(self, order: Order, rows: int) -> Answer | None:
+        """Starts envs, and returns so many rows: of those that are ready first, whichever was sent when."""
+        parcel, objects, options = order
+        if self._is_inline:
+            objects, options = self._read_mail(objects, options)
+        self._engine.send_parcel(parcel, objects, options)
+        return self.answer(rows)
+
+    def answer(self, rows: int) -> Answer | None:
+        """So many rows, without starting more."""
+        got = self._engine.recv_parcel(rows, None)
+        if got is None:
+            return None
+        parcel, notes, faults = got
+        return parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults
+
+    def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
+        """What a worker process would read."""
+        host: PythonHost = self._host
+        read_options = {}
+        for env_id, mail in options.items():
+            given, _, preparation = pickle.loads(mail)
+            if preparation is not None:
+                host.prepare(preparation, [env_id])
+            read_options[env_id] = given
+        return {env_id: pickle.loads(mail)[1] for env_id, mail in objects.items()}, read_options
+
+    def ask(self, method: str, env_ids: list[int], *arguments: Any) -> bytes:
+        """Calls a method of the host: (whether it went well, its value or what it raised), pickled."""
+        try:
+            function = getattr(self._host, method)
+            return outgoing.pickled((True, self._engine.use(function, *arguments[:1], env_ids, *arguments[1:])))
+        except BaseException as error:
+            return pickle.dumps((False, describe(error)))
+
+    def stats(self) -> dict[str, Any]:
+        """What its engine counts."""
+        counted: dict[str, Any] = self._engine.stats()
+        return counted
+
+    def close(self) -> bytes | None:
+        """Closes the envs. Returns what they raised, if anything."""
+        try:
+            self._engine.close()
+        except BaseException as error:
+            return describe(error)
+        return None
+
+
+def _written(
+    row: int, env_id: int, info: Any, final_info: Any, objects: Any, final_objects: Any, error: Any, phase: str
+) -> tuple[int, int, bytes]:
+    """The note of an env of this thread, in the form that worker processes write."""
+    first, last = (None if part is None else outgoing.pickled(part) for part in (objects, final_objects))
+    return row, env_id, write_note(env_id, info, final_info, first, last, error, phase)
+
+
+def description_of(payload: bytes) -> EnvDescription:
+    """What ``describe`` told."""
+    described: EnvDescription = cloudpickle.loads(payload)
+    return described
