@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
-from stepmill.make import _open_host, _prepare
+from stepmill.make import _prepare
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.host import host_arguments, native_env_arguments, open_engine, python_env_arguments
 from stepmill.pool.infos import info_leaves
+from stepmill.pool.open_host import open_host
 from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.pickling import dumps
 from stepmill.pool.rows import Note, RowFinisher
@@ -20,10 +21,7 @@ from stepmill.pool.source import NativeSource, PythonSource
 
 def part_of(source: Any, settings: Settings, first: int, last: int) -> tuple[Any, Settings]:
     """The envs of one group, in a pool of their own that gives results as they are ready."""
-    if isinstance(source, NativeSource):
-        source = replace(source, configs=source.configs[first:last])
-    else:
-        source = replace(source, envs=source.envs[first:last])
+    source = source.part(first, last)
     count = last - first
     return source, replace(
         settings, num_envs=count, batch_size=count, num_workers=1, seed=settings.seed[first:last], as_ready=True
@@ -37,7 +35,7 @@ class Carried(_native.RemoteHost):
         self.places = []
         for first, last in itertools.pairwise([*groups, settings.num_envs]):
             part, its = part_of(source, settings, first, last)
-            self.places.append(open_engine(_open_host(part, its), its))
+            self.places.append(open_engine(open_host(part, its), its))
         inner = self.places[0].host
         self.observation, self.action = inner.observation, inner.action
         self.is_native = isinstance(source, NativeSource)

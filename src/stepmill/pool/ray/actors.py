@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from stepmill.errors import ResourceError, summary
-from stepmill.pool.process.pickling import dumps
+from stepmill.errors import ResourceError, WorkerDiedError, summary
+from stepmill.pool.models.change import ModelChange
+from stepmill.pool.process.pickling import dumps, dumps_argument
 from stepmill.pool.ray.place import Answer, Order, Place, settings_for
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import Share
@@ -63,9 +64,10 @@ class Actors:
     def __len__(self) -> int:
         return len(self._shares)
 
-    def _start(self, group: int) -> _Actor:
+    def _start(self, group: int, model_changes: dict[int, ModelChange] | None = None) -> _Actor:
         first, last, _ = self._shares[group]
-        handle = self._class.remote(self._pickled[group], settings_for(self._settings, first, last, self._workers))
+        its = settings_for(self._settings, first, last, self._workers)
+        handle = self._class.remote(self._pickled[group], its, model_changes or {})
         return _Actor(handle, handle.describe.remote(), time.monotonic())
 
     def describe_all(self) -> list[tuple[str, bytes | None]]:
@@ -106,7 +108,7 @@ class Actors:
         actor.requests.append(actor.handle.exchange.remote(order, rows))
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
-        """What has come within that time, or is there at once. An actor that is lost is started again."""
+        """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
         waited = {actor.requests[0]: group for group, actor in enumerate(self._actors) if actor.requests}
         waited |= {actor.started: group for group, actor in enumerate(self._actors) if not actor.is_ready}
         if not waited:
@@ -120,8 +122,7 @@ class Actors:
             try:
                 value = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                yield group, Lost(self._why(error))
-                self.replace(group)
+                yield group, Lost(_why(error))
                 continue
             if reference == actor.started:
                 actor.is_ready = True
@@ -129,17 +130,21 @@ class Actors:
             actor.requests.popleft()
             yield group, value
 
-    def _why(self, error: BaseException) -> str:
-        return f"the Ray actor that ran it is gone: {summary(error).splitlines()[0]}"
-
-    def replace(self, group: int) -> None:
+    def replace(self, group: int, model_changes: dict[int, ModelChange]) -> None:
         """Ends an actor and starts another one in its place, wherever the cluster has room."""
         self._ray.kill(self._actors[group].handle, no_restart=True)
-        self._actors[group] = self._start(group)
+        self._actors[group] = self._start(group, model_changes)
 
-    def call(self, group: int, method: str, *arguments: Any) -> Any:
-        """Calls a method of the place, and waits for its value."""
-        return self._ray.get(getattr(self._actors[group].handle, method).remote(*arguments))
+    def ask(self, group: int, method: str, *arguments: Any) -> Any:
+        """A reference to what ``Place.ask`` will answer."""
+        return self._actors[group].handle.ask.remote(dumps_argument(method, arguments), method)
+
+    def get(self, reference: Any) -> Any:
+        """What it refers to, when it is there."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            raise WorkerDiedError(_why(error)) from error
 
     # ---- ending ------------------------------------------------------------------------------
 
@@ -159,3 +164,7 @@ class Actors:
                 self._ray.kill(actor.handle, no_restart=True)
             self._actors = []
         return [one for one in raised if one is not None]
+
+
+def _why(error: BaseException) -> str:
+    return f"the Ray actor that ran it is gone: {summary(error).splitlines()[0]}"

@@ -18,6 +18,7 @@ from stepmill.pool.frames import Frame
 from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
 from stepmill.pool.infos import info_leaves
 from stepmill.pool.mail import PickledMail
+from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.pickling import AT_HOME
@@ -58,6 +59,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         self.is_native = isinstance(source, NativeSource)
         shares = share_out(source, settings.num_envs, num_actors)
         self._first = [share.first for share in shares]
+        self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
         # With two requests an actor works on one while the answer to the other is on its way.
         self._most_requests = 2 if settings.batch_size <= settings.num_envs // 2 else 1
         self._sizes = [share.last - share.first for share in shares]
@@ -110,13 +112,21 @@ class RayHost(PickledMail, _native.RemoteHost):
         assert self._actors is not None
         for group, answer in self._actors.answers(seconds):
             if isinstance(answer, Lost):
-                self.lose(group, answer.why)
-            elif answer is not None:
-                try:
-                    self.unpack(group, *answer)
-                except (ValueError, TypeError) as error:
-                    self.lose(group, f"the Ray actor that ran it answered with something else than rows: {error}")
-                    self._actors.replace(group)
+                self._lose(group, answer.why)
+                continue
+            try:
+                self.unpack(group, *answer)
+            except (ValueError, TypeError) as error:
+                self._lose(group, f"the Ray actor that ran it answered with something else than rows: {error}")
+
+    def _lose(self, group: int, why: str) -> None:
+        """Marks the rows of a group, and starts another actor for its envs."""
+        assert self._actors is not None
+        self.lose(group, why)
+        first = self._first[group]
+        there = range(first, first + self._sizes[group])
+        changes = {env_id - first: change for env_id, change in self._model_changes.items() if env_id in there}
+        self._actors.replace(group, changes)
 
     def _send_waiting(self) -> None:
         actors = self._actors
@@ -146,46 +156,67 @@ class RayHost(PickledMail, _native.RemoteHost):
     # ---- the envs themselves -----------------------------------------------------------------
 
     def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        return self._ask("call", env_ids, lambda ids: (name, args, kwargs))
+        return self._ask("call", env_ids, lambda ids, _: (name, ids, args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
-        return self._ask("get_attr", env_ids, lambda ids: (name,))
+        return self._ask("get_attr", env_ids, lambda ids, _: (name, ids))
 
     def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
-        raise NotImplementedError
+        self._ask("set_attr", env_ids, lambda ids, places: (name, [values[i] for i in places], ids))
 
     def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
-        return self._ask("apply", env_ids, lambda ids: (function,))
+        """``function(env)`` for each env, called where the env lives."""
+        return self._ask("apply", env_ids, lambda ids, _: (function, ids))
+
+    def random_states(self, env_ids: Sequence[int]) -> list[Any]:
+        """The states of the native envs' generators, see ``pool.generators``."""
+        return self._ask("random_states", env_ids, lambda ids, _: (ids,))
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
-        raise NotImplementedError
+        """Pictures, drawn where the envs live."""
+        return tuple(self._ask("render", env_ids, lambda ids, _: (ids,)))
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """What is set is remembered here, for actors that take the place of dead ones."""
+        if question == "set_model":
+            for env_id, change in zip(env_ids, arguments, strict=True):
+                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
+        return self._ask("ask_models", env_ids, lambda ids, places: (question, [arguments[i] for i in places], ids))
 
     @property
     def crews(self) -> list[range]:
         return [range(first, first + size) for first, size in zip(self._first, self._sizes, strict=True)]
 
     def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Draws none: pictures of envs on other machines would hold up their steps."""
         return []
 
     def take_frames(self) -> list[Frame]:
         return []
 
-    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
-        raise NotImplementedError
+    def _ask(
+        self, method: str, env_ids: Sequence[int], arguments: Callable[[list[int], list[int]], tuple[Any, ...]]
+    ) -> list[Any]:
+        """Calls a method of the host of each group that has some of these envs, all of them at once.
 
-    def _ask(self, method: str, env_ids: Sequence[int], arguments: Callable[[list[int]], tuple[Any, ...]]) -> list[Any]:
-        """Asks the envs where they live, group by group."""
+        ``arguments`` is given the envs as the group counts them, and where they are in ``env_ids``.
+        """
         assert self._actors is not None
-        out: dict[int, Any] = {}
+        out: list[Any] = [None] * len(env_ids)
+        asked = []
         for group, (first, size) in enumerate(zip(self._first, self._sizes, strict=True)):
-            there = [env_id - first for env_id in env_ids if first <= env_id < first + size]
-            if not there:
-                continue
-            good, value = pickle.loads(self._actors.call(group, "ask", method, there, *arguments(there)))
+            places = [i for i, env_id in enumerate(env_ids) if first <= env_id < first + size]
+            if places:
+                there = [env_ids[i] - first for i in places]
+                asked.append((places, self._actors.ask(group, method, *arguments(there, places))))
+        for places, answer in asked:
+            good, value = pickle.loads(self._actors.get(answer))
             if not good:
                 raise rebuild(value)
-            out |= dict(zip((first + env_id for env_id in there), value, strict=True))
-        return [out[env_id] for env_id in env_ids]
+            if value is not None:
+                for i, one in zip(places, value, strict=True):
+                    out[i] = one
+        return out
 
     def describe(self) -> dict[str, Any]:
         """For ``stats``."""

@@ -14,6 +14,7 @@ import cloudpickle
 from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.pool.host import PythonHost, open_engine
+from stepmill.pool.models.change import ModelChange
 from stepmill.pool.open_host import open_host
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.remote_error import describe
@@ -21,7 +22,7 @@ from stepmill.pool.process.written_notes import write_note
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Answer", "Order", "Place", "settings_for"]
+__all__ = ["Answer", "Order", "Place", "description_of", "settings_for"]
 
 # A parcel, and by env, counted from the first one here: the objects of its action, and the options of its reset.
 Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
@@ -47,32 +48,28 @@ def settings_for(settings: Settings, first: int, last: int, workers: int) -> Set
 class Place:
     """The envs, and the engine that steps them."""
 
-    def __init__(self, pickled_source: bytes, settings: Settings) -> None:
+    def __init__(self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange]) -> None:
         source: NativeSource | PythonSource = cloudpickle.loads(pickled_source)
-        self._first = source.first_env if isinstance(source, PythonSource) else 0
         self._engine: _native.Engine = open_engine(open_host(source, settings), settings)
         self._host = self._engine.host
         self._is_inline = self._host.backend == "inline" and not self._host.is_native
+        if model_changes:  # what was set while another actor had these envs
+            self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
 
     def describe(self) -> tuple[str, bytes | None]:
         """The backend, and what the envs are like; native ones are known to the caller."""
         described = None if self._host.is_native else self._host.described
         return self._host.backend, None if described is None else outgoing.pickled(described)
 
-    def exchange(self, order: Order, rows: int) -> Answer | None:
+    def exchange(self, order: Order, rows: int) -> Answer:
         """Starts envs, and returns so many rows: of those that are ready first, whichever was sent when."""
         parcel, objects, options = order
         if self._is_inline:
             objects, options = self._read_mail(objects, options)
         self._engine.send_parcel(parcel, objects, options)
-        return self.answer(rows)
-
-    def answer(self, rows: int) -> Answer | None:
-        """So many rows, without starting more."""
-        got = self._engine.recv_parcel(rows, None)
-        if got is None:
-            return None
-        parcel, notes, faults = got
+        answer = self._engine.recv_parcel(rows, None)
+        assert answer is not None, "something is in flight"
+        parcel, notes, faults = answer
         return parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
@@ -86,11 +83,11 @@ class Place:
             read_options[env_id] = given
         return {env_id: pickle.loads(mail)[1] for env_id, mail in objects.items()}, read_options
 
-    def ask(self, method: str, env_ids: list[int], *arguments: Any) -> bytes:
+    def ask(self, pickled_arguments: bytes, method: str) -> bytes:
         """Calls a method of the host: (whether it went well, its value or what it raised), pickled."""
         try:
-            function = getattr(self._host, method)
-            return outgoing.pickled((True, self._engine.use(function, *arguments[:1], env_ids, *arguments[1:])))
+            arguments = pickle.loads(pickled_arguments)
+            return outgoing.pickled((True, self._engine.use(getattr(self._host, method), *arguments)))
         except BaseException as error:
             return pickle.dumps((False, describe(error)))
 
