@@ -12,7 +12,9 @@ from typing import Any
 from stepmill.errors import ResourceError, WorkerDiedError, summary
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.process.pickling import dumps, dumps_argument
-from stepmill.pool.ray.place import Answer, Order, Place, settings_for
+from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.process.remote_error import summary as summary_of
+from stepmill.pool.ray.place import Answer, Described, Order, Place, settings_for
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import Share
 from stepmill.pool.source import NativeSource, PythonSource
@@ -70,20 +72,25 @@ class Actors:
         handle = self._class.remote(self._pickled[group], its, model_changes or {})
         return _Actor(handle, handle.describe.remote(), time.monotonic())
 
-    def describe_all(self) -> list[tuple[str, bytes | None]]:
-        """What the envs of each actor are like, as soon as all have built theirs."""
+    def describe_all(self) -> list[Described]:
+        """What the envs of each actor are like, as soon as all have built theirs. Raises what building them raised."""
         timeout = self._settings.start_timeout
         references = [actor.started for actor in self._actors]
         _, missing = self._ray.wait(references, num_returns=len(references), timeout=timeout)
         if missing:
-            raise ResourceError(
-                f"{len(missing)} of {len(references)} actors were not ready within start_timeout={timeout:g} s. Each "
-                f"needs {self._shown_needs()}, and the cluster has free: {self._free()}"
-            )
-        described: list[tuple[str, bytes | None]] = self._ray.get(references)
-        for actor in self._actors:
+            raise ResourceError(f"{len(missing)} of {len(references)} actors were {self._not_ready()}")
+        described: list[Described] = [self.get(one) for one in references]
+        for actor, told in zip(self._actors, described, strict=True):
+            if told.failure is not None:
+                raise rebuild(told.failure)
             actor.is_ready = True
         return described
+
+    def _not_ready(self) -> str:
+        return (
+            f"not ready within start_timeout={self._settings.start_timeout:g} s. Each needs {self._shown_needs()}, and "
+            f"the cluster has free: {self._free()}"
+        )
 
     def _shown_needs(self) -> str:
         return ", ".join(f"{amount:g} {name}" for name, amount in self._needs.items())
@@ -113,6 +120,10 @@ class Actors:
         waited |= {actor.started: group for group, actor in enumerate(self._actors) if not actor.is_ready}
         if not waited:
             return
+        for group, actor in enumerate(self._actors):
+            if not actor.is_ready and time.monotonic() - actor.since > self._settings.start_timeout:
+                yield group, Lost(f"no actor could be started for it: it was {self._not_ready()}")
+                return  # the caller looks again
         ready, _ = self._ray.wait(list(waited), num_returns=1, timeout=seconds)
         if ready and len(waited) > 1:
             ready, _ = self._ray.wait(list(waited), num_returns=len(waited), timeout=0)
@@ -125,7 +136,9 @@ class Actors:
                 yield group, Lost(_why(error))
                 continue
             if reference == actor.started:
-                actor.is_ready = True
+                actor.is_ready = value.failure is None
+                if value.failure is not None:
+                    yield group, Lost(f"its env could not be built again: {summary_of(value.failure)}")
                 continue
             actor.requests.popleft()
             yield group, value

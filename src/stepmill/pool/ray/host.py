@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.pickling import AT_HOME
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
-from stepmill.pool.ray.place import description_of
+from stepmill.pool.ray.place import Described, description_of
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.shares import share_out
@@ -45,6 +44,7 @@ class RayHost(PickledMail, _native.RemoteHost):
     info_space: spaces.Dict | None
     _actors: Actors | None = None
     _destination = AT_HOME
+    _is_built = False
 
     def __init__(
         self,
@@ -73,17 +73,18 @@ class RayHost(PickledMail, _native.RemoteHost):
         except BaseException:
             self._actors.close(0.0)
             raise
+        self._is_built = True
 
     # ---- starting ----------------------------------------------------------------------------
 
-    def _read_spaces(self, source: PythonSource | NativeSource, told: Sequence[tuple[str, bytes | None]]) -> None:
+    def _read_spaces(self, source: PythonSource | NativeSource, told: Sequence[Described]) -> None:
         if isinstance(source, NativeSource):
             self.metadata, self.render_mode = source.metadata, source.render_mode
             self.num_players = source.max_num_players
             self.observation, self.action = native_spaces(source)
             self.info_space = source.info_space
             return
-        described = [description_of(payload) for _, payload in told if payload is not None]
+        described = [description_of(one.envs) for one in told if one.envs is not None]
         common = described[0]
         for first, one in zip(self._first[1:], described[1:], strict=True):
             one.check_like(first, common, 0)
@@ -132,8 +133,8 @@ class RayHost(PickledMail, _native.RemoteHost):
         actors = self._actors
         assert actors is not None
         for group in range(len(actors)):
-            while self.waiting(group) and actors.under_way(group) < self._most_requests:
-                # What is left waits for the next request, so that one of them is always on its way.
+            while self.waiting(group) and actors.is_ready(group) and actors.under_way(group) < self._most_requests:
+                # The rest is for the other request, so that one of them is always on its way.
                 most = -(-self._sizes[group] // self._most_requests)
                 rows = min(most, self.waiting(group))
                 actors.request(group, self.pack(group, rows), rows)
@@ -237,5 +238,8 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     def __del__(self) -> None:
         """Ends the actors when the engine is gone."""
-        with contextlib.suppress(Exception):
-            self.close()
+        try:  # when the interpreter ends, contextlib may be gone
+            if self._is_built:
+                self.close()
+        except Exception:  # there is no caller to raise it to
+            pass

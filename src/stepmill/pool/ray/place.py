@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -22,12 +22,23 @@ from stepmill.pool.process.written_notes import write_note
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Answer", "Order", "Place", "description_of", "settings_for"]
+__all__ = ["Answer", "Described", "Order", "Place", "description_of", "settings_for"]
 
 # A parcel, and by env, counted from the first one here: the objects of its action, and the options of its reset.
 Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
 # A parcel, what goes with its rows (row, env, bytes), and which envs failed.
 Answer = tuple[bytes, list[tuple[int, int, bytes]], list[Any]]
+
+
+class Described(NamedTuple):
+    """What an actor tells of itself: the backend that it has chosen, and what its envs are like, pickled.
+
+    Native envs are known to the caller. ``failure`` is what building them raised.
+    """
+
+    backend: str
+    envs: bytes | None
+    failure: bytes | None
 
 
 def settings_for(settings: Settings, first: int, last: int, workers: int) -> Settings:
@@ -48,7 +59,16 @@ def settings_for(settings: Settings, first: int, last: int, workers: int) -> Set
 class Place:
     """The envs, and the engine that steps them."""
 
+    _failure: bytes | None = None
+
     def __init__(self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange]) -> None:
+        """Does not raise: Ray would make a text of the exception. ``describe`` tells of it."""
+        try:
+            self._build(pickled_source, settings, model_changes)
+        except BaseException as error:
+            self._failure = describe(error)
+
+    def _build(self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange]) -> None:
         source: NativeSource | PythonSource = cloudpickle.loads(pickled_source)
         self._engine: _native.Engine = open_engine(open_host(source, settings), settings)
         self._host = self._engine.host
@@ -56,10 +76,12 @@ class Place:
         if model_changes:  # what was set while another actor had these envs
             self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
 
-    def describe(self) -> tuple[str, bytes | None]:
-        """The backend, and what the envs are like; native ones are known to the caller."""
-        described = None if self._host.is_native else self._host.described
-        return self._host.backend, None if described is None else outgoing.pickled(described)
+    def describe(self) -> Described:
+        """What the caller has to know about the envs before it can use them."""
+        if self._failure is not None:
+            return Described("", None, self._failure)
+        envs = None if self._host.is_native else outgoing.pickled(self._host.described)
+        return Described(self._host.backend, envs, None)
 
     def exchange(self, order: Order, rows: int) -> Answer:
         """Starts envs, and returns so many rows: of those that are ready first, whichever was sent when."""
