@@ -119,7 +119,7 @@ class PythonSource:
     max_episode_steps: int | None
     reward_threshold: float | None
     found: Found | None = None  # on an island
-    first_env: int = 0  # the id that factories and messages have for the first env, of a part of a pool
+    first_env: int = 0  # of a part of a pool: the id that factories are given for its first env
 
     def part(self, first: int, last: int) -> PythonSource:
         """Some of the envs, neighbours, counted from 0; their factories are given the same ids as before."""
@@ -186,14 +186,14 @@ class PythonSource:
             if _is_complete(error, blueprint.factory):
                 raise
             raise EnvError(
-                f"the constructor of env {self.first_env + env_id} ({self.id}) failed: {summary(error)}",
+                f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
                 env_id=env_id,
                 phase="constructor",
             ) from error
         fault = _fault(env)
         if fault is not None:
             close_quietly(env)
-            raise ConfigError(f"env {self.first_env + env_id} ({self.id}): {fault}")
+            raise ConfigError(f"env {env_id} ({self.id}): {fault}")
         return env
 
 

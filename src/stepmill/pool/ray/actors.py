@@ -69,7 +69,7 @@ class Actors:
     def _start(self, group: int, model_changes: dict[int, ModelChange] | None = None) -> _Actor:
         first, last, _ = self._shares[group]
         its = settings_for(self._settings, first, last, self._workers)
-        handle = self._class.remote(self._pickled[group], its, model_changes or {})
+        handle = self._class.remote(self._pickled[group], its, model_changes or {}, first)
         return _Actor(handle, handle.describe.remote(), time.monotonic())
 
     def describe_all(self) -> list[Described]:

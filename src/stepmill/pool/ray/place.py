@@ -13,6 +13,7 @@ import cloudpickle
 
 from stepmill import _native
 from stepmill.description import EnvDescription
+from stepmill.errors import EnvError
 from stepmill.pool.host import PythonHost, open_engine
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.open_host import open_host
@@ -61,12 +62,15 @@ class Place:
 
     _failure: bytes | None = None
 
-    def __init__(self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange]) -> None:
+    def __init__(
+        self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange], first: int
+    ) -> None:
         """Does not raise: Ray would make a text of the exception. ``describe`` tells of it."""
+        self._first = first
         try:
             self._build(pickled_source, settings, model_changes)
         except BaseException as error:
-            self._failure = describe(error)
+            self._failure = self._described(error)
 
     def _build(self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange]) -> None:
         source: NativeSource | PythonSource = cloudpickle.loads(pickled_source)
@@ -111,7 +115,7 @@ class Place:
             arguments = pickle.loads(pickled_arguments)
             return outgoing.pickled((True, self._engine.use(getattr(self._host, method), *arguments)))
         except BaseException as error:
-            return pickle.dumps((False, describe(error)))
+            return pickle.dumps((False, self._described(error)))
 
     def stats(self) -> dict[str, Any]:
         """What its engine counts."""
@@ -123,8 +127,24 @@ class Place:
         try:
             self._engine.close()
         except BaseException as error:
-            return describe(error)
+            return self._described(error)
         return None
+
+    def _described(self, error: BaseException) -> bytes:
+        """An exception on its way to the caller, for whom the envs have other numbers than here."""
+        if isinstance(error, EnvError) and error.env_id is not None:
+            there = self._first + error.env_id
+            moved = type(error)(
+                str(error).replace(f"env {error.env_id}", f"env {there}", 1),
+                env_id=there,
+                phase=error.phase,
+                episode=error.episode,
+                step=error.step,
+            )
+            moved.__cause__ = error.__cause__
+            moved.__traceback__ = error.__traceback__
+            error = moved
+        return describe(error)
 
 
 def _written(
