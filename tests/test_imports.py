@@ -117,9 +117,9 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 # ---- the engine and its hosts ---------------------------------------------------------------------
 
-HOSTS = {"stepmill.pool.native", "stepmill.pool.inline", "stepmill.pool.process.host"}
+HOSTS = {"stepmill.pool.native", "stepmill.pool.inline", "stepmill.pool.process.host", "stepmill.pool.ray.host"}
 # Those that choose a host. All others, the engine above all, know only what every host offers.
-CHOOSERS = {"stepmill.make", "stepmill.managers.pool"}
+CHOOSERS = {"stepmill.pool.open_host", "stepmill.managers.pool"}
 CPP = Path(__file__).parent.parent / "cpp"
 
 

@@ -124,19 +124,27 @@ nb::object Engine::recv(nb::handle timeout) {
 
 nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
   const Use use(*this);
+  if (pending_) {
+    read_timeout(timeout);
+    return complete(false);
+  }
+  return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
+}
+
+// Waits for rows as `recv_some` says. Whether there is a batch to take.
+bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
   const std::optional<double> seconds = read_timeout(timeout);
-  if (pending_) return complete(false);
-  if (pool().in_flight_count() == 0) return nb::none();
+  if (pool().in_flight_count() == 0) return false;
   if (!pool().gathering()) {
     const auto end = end_of(seconds);
     if (!wait_for_rows(enough, steps_only, end) &&
         !(at_least > 0 && wait_for_rows(at_least, steps_only, std::nullopt)) &&
         !wait_for_rows(1, false, Clock::time_point::min()))
-      return nb::none();
+      return false;
     if (!pool().ready()) pool().seal_early();
   }
   wait(std::nullopt);
-  return finish(false);
+  return true;
 }
 
 // Whether that many rows of the next batch were ready in time.

@@ -39,6 +39,9 @@ class Engine {
   // `at_least`. None if there is none and `at_least` is 0. `steps_only`: resets are included but not counted. For pools
   // that return results as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
+  // For an engine that serves another one: engine_parcels.cpp.
+  void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
+  nanobind::object recv_parcel(int enough, nanobind::handle timeout);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id);
   // Queues a reset of the given envs; None: of all. `options`: a dict for all, or a list of dicts, one per env.
   // `preparation`: what the host does to the envs before, once nothing can refuse the reset any more.
@@ -95,6 +98,7 @@ class Engine {
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
+  bool ready_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);

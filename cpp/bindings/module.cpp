@@ -20,6 +20,7 @@
 #include "bindings/inline_host.h"
 #include "bindings/native_host.h"
 #include "bindings/process_host.h"
+#include "bindings/remote_host.h"
 #include "bindings/single_rows.h"
 #include "bindings/tensor_input.h"
 #include "bindings/tensor_maker.h"
@@ -165,6 +166,14 @@ void make_process_host(ProcessHost* self, nb::kwargs arguments) {
                                             Deadlines{limit("step_timeout"), limit("reset_timeout"), options.slow_ns},
                                             first_envs, read_seeds(given["seeds"]), given.get<int>("obituaries"));
   new (self) ProcessHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
+}
+
+void make_remote_host(RemoteHost* self, nb::kwargs arguments) {
+  const KeywordArguments given(std::move(arguments));
+  const nb::object env_class = given["env_class"];
+  auto pool = std::make_unique<RemotePool>(read_any_spec(given), read_pool_options(given),
+                                           given.get<std::vector<std::int32_t>>("first_envs"), read_seeds(given["seeds"]));
+  new (self) RemoteHost(std::move(pool), env_class.is_none() ? nullptr : find_table(env_class));
 }
 
 void make_worker(WorkerObject* self, nb::kwargs arguments) {
@@ -314,6 +323,8 @@ NB_MODULE(_native, m) {
       .def("recv", &Engine::recv, "timeout"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
+      .def("send_parcel", &Engine::send_parcel, "parcel"_a, "objects"_a, "options"_a)
+      .def("recv_parcel", &Engine::recv_parcel, "enough"_a, "timeout"_a.none())
       .def("step", &Engine::step, "actions"_a.none(), "env_id"_a = nb::none())
       .def("step", &Engine::step, "action"_a.none(), "env_id"_a = nb::none())  // as the gym and dm views call it
       .def("reset", &Engine::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
@@ -380,6 +391,14 @@ NB_MODULE(_native, m) {
       .def("ask", &ProcessHost::ask, "env_ids"_a, "questions"_a)
       .def("post", &ProcessHost::post, "env_id"_a, "question"_a)
       .def("take_posted", &ProcessHost::take_posted);
+
+  nb::class_<RemoteHost, Host>(m, "RemoteHost")
+      .def("__init__", &make_remote_host)
+      .def("waiting", &RemoteHost::waiting, "group"_a)
+      .def("away", &RemoteHost::away, "group"_a)
+      .def("pack", &RemoteHost::pack, "group"_a, "most"_a)
+      .def("unpack", &RemoteHost::unpack, "group"_a, "parcel"_a, "notes"_a, "faults"_a)
+      .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "was_late"_a = false);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -9,20 +9,13 @@
 #include <utility>
 
 #include "core/failed_row.h"
+#include "core/next_seed.h"
 
 namespace stepmill {
 namespace {
 
 // A killed process is gone in milliseconds, unless a driver or a debugger holds it.
 constexpr std::uint64_t kLongestEnd = 10'000'000'000;
-
-// A different seed for an env that is built again: with the same one it would play the same episodes.
-std::uint64_t next_seed(std::uint64_t seed, std::uint32_t life) {
-  std::uint64_t x = seed + 0x9e3779b97f4a7c15u * (life + std::uint64_t{1});
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return (x ^ x >> 31) >> 1;  // below 2^63, as seeds are
-}
 
 // Some rows of a batch may be there without being counted, so the words decide about it. Wakes the caller to look.
 void doubt(Buffer& buffer) {

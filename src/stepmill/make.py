@@ -14,8 +14,7 @@ from stepmill.arguments import one_of
 from stepmill.errors import UnsupportedError
 from stepmill.pool.find_source import find_source
 from stepmill.pool.host import describe_source, open_engine
-from stepmill.pool.inline import InlineHost
-from stepmill.pool.native import NativeHost
+from stepmill.pool.open_host import open_host
 from stepmill.pool.settings import (
     SETTINGS,
     ActionBounds,
@@ -27,7 +26,6 @@ from stepmill.pool.settings import (
     Settings,
     check_players,
     check_settings,
-    refuse_processes,
 )
 from stepmill.pool.shares import with_workers_for
 from stepmill.pool.source import NativeSource, PythonSource
@@ -125,7 +123,7 @@ def make(
     if settings.output in CONVERTERS:
         converter = CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
     with explained_refusals("the pool could not be made"):
-        host = _open_host(source, settings)
+        host = open_host(source, settings)
         engine = open_engine(host, settings)
     if spec is None:
         if isinstance(source, PythonSource) and source.has_islands:
@@ -136,25 +134,6 @@ def make(
     except UnsupportedError:  # the view cannot show such observations
         engine.close()
         raise
-
-
-def _open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
-    """The host for the backend that was asked for, with its envs."""
-    only_processes = isinstance(source, PythonSource) and (settings.only_processes or source.has_islands)
-    if settings.backend == "process" or only_processes:
-        from stepmill.pool.process.host import ProcessHost
-
-        return ProcessHost(source, settings)
-    if isinstance(source, NativeSource):
-        refuse_processes(settings.only_processes)
-        return NativeHost(source, settings)
-    if settings.backend == "inline":
-        return InlineHost(source, settings)
-    from stepmill.pool.auto import choose_backend
-    from stepmill.pool.process.host import ProcessHost
-
-    backend, launcher = choose_backend(source, settings)
-    return InlineHost(source, settings) if backend == "inline" else ProcessHost(source, settings, launcher=launcher)
 
 
 @like_make_gymnasium(make)

@@ -48,7 +48,7 @@ class InlineHost(_native.InlineHost):
             has_objects = bool(self.observation.object_spaces)
             super().__init__(
                 **host_arguments(source.id, self.backend, settings, None),
-                **python_env_arguments(self.observation, self.action, self._described, self._infos),
+                **python_env_arguments(self.observation, self.action, self.described, self._infos),
                 envs=list(self._envs),
                 limits=[env.max_episode_steps for env in source.envs],
                 snapshot=snapshot,
@@ -71,7 +71,7 @@ class InlineHost(_native.InlineHost):
     def _describe(self, settings: Settings, finisher: type[RowFinisher]) -> None:
         """What views show, and what the engine is told."""
         described = EnvDescription.of_all(self._envs)
-        self._described = described
+        self.described = described
         check_players(described.num_players, settings)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players, self.player_kinds = described.num_players, described.player_kinds

@@ -13,7 +13,7 @@ processes. C++ gets addresses and steps the very library that the user has insta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from stepmill.errors import ConfigError
@@ -76,6 +76,10 @@ class SimulatorSource:
     # By the id of the configuration. `_promised`, in a worker: the sizes that the caller laid its batches out for.
     _kinds: dict[int, SimulatorKind] = field(default_factory=dict, compare=False)
     _promised: dict[int, Values] = field(default_factory=dict, compare=False)
+
+    def part(self, first: int, last: int) -> SimulatorSource:
+        """Those of some of the envs, neighbours, counted from 0."""
+        return replace(self, configs=self.configs[first:last], models=self.models[first:last])
 
     def kind(self, env_id: int) -> SimulatorKind:
         """What the env shares with others of its configuration, prepared once."""

@@ -19,22 +19,21 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.description import EnvDescription
-from stepmill.errors import ActionError, EnvError, ResetOptionError, StepmillError, summary
+from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.pool.attributes import contained
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.frames import Frame
 from stepmill.pool.host import (
-    Preparation,
     host_arguments,
     native_env_arguments,
     native_spaces,
     python_env_arguments,
 )
 from stepmill.pool.infos import info_leaves
+from stepmill.pool.mail import PickledMail
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
-from stepmill.pool.object_actions import object_parts
 from stepmill.pool.process import plain
 from stepmill.pool.process.caller.child_process import kill
 from stepmill.pool.process.caller.construction import build_error
@@ -60,7 +59,7 @@ _ATTACH_S = 5.0
 _CLOSE_S = 5.0
 
 
-class ProcessHost(_native.ProcessHost):
+class ProcessHost(PickledMail, _native.ProcessHost):
     """A ``Host`` for envs of any kind, in their own processes.
 
     ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
@@ -122,7 +121,7 @@ class ProcessHost(_native.ProcessHost):
             described = described.common(other)
         self.metadata, self.render_mode = described.metadata, described.render_mode
         self.num_players, self.player_kinds = described.num_players, described.player_kinds
-        self._described = described
+        self.described = described
         self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
         self.info_space = described.info_space
 
@@ -132,9 +131,9 @@ class ProcessHost(_native.ProcessHost):
         if isinstance(source, NativeSource):
             envs, limit = native_env_arguments(source), source.max_episode_steps
         else:
-            info_space = self._described.info_space if self._finisher.takes_info_arrays else None
+            info_space = self.described.info_space if self._finisher.takes_info_arrays else None
             infos = info_leaves(info_space, settings.autoreset)
-            envs = python_env_arguments(self.observation, self.action, self._described, infos)
+            envs = python_env_arguments(self.observation, self.action, self.described, infos)
         super().__init__(
             **host_arguments(source.id, self.backend, settings, limit),
             **envs,
@@ -243,26 +242,6 @@ class ProcessHost(_native.ProcessHost):
         # The env that failed gets its own exception, its neighbours get the error about that env.
         own = isinstance(failure, EnvError) and failure.env_id == env_id
         return failure.__cause__ if failure is not None and own else failure
-
-    # ---- what goes with actions --------------------------------------------------------------
-
-    def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, bytes]:
-        """The object parts, pickled."""
-        parts = object_parts(self.action, action, env_ids)
-        return {env_id: self.pack_objects(objects) for env_id, objects in parts.items()}
-
-    def pack_objects(self, objects: list[Any]) -> bytes:
-        """The parts of one env, pickled."""
-        return dumps_argument("action", (None, objects, None), ActionError, self._destination)
-
-    def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> bytes | None:
-        """The options of one env, with what happens to it before its reset."""
-        if options is None and preparation is None:
-            return None
-        return dumps_argument("reset options", (options, None, preparation), ResetOptionError, self._destination)
-
-    def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
-        """Does nothing: the preparation was sent with the options, and happens where the envs live."""
 
     # ---- the envs themselves -----------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+// An engine that serves another one, which has its own copy of the action table elsewhere: parcels instead of arrays.
+#include "bindings/numpy_api.h"
+
+#include "bindings/bytes.h"
+#include "bindings/engine_use.h"
+#include "bindings/faults.h"
+#include "core/parcel.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+std::vector<std::int32_t> envs_of(const OrderParcel& orders, nb::handle parcel, std::int32_t num_envs) {
+  try {
+    return orders.envs(bytes_of(parcel), num_envs);
+  } catch (const BrokenParcel& error) {
+    throw nb::value_error(error.what());
+  }
+}
+
+}  // namespace
+
+// Starts envs as the other engine has packed them; that one has checked every value. `objects` and `options`: by env, what
+// the host passes on.
+void Engine::send_parcel(nb::handle parcel, nb::dict objects, nb::dict options) {
+  const Use use(*this);
+  const OrderParcel orders(pool().spec(), pool().table());
+  const std::vector<std::int32_t> envs = envs_of(orders, parcel, pool().num_envs());
+  for (const std::int32_t env : envs)
+    if (pool().in_flight(env)) raise("InFlightError", "env " + std::to_string(env) + " is in flight");
+  host_.settle(envs);
+  pool().make_room(static_cast<std::int32_t>(envs.size()), false);
+  for (auto [env, value] : objects) host_.give_objects(nb::cast<std::int32_t>(env), value);
+  for (auto [env, value] : options) {
+    const auto id = nb::cast<std::int32_t>(env);
+    ResetOrder order;
+    order.envs = {&id, 1};
+    order.numbers.emplace_back();
+    order.objects.push_back(nb::borrow(value));
+    host_.give_options(order);
+  }
+  orders.unpack(bytes_of(parcel), pool().num_envs());
+  start(envs, false, false);
+}
+
+// The rows that are ready, as soon as there are `enough`, or after `timeout` if there is any: (parcel, notes, faults).
+// None if there is none.
+nb::object Engine::recv_parcel(int enough, nb::handle timeout) {
+  const Use use(*this);
+  if (!ready_some(enough, 0, timeout, false)) return nb::none();
+  faults_.clear();
+  Batch batch = pool().take_batch(faults_);
+  count(batch);
+  const nb::object extras = collect_extras(batch);
+  const AnswerParcel answers(pool().spec(), pool().options().table);
+  const std::size_t bytes = answers.bytes(batch.rows);
+  nb::object parcel = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
+  if (parcel.is_valid())
+    answers.pack(batch, pool().table(),
+                 {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(parcel.ptr())), bytes});
+  batch.store->release(batch.buffer);
+  if (!parcel.is_valid()) throw nb::python_error();
+  if (!extras.is_valid()) return nb::make_tuple(parcel, nb::list(), nb::list());
+  return nb::make_tuple(parcel, extras[0], extras[1]);
+}
+
+}  // namespace stepmill

@@ -1,0 +1,113 @@
+#include "bindings/numpy_api.h"
+
+#include "bindings/remote_host.h"
+
+#include "bindings/bytes.h"
+#include "bindings/errors.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+
+int RemoteHost::checked(int group) const {
+  if (group < 0 || group >= remote().groups()) throw nb::index_error("there is no such group of envs");
+  return group;
+}
+
+// ---- parcels -----------------------------------------------------------------------------------
+
+nb::tuple RemoteHost::pack(int group, int most) {
+  RemotePool& pool = remote();
+  const std::int32_t first = pool.first_env(checked(group));
+  nb::dict objects, options;
+  const auto count = std::min(static_cast<std::size_t>(std::max(most, 0)), pool.waiting(group).size());
+  const std::vector<std::int32_t> envs(pool.waiting(group).begin(),
+                                       pool.waiting(group).begin() + static_cast<std::ptrdiff_t>(count));
+  const auto move = [first](auto& from, nb::dict& to, std::int32_t env) {
+    if (const auto found = from.find(env); found != from.end()) {
+      to[nb::int_(env - first)] = found->second;
+      from.erase(found);
+    }
+  };
+  nb::object parcel = to_bytes(pool.pack(group, count));
+  for (const std::int32_t env : envs) {
+    if (!objects_.empty()) move(objects_, objects, env);
+    if (!options_.empty()) move(options_, options, env);
+  }
+  return nb::make_tuple(parcel, objects, options);
+}
+
+void RemoteHost::unpack(int group, nb::handle parcel, nb::handle notes, nb::handle faults) {
+  RemotePool& pool = remote();
+  const std::int32_t first = pool.first_env(checked(group)), end = pool.first_env(group + 1);
+  const auto to_id = [&](nb::handle env) {
+    const auto id = first + nb::cast<std::int32_t>(env);
+    if (id < first || id >= end || !pool.is_away(id)) throw nb::value_error("a note about an env that was not asked");
+    return id;
+  };
+  std::vector<std::pair<std::int32_t, nb::object>> read_notes;
+  for (nb::handle note : notes) read_notes.emplace_back(to_id(note[1]), nb::borrow(note[2]));
+  std::vector<Fault> read_faults;
+  for (nb::handle one : faults)
+    read_faults.push_back({to_id(one[0]), nb::cast<std::int32_t>(one[1]), nb::cast<std::int64_t>(one[2]),
+                           nb::cast<std::int32_t>(one[3]), nb::cast<std::int32_t>(one[4]),
+                           text_of(one[5]), static_cast<Fault::Kind>(nb::cast<int>(one[6]))});
+  try {
+    pool.unpack(group, bytes_of(parcel));
+  } catch (const BrokenParcel& error) {
+    throw nb::value_error(error.what());
+  }
+  // Nobody looks at a batch before this call returns.
+  for (auto& [env, note] : read_notes) notes_[env] = std::move(note);
+  for (Fault& fault : read_faults) pool.add_fault(std::move(fault));
+}
+
+void RemoteHost::lose(int group, const std::string& why, bool was_late) {
+  RemotePool& pool = remote();
+  for (std::int32_t env = pool.first_env(checked(group)); env < pool.first_env(group + 1); ++env) {
+    objects_.erase(env);
+    options_.erase(env);
+  }
+  Fault reason;
+  reason.phase = SM_IN_STEP;
+  reason.message = why;
+  reason.kind = was_late ? Fault::kLate : Fault::kDied;
+  pool.lose(group, reason);
+}
+
+// ---- the host ----------------------------------------------------------------------------------
+
+void RemoteHost::give_objects(std::int32_t env, nb::handle objects) { objects_[env] = nb::borrow(objects); }
+
+void RemoteHost::give_options(const ResetOrder& order) {
+  if (table()) return;  // the options of native envs are numbers
+  for (std::size_t i = 0; i < order.envs.size(); ++i)
+    if (const nb::object& given = order.object_of(i); order.resets(i)) {
+      if (given.is_none())
+        options_.erase(order.envs[i]);
+      else
+        options_[order.envs[i]] = given;
+    }
+}
+
+void RemoteHost::work(std::chrono::nanoseconds most) {
+  nb::find(*this).attr("exchange")(std::chrono::duration<double>(most).count());
+}
+
+// (row, env, note)
+nb::object RemoteHost::take_notes(const Batch& batch, std::vector<Fault>&) {
+  nb::object out;
+  for (std::int32_t row = 0; row < batch.rows && !notes_.empty(); ++row)
+    if (const auto found = notes_.find(batch.env_id[row]); found != notes_.end()) {
+      if (!out.is_valid()) out = nb::list();
+      nb::borrow<nb::list>(out).append(nb::make_tuple(row, batch.env_id[row], found->second));
+      notes_.erase(found);
+    }
+  return out;
+}
+
+void RemoteHost::add_stats(nb::dict& out, double) const {
+  for (auto [key, value] : nb::cast<nb::dict>(nb::find(*this).attr("describe")())) out[key] = value;
+}
+
+}  // namespace stepmill

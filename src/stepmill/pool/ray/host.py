@@ -1,0 +1,245 @@
+"""Envs on a Ray cluster: carries parcels between the engine and the actors, and replaces those that are lost."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from gymnasium import spaces
+
+from stepmill import _native
+from stepmill.errors import EnvError, StepmillError
+from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.frames import Frame
+from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
+from stepmill.pool.infos import info_leaves
+from stepmill.pool.mail import PickledMail
+from stepmill.pool.models.change import ModelChange
+from stepmill.pool.models.env_model import ModelQuestion
+from stepmill.pool.process.caller.notes import read_notes
+from stepmill.pool.process.pickling import AT_HOME
+from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.ray.actors import Actors, Lost
+from stepmill.pool.ray.place import Described, description_of
+from stepmill.pool.rows import Note, RowFinisher
+from stepmill.pool.settings import Settings, check_players
+from stepmill.pool.shares import share_out
+from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.spaces import flatten
+
+__all__ = ["RayHost"]
+
+# How long actors may take to close their envs.
+_CLOSE_S = 10.0
+
+
+class RayHost(PickledMail, _native.RemoteHost):
+    """A ``Host`` for envs of any kind, in actors of a Ray cluster that this process is connected to."""
+
+    backend = "ray"
+    player_kinds: tuple[str, ...] = ()
+    info_space: spaces.Dict | None
+    _actors: Actors | None = None
+    _destination = AT_HOME
+    _is_built = False
+
+    def __init__(
+        self,
+        ray: ModuleType,
+        source: PythonSource | NativeSource,
+        settings: Settings,
+        num_actors: int,
+        cpus: float = 1.0,
+        resources: dict[str, float] | None = None,
+        finisher: type[RowFinisher] = RowFinisher,
+    ) -> None:
+        self.is_native = isinstance(source, NativeSource)
+        shares = share_out(source, settings.num_envs, num_actors)
+        self._first = [share.first for share in shares]
+        self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
+        # With two requests an actor works on one while the answer to the other is on its way.
+        self._most_requests = 2 if settings.batch_size <= settings.num_envs // 2 else 1
+        self._sizes = [share.last - share.first for share in shares]
+        self._actors = Actors(ray, source, settings, shares, cpus, resources or {})
+        try:
+            self._read_spaces(source, self._actors.describe_all())
+            check_players(self.num_players, settings)
+            policy = FaultPolicy(settings.on_error, settings.max_restarts)
+            self._finisher = finisher(self.observation, policy, settings.autoreset)
+            self._build(source, settings)
+        except BaseException:
+            self._actors.close(0.0)
+            raise
+        self._is_built = True
+
+    # ---- starting ----------------------------------------------------------------------------
+
+    def _read_spaces(self, source: PythonSource | NativeSource, told: Sequence[Described]) -> None:
+        if isinstance(source, NativeSource):
+            self.metadata, self.render_mode = source.metadata, source.render_mode
+            self.num_players = source.max_num_players
+            self.observation, self.action = native_spaces(source)
+            self.info_space = source.info_space
+            return
+        described = [description_of(one.envs) for one in told if one.envs is not None]
+        common = described[0]
+        for first, one in zip(self._first[1:], described[1:], strict=True):
+            one.check_like(first, common, 0)
+            common = common.common(one)
+        self.described = common
+        self.metadata, self.render_mode = common.metadata, common.render_mode
+        self.num_players, self.player_kinds = common.num_players, common.player_kinds
+        self.observation, self.action = flatten(common.observation_space), flatten(common.action_space)
+        self.info_space = common.info_space
+
+    def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
+        limit = None
+        if isinstance(source, NativeSource):
+            envs, limit = native_env_arguments(source), source.max_episode_steps
+        else:
+            info_space = self.described.info_space if self._finisher.takes_info_arrays else None
+            infos = info_leaves(info_space, settings.autoreset)
+            envs = python_env_arguments(self.observation, self.action, self.described, infos)
+        super().__init__(**host_arguments(source.id, self.backend, settings, limit), **envs, first_envs=self._first)
+
+    # ---- rows --------------------------------------------------------------------------------
+
+    def exchange(self, seconds: float) -> None:
+        """Sends what waits, then takes what has come within that time."""
+        self._send_waiting()
+        assert self._actors is not None
+        for group, answer in self._actors.answers(seconds):
+            if isinstance(answer, Lost):
+                self._lose(group, answer.why)
+                continue
+            try:
+                self.unpack(group, *answer)
+            except (ValueError, TypeError) as error:
+                self._lose(group, f"the Ray actor that ran it answered with something else than rows: {error}")
+
+    def _lose(self, group: int, why: str) -> None:
+        """Marks the rows of a group, and starts another actor for its envs."""
+        assert self._actors is not None
+        self.lose(group, why)
+        first = self._first[group]
+        there = range(first, first + self._sizes[group])
+        changes = {env_id - first: change for env_id, change in self._model_changes.items() if env_id in there}
+        self._actors.replace(group, changes)
+
+    def _send_waiting(self) -> None:
+        actors = self._actors
+        assert actors is not None
+        for group in range(len(actors)):
+            while self.waiting(group) and actors.is_ready(group) and actors.under_way(group) < self._most_requests:
+                # The rest is for the other request, so that one of them is always on its way.
+                most = -(-self._sizes[group] // self._most_requests)
+                rows = min(most, self.waiting(group))
+                actors.request(group, self.pack(group, rows), rows)
+
+    def finish_rows(
+        self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
+    ) -> tuple[Any, EnvError | None]:
+        """See ``RowFinisher``."""
+        read: list[Note] = []
+        messages: dict[int, str] = {}
+        for note, (_, env_id, _) in zip(read_notes(notes), notes, strict=True):
+            if isinstance(note, str):  # what a native env threw
+                messages[env_id] = note
+            elif note is not None:
+                read.append(note)
+        known = [Fault.read(one) for one in faults]
+        known = [replace(one, message=messages.get(one.env_id, one.message)) for one in known]
+        return self._finisher(result, read, known)
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return self._ask("call", env_ids, lambda ids, _: (name, ids, args, kwargs))
+
+    def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
+        return self._ask("get_attr", env_ids, lambda ids, _: (name, ids))
+
+    def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
+        self._ask("set_attr", env_ids, lambda ids, places: (name, [values[i] for i in places], ids))
+
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` for each env, called where the env lives."""
+        return self._ask("apply", env_ids, lambda ids, _: (function, ids))
+
+    def random_states(self, env_ids: Sequence[int]) -> list[Any]:
+        """The states of the native envs' generators, see ``pool.generators``."""
+        return self._ask("random_states", env_ids, lambda ids, _: (ids,))
+
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        """Pictures, drawn where the envs live."""
+        return tuple(self._ask("render", env_ids, lambda ids, _: (ids,)))
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """What is set is remembered here, for actors that take the place of dead ones."""
+        if question == "set_model":
+            for env_id, change in zip(env_ids, arguments, strict=True):
+                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
+        return self._ask("ask_models", env_ids, lambda ids, places: (question, [arguments[i] for i in places], ids))
+
+    @property
+    def crews(self) -> list[range]:
+        return [range(first, first + size) for first, size in zip(self._first, self._sizes, strict=True)]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Draws none: pictures of envs on other machines would hold up their steps."""
+        return []
+
+    def take_frames(self) -> list[Frame]:
+        return []
+
+    def _ask(
+        self, method: str, env_ids: Sequence[int], arguments: Callable[[list[int], list[int]], tuple[Any, ...]]
+    ) -> list[Any]:
+        """Calls a method of the host of each group that has some of these envs, all of them at once.
+
+        ``arguments`` is given the envs as the group counts them, and where they are in ``env_ids``.
+        """
+        assert self._actors is not None
+        out: list[Any] = [None] * len(env_ids)
+        asked = []
+        for group, (first, size) in enumerate(zip(self._first, self._sizes, strict=True)):
+            places = [i for i, env_id in enumerate(env_ids) if first <= env_id < first + size]
+            if places:
+                there = [env_ids[i] - first for i in places]
+                asked.append((places, self._actors.ask(group, method, *arguments(there, places))))
+        for places, answer in asked:
+            good, value = pickle.loads(self._actors.get(answer))
+            if not good:
+                raise rebuild(value)
+            if value is not None:
+                for i, one in zip(places, value, strict=True):
+                    out[i] = one
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """For ``stats``."""
+        return {"actors": len(self._first)}
+
+    # ---- ending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Closes the envs, wherever they are, and ends the actors."""
+        super().close()
+        actors, self._actors = self._actors, None
+        if actors is None or self.forked:
+            return
+        errors = [rebuild(one) for one in actors.close(_CLOSE_S)]
+        errors = [error for error in errors if isinstance(error, EnvError | StepmillError)]
+        if errors:
+            raise errors[0]
+
+    def __del__(self) -> None:
+        """Ends the actors when the engine is gone."""
+        try:  # when the interpreter ends, contextlib may be gone
+            if self._is_built:
+                self.close()
+        except Exception:  # there is no caller to raise it to
+            pass

@@ -1,0 +1,115 @@
+"""Pools on a real Ray cluster: the episodes of an ordinary pool, and one row for every action whatever is killed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill import errors
+from support.on_ray import actors_of, make_on_ray
+from support.probes import MODES, assert_equal
+from support.ray_envs import Teller, Unbuildable
+
+pytestmark = [
+    pytest.mark.usefixtures("cluster", "server"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+]
+
+
+@pytest.mark.parametrize("num_actors", [1, 3])
+@pytest.mark.parametrize(("task", "mode"), [("CartPole-v1", mode) for mode in MODES] + [(Teller, "next_step")])
+def test_episodes_are_those_of_one_machine(task: Any, mode: str, num_actors: int) -> None:
+    arguments = {"num_envs": 5, "seed": 3, "autoreset": mode}
+    with make_on_ray(task, num_actors, **arguments) as pool, stepmill.make(task, **arguments) as plain:
+        assert_equal(pool.reset(), plain.reset())
+        rng = np.random.default_rng(1)
+        for _ in range(3 if mode == "disabled" else 30):
+            action = rng.integers(0, 2, 5)
+            assert_equal(pool.step(action), plain.step(action))
+        assert_equal(pool.reset(seed=9), plain.reset(seed=9))
+
+
+def test_each_action_has_one_row_in_batches_of_the_first() -> None:
+    with make_on_ray(Teller, 3, num_envs=7, batch_size=3, seed=3) as pool:
+        pool.async_reset()
+        steps = np.zeros(7, int)
+        for _ in range(60):
+            _, _, terminated, truncated, info = pool.recv()
+            assert len(info["env_id"]) == 3
+            steps[info["env_id"]] += 1
+            assert not truncated.any()
+            pool.send(np.ones(3, int), info["env_id"])
+        assert terminated.dtype == bool
+        assert steps.sum() == 180
+        assert steps.min() > 3
+
+
+def test_a_failure_names_the_env_and_carries_the_batch() -> None:
+    with make_on_ray(Teller, 2, num_envs=4, seed=3) as pool:
+        pool.reset()
+        with pytest.raises(errors.EnvError, match=r"env 3 failed in step \(episode 1, step 0\): .*it broke") as caught:
+            pool.step(np.array([0, 0, 0, 2]))
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert caught.value.batch[4]["abnormal"].tolist() == [False, False, False, True]
+
+
+def test_envs_can_be_asked_wherever_they_are() -> None:
+    with make_on_ray(Teller, 2, num_envs=4, seed=3) as pool:
+        pool.reset()
+        assert pool.get_attr("env_id") == (0, 1, 2, 3)
+        pool.set_attr("level", [4, 5, 6, 7])
+        assert pool.call("get_wrapper_attr", "level") == (4, 5, 6, 7)
+        assert [int(frame[0, 0, 0]) for frame in pool.render()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", Teller])
+def test_a_killed_actor_costs_its_rows_and_comes_back(task: Any) -> None:
+    import ray
+
+    with make_on_ray(task, 2, num_envs=4, seed=3, on_error="restart", max_restarts=None) as pool:
+        pool.reset()
+        ray.kill(actors_of(pool)[1])
+        *_, terminated, truncated, info = pool.step(np.zeros(4, int))
+        assert truncated.tolist() == [False, False, True, True]
+        assert info["abnormal"].tolist() == [False, False, True, True]
+        *_, truncated, info = pool.step(np.zeros(4, int))  # the next action resets
+        assert not truncated.any()
+        assert info["elapsed_step"].tolist() == [2, 2, 0, 0]
+        assert terminated.shape == (4,)
+
+
+def test_a_killed_actor_is_an_error_unless_told_otherwise() -> None:
+    import ray
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
+        pool.reset()
+        ray.kill(actors_of(pool)[0])
+        with pytest.raises(errors.WorkerDiedError, match=r"env 0 failed in step .*the Ray actor that ran it is gone"):
+            pool.step(np.zeros(4, int))
+        pool.step(np.zeros(4, int))
+
+
+def test_a_constructor_that_fails_is_named() -> None:
+    with pytest.raises(errors.EnvError, match=r"the constructor of env 2 .* failed: RuntimeError: no such map"):
+        make_on_ray(Unbuildable, 2, num_envs=3)
+
+
+def test_what_the_cluster_does_not_have_is_named() -> None:
+    with pytest.raises(
+        errors.ResourceError, match=r"2 of 2 actors were not ready within start_timeout=2 s.*1 CPU, 1 tpu"
+    ):
+        make_on_ray("CartPole-v1", 2, num_envs=4, resources={"tpu": 1}, start_timeout=2)
+
+
+def test_no_actor_is_left() -> None:
+    import ray
+
+    pool = make_on_ray("CartPole-v1", 2, num_envs=4)
+    handles = actors_of(pool)
+    pool.close()
+    for handle in handles:
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(handle.stats.remote(), timeout=20)

@@ -1,0 +1,138 @@
+"""Envs in other engines, with parcels in between: the same batches, and one row for every action whatever is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import stepmill
+from stepmill import errors
+from support.carried import make_carried
+from support.probes import MODES, assert_equal
+
+pytestmark = pytest.mark.usefixtures("server")
+
+
+class Teller(gymnasium.Env[np.ndarray, int]):
+    """Has infos of every kind, and episodes of four steps; fails if it is told to."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = 0
+        return self.np_random.random(2), {"options": str(options), "at": 0}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.at += 1
+        if action == 2:
+            raise ValueError(f"it broke at {self.at}")
+        info = {"at": self.at, "words": ["a"] * self.at} if self.at % 2 else {}
+        return self.np_random.random(2), float(action), self.at == 4, False, info
+
+
+def with_plain(task: Any, groups: list[int], **arguments: Any) -> Any:
+    """A carried engine beside the engine of an ordinary pool."""
+    engine, host = make_carried(task, groups, **arguments)
+    plain = stepmill.make(task, **arguments)
+    return engine, host, plain
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("task", "backend"), [("CartPole-v1", "thread"), (Teller, "process")])
+def test_batches_are_those_of_an_ordinary_pool(task: Any, backend: str, mode: str) -> None:
+    engine, _, plain = with_plain(task, [0, 1, 3], num_envs=5, seed=3, backend=backend, autoreset=mode)
+    with plain:
+        assert_equal(engine.reset(None, None, None), plain.reset())
+        rng = np.random.default_rng(1)
+        for _ in range(3 if mode == "disabled" else 60):
+            action = rng.integers(0, 2, 5)
+            assert_equal(engine.step(action), plain.step(action))
+    engine.close()
+
+
+def test_options_and_seeds_of_a_reset_reach_the_envs() -> None:
+    arguments = {"num_envs": 3, "seed": 3, "backend": "process"}
+    engine, _, plain = with_plain(Teller, [0, 2], **arguments)
+    with plain:
+        plain.reset()
+        engine.reset(None, None, None)
+        ours = engine.reset(None, [7, 8, 9], {"level": 2})
+        assert_equal(ours, plain.reset(seed=[7, 8, 9], options={"level": 2}))
+        assert ours[1]["options"].tolist() == ["{'level': 2}"] * 3
+    engine.close()
+
+
+def test_a_failure_of_an_env_is_that_of_an_ordinary_pool() -> None:
+    engine, _, plain = with_plain(Teller, [0, 2], num_envs=3, seed=3, backend="process", on_error="restart")
+    with plain:
+        plain.reset()
+        engine.reset(None, None, None)
+        for action in ([0, 1, 0], [0, 2, 1], [1, 1, 1], [2, 0, 2]):
+            assert_equal(engine.step(np.array(action)), plain.step(np.array(action)))
+    engine.close()
+
+
+def test_an_error_names_the_env_of_the_whole_pool() -> None:
+    engine, _ = make_carried(Teller, [0, 2], num_envs=3, seed=3, backend="process")
+    engine.reset(None, None, None)
+    with pytest.raises(errors.EnvError, match=r"env 2 failed in step \(episode 1, step 0\): .*it broke at 1") as caught:
+        engine.step(np.array([0, 0, 2]))
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert caught.value.batch[4]["env_id"].tolist() == [0, 1, 2]
+    engine.close()
+
+
+def test_every_action_of_a_lost_group_gets_a_row() -> None:
+    engine, host = make_carried("CartPole-v1", [0, 2], num_envs=4, batch_size=2, seed=3, on_error="restart")
+    engine.send_reset(None, None, None)
+    for _ in range(2):
+        engine.recv()
+    engine.send(np.zeros(3, int), np.array([0, 1, 3]))
+    host.lose(0, "its node is gone")
+    *_, truncated, info = engine.recv()
+    assert info["env_id"].tolist() == [0, 1]
+    assert truncated.all()
+    assert info["abnormal"].all()
+    *_, truncated, info = engine.recv()
+    assert (info["env_id"].tolist(), truncated.tolist()) == ([3], [False])
+    with pytest.raises(errors.NothingInFlightError):
+        engine.recv()
+    engine.close()
+
+
+def test_a_broken_answer_changes_nothing() -> None:
+    engine, host = make_carried("CartPole-v1", [0], num_envs=2, seed=3)
+    engine.send_reset(None, None, None)
+    (place,) = host.places
+    place.send_parcel(*host.pack(0, 2))
+    parcel, notes, faults = place.recv_parcel(2, None)
+    for broken in (b"", parcel[:-1], parcel + b"x", b"\xff" * len(parcel)):
+        with pytest.raises(ValueError, match=r"parcel|answer|row"):
+            host.unpack(0, broken, notes, faults)
+    with pytest.raises(ValueError, match="was not asked"):
+        host.unpack(0, parcel, [(0, 7, b"")], faults)
+    assert host.away(0) == 2
+    host.unpack(0, parcel, notes, faults)
+    assert engine.recv()[4]["env_id"].tolist() == [0, 1]
+    engine.close()
+
+
+def test_a_broken_order_changes_nothing() -> None:
+    engine, host = make_carried("CartPole-v1", [0], num_envs=2, seed=3)
+    engine.send_reset(None, None, None)
+    (place,) = host.places
+    parcel, objects, options = host.pack(0, 2)
+    for broken in (b"", parcel[:-1], b"\xff" * len(parcel)):
+        with pytest.raises(ValueError, match=r"parcel|order"):
+            place.send_parcel(broken, objects, options)
+    assert place.in_flight_count == 0
+    place.send_parcel(parcel, objects, options)
+    with pytest.raises(errors.InFlightError, match="env 0 is in flight"):
+        place.send_parcel(parcel, objects, options)
+    engine.close()

@@ -1,0 +1,45 @@
+"""Envs for pools on a cluster: actors import this module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Teller(gymnasium.Env[np.ndarray, int]):
+    """Has infos of every kind, and episodes of four steps; fails if it is told to."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(3)
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(self, env_id: int = 0) -> None:
+        self.env_id, self.level = env_id, 1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = 0
+        return self.np_random.random(2), {"options": str(options), "id": self.env_id}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.at += 1
+        if action == 2:
+            raise ValueError(f"it broke at {self.at}")
+        info = {"at": self.at, "words": ["a"] * self.at} if self.at % 2 else {}
+        return self.np_random.random(2), float(action), self.at == 4, False, info
+
+    def render(self) -> np.ndarray:
+        return np.full((2, 2, 3), self.env_id, np.uint8)
+
+
+class Unbuildable(Teller):
+    """Its constructor fails, in one of the envs."""
+
+    def __init__(self, env_id: int = 0) -> None:
+        if env_id == 2:
+            raise RuntimeError("no such map")
+        super().__init__(env_id)
