@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import http.client
 import os
 import re
 import socket
@@ -242,15 +243,30 @@ def test_a_port_that_is_taken_or_is_none(pool: Any) -> None:
         pool.watch(port="80", open_browser=False)
 
 
-def test_many_connections_do_not_start_threads_without_end(client: Client) -> None:
-    others = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(100)]
-    closed = 0
-    for one in others[64:]:
-        one.settimeout(30)
-        closed += one.recv(1) == b""
-    assert closed == len(others) - 64
-    for one in others:
-        one.close()
+def test_many_connections_neither_start_threads_without_end_nor_keep_the_user_out(client: Client) -> None:
+    """Those of others, who send half a request and wait: the oldest are dropped for new ones."""
+    half = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\n".encode()
+    with contextlib.ExitStack() as opened:
+        others = [opened.enter_context(socket.create_connection(("127.0.0.1", client.port))) for _ in range(100)]
+        for one in others[-64:]:
+            one.sendall(half)
+        assert client.state()["num_envs"] == 3
+        for one in others[:37]:
+            one.settimeout(30)
+            assert one.recv(1) == b""
+
+
+def test_a_connection_with_the_cookie_is_not_dropped_for_others(client: Client) -> None:
+    kept = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
+    headers = {"Cookie": str(client.cookie)}
+    with contextlib.ExitStack() as opened:
+        for _ in range(2):
+            kept.request("GET", f"{client.place}state?viewer=a", headers=headers)
+            assert kept.getresponse().read()
+            for _ in range(70):
+                opened.enter_context(socket.create_connection(("127.0.0.1", client.port)))
+            assert client.state()["num_envs"] == 3  # all of these have been taken by now
+    kept.close()
 
 
 def test_after_the_end_nothing_is_answered(page: Watch, client: Client) -> None:

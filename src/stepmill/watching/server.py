@@ -39,6 +39,7 @@ _USED = "This link has been used already. Open the file again: it has a new one.
 _MOST_BODY = 1000
 _MOST_CONNECTIONS = 64
 _IDLE_S = 15.0
+_DROP_S = 1.0  # that a dropped connection may take to end
 
 
 class Server:
@@ -90,6 +91,8 @@ class _Http(ThreadingHTTPServer):
 
     def __init__(self, *arguments: Any) -> None:
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # connections without a cookie so far, oldest first
         super().__init__(*arguments)
 
     def serve(self) -> None:
@@ -99,15 +102,32 @@ class _Http(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:  # anybody on this machine can connect, and must not start threads without end
-            self.shutdown_request(request)
+        """Anybody on this machine can connect. They must neither start threads without end nor keep the user out."""
+        if not self._free.acquire(blocking=False):
+            self._drop_a_stranger()
+            if not self._free.acquire(timeout=_DROP_S):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._strangers[request] = None
+        super().process_request(request, client_address)
+
+    def _drop_a_stranger(self) -> None:
+        with self._lock, contextlib.suppress(StopIteration, OSError):
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+
+    def knows(self, request: Any) -> None:
+        """Says that a connection is the user's."""
+        with self._lock:
+            self._strangers.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.knows(request)
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -134,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if url.path == "/enter":
             self._enter(urllib.parse.parse_qs(url.query).get("ticket", [""])[0])
-        elif not guard.knows(self.headers) or guard.comes_from_elsewhere(self.headers):
+        elif not self._is_known():
             self._say(HTTPStatus.FORBIDDEN, _NOT_YOU)
         elif not url.path.startswith(guard.place):
             self._say(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
@@ -146,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         if self._is_refused(changes=True):
             return
-        if not guard.knows(self.headers) or guard.comes_from_elsewhere(self.headers):
+        if not self._is_known():
             self._say(HTTPStatus.FORBIDDEN, _NOT_YOU)
         elif self.path != f"{guard.place}command" or body is None:
             self._say(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
@@ -165,6 +185,13 @@ class _Handler(BaseHTTPRequestHandler):
         if reason is not None:
             self._say(HTTPStatus.FORBIDDEN, f"Refused: {reason}.\n")
         return reason is not None
+
+    def _is_known(self) -> bool:
+        guard = self.server.guard
+        known = guard.knows(self.headers) and not guard.comes_from_elsewhere(self.headers)
+        if known:
+            self.server.knows(self.connection)
+        return known
 
     def _enter(self, ticket: str) -> None:
         """Gives the cookie to a browser with a ticket.
