@@ -69,7 +69,8 @@ def command(pattern: str | None, everything: bool, python: str | None, terminal:
     stepmill list 'Pong*-v5'
     stepmill list atari
     """
-    ids = list_all_envs(python)
+    with terminal.progress("looking into packages", None):  # which are imported: that may take seconds
+        ids = list_all_envs(python)
     fits = _fits(pattern)
     groups = _groups(ids, fits, elsewhere=python is not None)
     missing = _missing(ids, fits)
