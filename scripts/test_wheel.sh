@@ -1,6 +1,7 @@
 #!/bin/sh
 # `make test-dist`: the tests on a wheel, in an empty environment on a machine without a compiler:
 # scripts/test_wheel.sh FOLDER VERSION [ARGUMENTS OF PYTEST]. The wheel is the one in FOLDER for that version of Python.
+# WITH is one more requirement of the environment, such as "numpy<2".
 set -eu
 wheel=$(ls "$1"/*-cp"$(echo "$2" | tr -d .)"-*.whl)
 python=$(scripts/find_python.sh "$2")
@@ -24,6 +25,6 @@ for compiler in c++ g++ gcc cc cmake; do
   if command -v $compiler; then echo "a compiler is left in PATH" >&2; exit 1; fi
 done
 echo "==> $(basename "$wheel"), in an empty environment without a compiler"
-pip install --quiet --disable-pip-version-check --only-binary :all: "$wheel[test,lint,cli]"
+pip install --quiet --disable-pip-version-check --only-binary :all: "$wheel[test,lint,cli]" ${WITH:+"$WITH"}
 # Away from the sources: what is tested is what was installed.
 STEPMILL_WHEEL=$wheel python -m pytest tests "$@"
