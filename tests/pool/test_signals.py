@@ -137,7 +137,8 @@ def test_every_reset_has_one_row_wherever_a_handler_raises(kind: str, view: str)
             resets += 1
             assert kind == "native" or list(pool.get_attr("resets")) == [resets] * 2
 
-        assert at_every_point(attempt, __file__) > 5
+        # Native envs have little Python on the way, and from 3.13 on it has fewer points at which a handler can run.
+        assert at_every_point(attempt, __file__) > (2 if kind == "native" else 5)
 
 
 class Failing(Counting):
