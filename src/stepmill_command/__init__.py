@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from importlib import metadata
 
 __all__ = ["main"]
 
@@ -34,12 +33,16 @@ def _end(*_: object) -> None:
 
 def _advice() -> str:
     """What is installed of that which every part of stepmill needs."""
+    from importlib import metadata  # takes a while, and is seldom needed
+
     needed = [line for line in metadata.requires("stepmill") or [] if ";" not in line]
     found = ", ".join(f"{line} ({_version(line)})" for line in needed)
     return f"It needs {found}: pip install --upgrade --force-reinstall 'stepmill[cli]'"
 
 
 def _version(requirement: str) -> str:
+    from importlib import metadata
+
     name = requirement.partition(">")[0].strip()
     try:
         return f"{metadata.version(name)} is installed"

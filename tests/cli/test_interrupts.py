@@ -51,6 +51,17 @@ def test_a_command_leaves_the_handler_as_it_was(stepmill_command: Run) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_kill_ends_a_process_that_another_library_has_forked() -> None:
+    with interrupts.Interrupts():
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
 def test_a_library_that_turns_it_into_an_error_of_its_own(
     stepmill_command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,8 +50,7 @@ def start() -> Iterator[Callable[..., Program]]:
 
     yield new
     for one in programs:
-        if one.process.poll() is None:
-            one.process.kill()
+        one.process.terminate()  # and not kill: it removes its file
         one.process.communicate()
 
 
@@ -62,6 +61,15 @@ def test_it_plays_until_ctrl_c(start: Callable[..., Program]) -> None:
     assert eventually(lambda: program.client.state()["totals"]["episodes"] > 3)
     assert program.interrupt() == (130, "", "")
     assert not os.path.exists(program.said["file"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_kill_and_a_closed_terminal_leave_nothing_behind(start: Callable[..., Program], number: signal.Signals) -> None:
+    program = start(ENV, "--num-envs", "1", "--backend", "inline")
+    program.process.send_signal(number)
+    program.process.communicate(timeout=60)
+    assert program.process.returncode == 130
+    assert not os.path.exists(Path(program.said["file"]).parent)
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])

@@ -1,4 +1,4 @@
-"""Ctrl-C, which must not get lost.
+"""Ctrl-C, which must not get lost; ``kill`` and a terminal that is closed end a command in the same way.
 
 Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own, and in
 a finalizer it is dropped. So it is noted as well, and long commands look at the note now and then.
@@ -6,12 +6,15 @@ a finalizer it is dropped. So it is noted as well, and long commands look at the
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 __all__ = ["Interrupts", "check", "pressed"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _pressed = False
 
@@ -22,16 +25,27 @@ class Interrupts:
     def __enter__(self) -> Self:
         global _pressed
         _pressed = False
-        self._before = signal.getsignal(signal.SIGINT)
-        # Not where it is ignored, as for a command in the background; nor in another thread, which gets no signals.
-        self._handles = callable(self._before) and threading.current_thread() is threading.main_thread()
-        if self._handles:
-            signal.signal(signal.SIGINT, _note)
+        self._pid = os.getpid()
+        self._before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # no other one gets signals
+            for one in _SIGNALS:
+                before = signal.getsignal(one)
+                if callable(before) or before is signal.SIG_DFL:  # not ignored, as with nohup or in the background
+                    self._before[one] = before
+                    signal.signal(one, self._note)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._handles:
-            signal.signal(signal.SIGINT, self._before)
+        for one, before in self._before.items():
+            signal.signal(one, before)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        global _pressed
+        if os.getpid() != self._pid and number != signal.SIGINT:  # another library's process, which it ends like this
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        _pressed = True
+        raise KeyboardInterrupt
 
 
 def pressed() -> bool:
@@ -43,9 +57,3 @@ def check() -> None:
     """Raises KeyboardInterrupt if Ctrl-C was pressed: again, if it got lost."""
     if _pressed:
         raise KeyboardInterrupt
-
-
-def _note(number: int, frame: FrameType | None) -> None:
-    global _pressed
-    _pressed = True
-    signal.default_int_handler(number, frame)
