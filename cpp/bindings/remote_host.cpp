@@ -52,8 +52,9 @@ void RemoteHost::unpack(int group, nb::handle parcel, nb::handle notes, nb::hand
     read_faults.push_back({to_id(one[0]), nb::cast<std::int32_t>(one[1]), nb::cast<std::int64_t>(one[2]),
                            nb::cast<std::int32_t>(one[3]), nb::cast<std::int32_t>(one[4]),
                            text_of(one[5]), static_cast<Fault::Kind>(nb::cast<int>(one[6]))});
+  const Contents contents(parcel);
   try {
-    pool.unpack(group, bytes_of(parcel));
+    pool.unpack(group, contents.bytes());
   } catch (const BrokenParcel& error) {
     throw nb::value_error(error.what());
   }

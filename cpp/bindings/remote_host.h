@@ -25,8 +25,8 @@ class RemoteHost final : public Host {
   // (parcel, objects, options): what at most so many of a group's envs are told; the latter two by env, counted from the
   // first of the group.
   nanobind::tuple pack(int group, int most);
-  // What has come back, as `Engine.recv_parcel` packed it. Raises ValueError if that cannot be, and then has changed
-  // nothing: the group is to be lost.
+  // What has come back, as `Engine.recv_parcel` packed it, in any object that has bytes. Raises ValueError or TypeError if
+  // that cannot be, and then has changed nothing: the group is to be lost.
   void unpack(int group, nanobind::handle parcel, nanobind::handle notes, nanobind::handle faults);
   // The envs of a group are gone, and why.
   void lose(int group, const std::string& why, bool was_late);

@@ -16,6 +16,7 @@ from stepmill.pool.find_source import find_source
 from stepmill.pool.host import describe_source, open_engine
 from stepmill.pool.open_host import open_host
 from stepmill.pool.settings import (
+    RAY_SETTINGS,
     SETTINGS,
     ActionBounds,
     AutoresetWord,
@@ -75,6 +76,11 @@ def make(
     output: OutputLibrary = "numpy",
     device: Device | torch.device = "cpu",
     python: str | os.PathLike[str] | None = None,
+    num_actors: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    address: str | None = None,
+    node_timeout: float = 30,
+    runtime_env: Mapping[str, Any] | None = None,
     env_config: Sequence[Mapping[str, Any]] | None = None,
     **config: Any,
 ) -> Any:
@@ -92,8 +98,9 @@ def make(
             are fewer than four envs per core, and at most 32, so that no env waits for a slow one.
         seed: Env i is seeded with ``seed + i``; or a list with one seed per env.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
-            (all in the calling thread) or ``"auto"``: threads for native envs; Python envs in worker processes,
-            or in the calling thread if a short trial of one extra env shows that this is faster.
+            (all in the calling thread), ``"ray"`` (actors of a Ray cluster, each of which runs its envs by ``"auto"``)
+            or ``"auto"``: threads for native envs; Python envs in worker processes, or in the calling thread if a short
+            trial of one extra env shows that this is faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
@@ -102,7 +109,7 @@ def make(
         thread_affinity_offset: The core that the first thread is bound to; -1 binds none.
         step_timeout: For worker processes: how many seconds a step may take.
         reset_timeout: For worker processes: how many seconds a reset may take.
-        start_timeout: For worker processes: how many seconds building the envs may take.
+        start_timeout: For worker processes and actors: how many seconds building the envs may take.
         on_error: ``"raise"`` an error that carries the batch when an env fails, or ``"restart"`` the env
             and only mark its row.
         max_restarts: With ``"restart"``: the number of consecutive failures of one env at which to raise after all, at
@@ -114,6 +121,14 @@ def make(
             run is ``backend``.
         python: Another Python interpreter, or the folder of its environment, that runs the envs with its own packages,
             in worker processes. The same version of stepmill must be installed there.
+        num_actors: On Ray: how many actors share the envs; by default one per node. Each has ``num_threads`` threads or
+            ``num_workers`` processes, by default as many as it has CPUs.
+        resources: On Ray: what each actor needs, by name, such as ``{"GPU": 0.1}``; ``"CPU"`` is a CPU per thread or
+            process by default.
+        address: On Ray: ``"host:port"`` of a cluster, or ``"local"`` for a new one on this machine; by default the one
+            that this process is in, else that of ``RAY_ADDRESS``, else one that runs on this machine, else a new one.
+        node_timeout: On Ray: after so many seconds without a sign of life, an actor is given up.
+        runtime_env: On Ray: what the actors have besides, such as packages, files and variables, in Ray's words.
         env_config: Configurations of single envs, one dict per env, which override ``config``. ``python`` in one of
             them is for that env.
         **config: The env's own configuration.
@@ -199,7 +214,9 @@ def _prepare(
         settings.python,
     )
     if isinstance(source, PythonSource):
-        return source, with_workers_for(source, settings, given.get("num_workers")), None
+        if settings.backend != "ray":
+            settings = with_workers_for(source, settings, given.get("num_workers"))
+        return source, settings, None
     described = source.observation_space, source.action_space, source.info_space, source.max_num_players
     return source, settings, _spec(source, settings, *described)
 
@@ -213,7 +230,8 @@ def _spec(
     players: int,
 ) -> PoolSpec:
     # All settings, except those that say how the envs run rather than what they do.
-    shown = {name: getattr(settings, name) for name in SETTINGS if name not in ("backend", "output", "device")}
+    hidden = ("backend", "output", "device", *RAY_SETTINGS)
+    shown = {name: getattr(settings, name) for name in SETTINGS if name not in hidden}
     shown |= {"seed": list(settings.seed), "max_episode_steps": source.max_episode_steps, "max_num_players": players}
     return PoolSpec(
         id=source.id,

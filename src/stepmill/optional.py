@@ -24,6 +24,7 @@ __all__ = [
     "MUJOCO",
     "NLE",
     "PETTINGZOO",
+    "RAY",
     "ROBOTICS",
     "SB3",
     "TIANSHOU",
@@ -65,6 +66,9 @@ NLE = Package("nle", "nle", "nethack")
 SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
 TIANSHOU = Package("tianshou", "tianshou", "tianshou")
 TORCHRL = Package("torchrl", "torchrl", "torchrl")
+
+# Where a pool can run, see pool/ray.
+RAY = Package("ray", "ray", "ray")
 
 # What a pool can hand out, see views/outputs.py.
 TORCH = Package("torch", "torch", "torch")

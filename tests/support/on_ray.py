@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepmill.make import _prepare, _spec
-from stepmill.pool.host import open_engine
-from stepmill.pool.ray.host import RayHost
-from stepmill.views.gymnasium import GymnasiumPool
+import stepmill
 
 
-def make_on_ray(task: Any, num_actors: int, cpus: float = 1.0, resources: Any = None, **arguments: Any) -> Any:
-    """As ``make`` would."""
-    import ray
-
-    given = {"max_num_players": None, **arguments}
-    source, settings, spec = _prepare(task, "gymnasium", None, given.pop("config", {}), **given)
-    host = RayHost(ray, source, settings, num_actors, cpus, resources)
-    engine = open_engine(host, settings)
-    if spec is None:
-        spec = _spec(source, settings, host.observation.space, host.action.space, host.info_space, host.num_players)
-    return GymnasiumPool(engine, spec, settings, None)
+def make_on_ray(task: Any, num_actors: int, **arguments: Any) -> Any:
+    """With actors of one CPU each, of which the cluster of the tests has three."""
+    settings = {"num_threads": 1} if isinstance(task, str) and ":" not in task else {}
+    return stepmill.make(task, backend="ray", num_actors=num_actors, **{**settings, **arguments})
 
 
 def actors_of(pool: Any) -> list[Any]:

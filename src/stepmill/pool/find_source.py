@@ -15,7 +15,7 @@ from stepmill.pool.configurations import configs_of, distinct, for_each, interne
 from stepmill.pool.island_task import IslandTask
 from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
 from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
-from stepmill.pool.settings import ARGUMENTS, refuse_processes
+from stepmill.pool.settings import ARGUMENTS, refuse_islands_on_ray, refuse_processes
 from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.pool.source import EnvBlueprint, Found, NativeSource, PythonSource
 from stepmill.pool.warn_once import warn_once
@@ -44,6 +44,8 @@ def find_source(
     if pythons is not None:
         if backend in ("thread", "inline"):
             refuse_processes("python")
+        if backend == "ray":
+            refuse_islands_on_ray()
         if max_num_players not in (None, 1):
             raise UnsupportedError("max_num_players is for native envs of many players; islands run Python envs")
         return _island_source(tasks, configs, max_episode_steps, pythons)

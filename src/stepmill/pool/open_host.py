@@ -14,6 +14,10 @@ __all__ = ["open_host"]
 
 def open_host(source: NativeSource | PythonSource, settings: Settings) -> Any:
     """The host for the backend that was asked for, with its envs."""
+    if settings.backend == "ray":
+        from stepmill.pool.ray.host import RayHost
+
+        return RayHost(source, settings)
     only_processes = isinstance(source, PythonSource) and (settings.only_processes or source.has_islands)
     if settings.backend == "process" or only_processes:
         from stepmill.pool.process.host import ProcessHost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ __all__ = [
     "ARGUMENTS",
     "AUTORESET_MODES",
     "GYMNASIUM_MODES",
+    "RAY_SETTINGS",
     "SETTINGS",
     "ActionBounds",
     "Autoreset",
@@ -34,12 +35,13 @@ __all__ = [
     "check_seeds",
     "check_settings",
     "default_workers",
+    "refuse_islands_on_ray",
     "refuse_processes",
 ]
 
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
-Backend = Literal["auto", "thread", "process", "inline"]
+Backend = Literal["auto", "thread", "process", "inline", "ray"]
 Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env_table.h
 OnError = Literal["raise", "restart"]
 ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/array_input.h
@@ -110,6 +112,31 @@ def _device(name: str, given: Any) -> str:
     raise ConfigError(f"{name}: expected 'cpu', 'cuda', or one of several GPUs, such as 'cuda:1', got {given!r}")
 
 
+def _text(name: str, given: Any) -> str:
+    if isinstance(given, str) and given:
+        return given
+    raise ConfigError(f"{name}: expected a text, got {given!r}")
+
+
+def _resources(name: str, given: Any) -> dict[str, float]:
+    """Amounts by name."""
+    expected = f"{name}: expected a dict of amounts by name, such as {{'CPU': 2, 'fast_disk': 1}}"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{expected}, got {given!r}")
+    for key, amount in given.items():
+        if not isinstance(key, str) or isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise ConfigError(f"{expected}, got {given!r}")
+        if not 0 <= amount < math.inf:
+            raise ConfigError(f"{name}[{key!r}]: expected a number from 0 on, got {amount!r}")
+    return {key: float(amount) for key, amount in given.items()}
+
+
+def _runtime_env(name: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    raise ConfigError(f"{name}: expected a dict as Ray takes it, such as {{'pip': ['my-envs']}}, got {given!r}")
+
+
 # ---- the list ------------------------------------------------------------------------------------
 
 
@@ -130,8 +157,8 @@ class Settings:
 
     num_envs: Annotated[int, Setting(1, _whole(1, MOST_ENVS))]
     batch_size: Annotated[int, Setting(None, _as_given)]
-    num_threads: Annotated[int, Setting(None, _or_none(_whole(0, 4096)))]
-    num_workers: Annotated[int, Setting(None, _or_none(_whole(1, 4096)))]
+    num_threads: Annotated[int, Setting(None, _or_none(_whole(0, 4096)))]  # on Ray: of each actor; 0: as it has CPUs
+    num_workers: Annotated[int, Setting(None, _or_none(_whole(1, 4096)))]  # as num_threads
     seed: Annotated[Sequence[int], Setting(42, _as_given)]  # one per env
     backend: Annotated[Backend, Setting("auto", _word(Backend))]
     autoreset: Annotated[Autoreset, Setting("next_step", _autoreset)]
@@ -147,6 +174,12 @@ class Settings:
     output: Annotated[OutputLibrary, Setting("numpy", _word(OutputLibrary))]
     device: Annotated[str, Setting("cpu", _device)]  # a Device
     python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
+    # Of a pool on Ray.
+    num_actors: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**15)))]  # None: one per node
+    resources: Annotated[Mapping[str, float] | None, Setting(None, _or_none(_resources))]  # of each actor
+    address: Annotated[str | None, Setting(None, _or_none(_text))]
+    node_timeout: Annotated[float, Setting(30, seconds)]
+    runtime_env: Annotated[Mapping[str, Any] | None, Setting(None, _or_none(_runtime_env))]
 
     # Not arguments of `make`.
     only_processes: str | None  # the name of a setting that was given and that only worker processes have
@@ -164,6 +197,8 @@ SETTINGS: dict[str, Setting] = {
     for name, hint in get_type_hints(Settings, include_extras=True).items()
     if get_origin(hint) is Annotated
 }
+# Those that only a pool on Ray has.
+RAY_SETTINGS = ("num_actors", "resources", "address", "node_timeout", "runtime_env")
 # All named arguments of `make`, for hints; anything else is for the env.
 ARGUMENTS = ("task_id", "env_type", *SETTINGS, "env_config")
 
@@ -175,13 +210,21 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
         refuse_processes(only_processes)
+    if one["backend"] == "ray":
+        if one["python"] is not None:
+            refuse_islands_on_ray()
+    else:
+        refuse_ray(one)
     if one["output"] == "numpy" and one["device"] != "cpu":
         raise ConfigError(f"device={one['device']!r}: numpy's arrays are on the CPU: use output='torch' or 'jax'")
     envs = one["num_envs"]
     batch = envs if one["batch_size"] is None else whole_number("batch_size", one["batch_size"], 1, envs)
     one["batch_size"] = batch
-    one["num_threads"] = min(one["num_threads"] or min(batch, _native.available_cores()), envs)
-    one["num_workers"] = min(one["num_workers"] or default_workers(envs, waits_for_all=batch == envs), envs)
+    if one["backend"] == "ray":
+        one |= {name: min(one[name] or 0, envs) for name in ("num_threads", "num_workers")}
+    else:
+        one["num_threads"] = min(one["num_threads"] or min(batch, _native.available_cores()), envs)
+        one["num_workers"] = min(one["num_workers"] or default_workers(envs, waits_for_all=batch == envs), envs)
     one["seed"] = _all_seeds(one["seed"], envs)
     return Settings(**one, **given, only_processes=only_processes, reward_dtype=reward_dtype, as_ready=as_ready)
 
@@ -240,6 +283,18 @@ def refuse_processes(name: str | None) -> None:
             f"{name}: only an env in a worker process can be interrupted at a deadline: use backend='process'. "
             "recv(timeout=...) limits how long the caller waits"
         )
+
+
+def refuse_islands_on_ray() -> None:
+    """Raises: Ray has its own way to other packages."""
+    raise UnsupportedError("python: on Ray, runtime_env says which packages the envs have: use that instead")
+
+
+def refuse_ray(given: Mapping[str, Any]) -> None:
+    """Raises if a setting that only a pool on Ray has was given to another backend."""
+    for name in RAY_SETTINGS:
+        if given[name] != SETTINGS[name].default:
+            raise UnsupportedError(f"{name}: only a pool on a Ray cluster has this: use backend='ray'")
 
 
 # ---- seeds ---------------------------------------------------------------------------------------

@@ -31,7 +31,15 @@ from stepmill.pool.process import plain
 from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
 
-__all__ = ["Payload", "StderrHandler", "one_thread_each", "pack_payload", "unpack_payload"]
+__all__ = [
+    "Payload",
+    "SourcePayload",
+    "StderrHandler",
+    "one_thread_each",
+    "pack_payload",
+    "pack_source",
+    "unpack_payload",
+]
 
 Dump = Callable[[Any], bytes]
 
@@ -75,8 +83,37 @@ def unpack_payload(packed: bytes) -> Payload:
     return Payload(**pickle.loads(packed))
 
 
+def pack_source(source: PythonSource | NativeSource) -> SourcePayload:
+    """Packs a source for another machine, which has surroundings of its own."""
+    dump = functools.partial(dumps, searched={})
+    return SourcePayload(_pickled_specs(dump), _pickled_source(source, dump))
+
+
 @dataclass(frozen=True)
-class Payload:
+class SourcePayload:
+    """The envs to build, and the ids that they may ask for."""
+
+    specs: list[bytes]
+    pickled_source: bytes
+
+    def source(self) -> PythonSource | NativeSource:
+        """Reads the envs. This runs the user's code, and may raise whatever that raises."""
+        self._register_specs()  # the objects that are rebuilt may ask for an env by its id
+        source: PythonSource | NativeSource = pickle.loads(self.pickled_source)
+        if isinstance(source, PythonSource):
+            source = resolved(source)
+        self._register_specs()  # the modules imported just now have registered their own versions
+        return source
+
+    def _register_specs(self) -> None:
+        for specs in self.specs:
+            # A spec that cannot be read is missing only for envs that use it.
+            with contextlib.suppress(Exception):
+                gymnasium.registry.update(pickle.loads(specs))
+
+
+@dataclass(frozen=True)
+class Payload(SourcePayload):
     """The outer layer: what ``pack_payload`` found in the caller, and the inner layer as bytes."""
 
     argv: list[str]
@@ -86,8 +123,6 @@ class Payload:
     warnings: list[tuple[str, bytes]]
     logging: dict[str, Any]
     gymnasium_level: int
-    specs: list[bytes]
-    pickled_source: bytes
 
     def apply(self) -> None:
         """Makes this process look like the caller's, as far as modules can tell when they are imported."""
@@ -118,21 +153,11 @@ class Payload:
                 warnings.filterwarnings(action, message, category, module, line, append=True)
 
     def source(self) -> PythonSource | NativeSource:
-        """Reads the inner layer. This runs the user's code, and may raise whatever that raises."""
-        self._register_specs()  # the objects that are rebuilt may ask for an env by its id
+        """Reads the inner layer."""
         before = self._known_warnings()
-        source: PythonSource | NativeSource = pickle.loads(self.pickled_source)
-        if isinstance(source, PythonSource):
-            source = resolved(source)
+        source = super().source()
         self._apply_warnings(self._known_warnings() - before)  # of the modules that this imported
-        self._register_specs()  # the modules imported just now have registered their own versions
         return source
-
-    def _register_specs(self) -> None:
-        for specs in self.specs:
-            # A spec that cannot be read is missing only for envs that use it.
-            with contextlib.suppress(Exception):
-                gymnasium.registry.update(pickle.loads(specs))
 
 
 # ---- the source ----------------------------------------------------------------------------------

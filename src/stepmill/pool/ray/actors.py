@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -9,17 +10,24 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from stepmill.errors import ResourceError, WorkerDiedError, summary
+from stepmill import errors
 from stepmill.pool.models.change import ModelChange
-from stepmill.pool.process.pickling import dumps, dumps_argument
+from stepmill.pool.process.payload import SourcePayload, pack_source
+from stepmill.pool.process.pickling import dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
-from stepmill.pool.ray.place import Answer, Described, Order, Place, settings_for
+from stepmill.pool.ray.cluster import Plan
+from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import Share
 from stepmill.pool.source import NativeSource, PythonSource
 
 __all__ = ["Actors", "Lost"]
+
+# Signs of life are asked for on a thread of their own, so that an actor gives them while its envs step.
+_HEALTH = "health"
+# How long `stats` waits for actors that are busy.
+_STATS_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -27,17 +35,24 @@ class Lost:
     """Takes the place of an answer: the actor is gone, and why."""
 
     why: str
+    was_late: bool = False
 
 
 @dataclass
 class _Actor:
-    """One life of the actor of a group."""
+    """One life of the actor of a group. Answers of an earlier life are never looked at: its references are gone."""
 
     handle: Any
     started: Any  # a reference: its `describe`
     since: float
     is_ready: bool = False
     requests: deque[Any] = field(default_factory=deque)  # references to answers
+    ping: Any = None  # a reference to a sign of life that was asked for
+    looked: float = 0.0  # when somebody last waited for it
+    silent: float = 0.0  # how long it has been waited for without one
+
+    def is_heard(self) -> None:
+        self.ping, self.silent = None, 0.0
 
 
 class Actors:
@@ -49,55 +64,63 @@ class Actors:
         source: PythonSource | NativeSource,
         settings: Settings,
         shares: Sequence[Share],
-        cpus: float,
-        resources: dict[str, float],
+        plan: Plan,
     ) -> None:
         self._ray = ray
         self._settings = settings
         self._shares = shares
-        self._workers = max(1, int(cpus))
-        self._pickled = [dumps(source.part(share.first, share.last)) for share in shares]
-        self._needs = {"CPU": cpus, **resources}
-        self._class = ray.remote(Place).options(
-            scheduling_strategy="SPREAD", num_cpus=cpus, resources=resources, max_restarts=0, max_task_retries=0
+        self._plan = plan
+        self._payloads: list[SourcePayload] = [pack_source(source.part(share.first, share.last)) for share in shares]
+        self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
+            **plan.options(),
+            scheduling_strategy="SPREAD",
+            runtime_env=settings.runtime_env,
+            max_restarts=0,
+            max_task_retries=0,
         )
         self._actors = [self._start(group) for group in range(len(shares))]
+        self.restarts = 0
 
     def __len__(self) -> int:
         return len(self._shares)
 
+    # ---- starting ----------------------------------------------------------------------------
+
     def _start(self, group: int, model_changes: dict[int, ModelChange] | None = None) -> _Actor:
-        first, last, _ = self._shares[group]
-        its = settings_for(self._settings, first, last, self._workers)
-        handle = self._class.remote(self._pickled[group], its, model_changes or {}, first)
+        share = self._shares[group]
+        instructions = instructions_for(
+            self._payloads[group], self._settings, share, self._plan.workers, model_changes or {}
+        )
+        handle = self._class.remote(VERSION, instructions)
         return _Actor(handle, handle.describe.remote(), time.monotonic())
 
     def describe_all(self) -> list[Described]:
         """What the envs of each actor are like, as soon as all have built theirs. Raises what building them raised."""
-        timeout = self._settings.start_timeout
-        references = [actor.started for actor in self._actors]
-        _, missing = self._ray.wait(references, num_returns=len(references), timeout=timeout)
-        if missing:
-            raise ResourceError(f"{len(missing)} of {len(references)} actors were {self._not_ready()}")
-        described: list[Described] = [self.get(one) for one in references]
-        for actor, told in zip(self._actors, described, strict=True):
+        end = time.monotonic() + self._settings.start_timeout
+        waited = [actor.started for actor in self._actors]
+        while waited:  # an error is raised at once, however long the others take
+            ready, waited = self._ray.wait(waited, num_returns=1, timeout=max(0.0, end - time.monotonic()))
+            if not ready:
+                raise errors.ResourceError(f"{len(waited)} of {len(self)} actors were {self._not_ready()}")
+            told = self.get(ready[0])
             if told.failure is not None:
-                raise rebuild(told.failure)
+                raise _explained(rebuild(told.failure))
+        for actor in self._actors:
             actor.is_ready = True
-        return described
+        return [self.get(actor.started) for actor in self._actors]
 
     def _not_ready(self) -> str:
-        return (
-            f"not ready within start_timeout={self._settings.start_timeout:g} s. Each needs {self._shown_needs()}, and "
-            f"the cluster has free: {self._free()}"
-        )
-
-    def _shown_needs(self) -> str:
-        return ", ".join(f"{amount:g} {name}" for name, amount in self._needs.items())
+        limit = f"start_timeout={self._settings.start_timeout:g} s"
+        needs = self._plan.shown_needs
+        return f"not ready within {limit}. Each needs {needs}, and the cluster has free: {self._free()}"
 
     def _free(self) -> str:
         free = {name: amount for name, amount in self._ray.available_resources().items() if ":" not in name}
-        return ", ".join(f"{amount:g} {name}" for name, amount in sorted(free.items())) or "nothing"
+        amounts = (
+            f"{amount / 2**30:.1f} GiB {name}" if "memory" in name else f"{amount:g} {name}"
+            for name, amount in sorted(free.items())
+        )
+        return ", ".join(amounts) or "nothing"
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -109,60 +132,132 @@ class Actors:
         """Whether it has built its envs."""
         return self._actors[group].is_ready
 
-    def request(self, group: int, order: Order, rows: int) -> None:
-        """Sends an order, to be answered with so many rows."""
+    def request(self, group: int, order: Order | None, spare: int) -> None:
+        """Sends an order, see ``Place.exchange``."""
         actor = self._actors[group]
-        actor.requests.append(actor.handle.exchange.remote(order, rows))
+        actor.requests.append(actor.handle.exchange.remote(order, spare))
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
-        waited = {actor.requests[0]: group for group, actor in enumerate(self._actors) if actor.requests}
-        waited |= {actor.started: group for group, actor in enumerate(self._actors) if not actor.is_ready}
-        if not waited:
+        busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
+        if not busy:
             return
-        for group, actor in enumerate(self._actors):
-            if not actor.is_ready and time.monotonic() - actor.since > self._settings.start_timeout:
-                yield group, Lost(f"no actor could be started for it: it was {self._not_ready()}")
-                return  # the caller looks again
+        waited = {}
+        for group in busy:
+            actor = self._actors[group]
+            waited[actor.requests[0] if actor.is_ready else actor.started] = group
+            if actor.ping is not None:
+                waited[actor.ping] = group
         ready, _ = self._ray.wait(list(waited), num_returns=1, timeout=seconds)
         if ready and len(waited) > 1:
             ready, _ = self._ray.wait(list(waited), num_returns=len(waited), timeout=0)
         for reference in ready:
             group = waited[reference]
-            actor = self._actors[group]
-            try:
-                value = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                yield group, Lost(_why(error))
-                continue
-            if reference == actor.started:
-                actor.is_ready = value.failure is None
-                if value.failure is not None:
-                    yield group, Lost(f"its env could not be built again: {summary_of(value.failure)}")
-                continue
+            answer = self._read(self._actors[group], reference)
+            if answer is not None:
+                yield group, answer
+        for group in busy:
+            lost = self._judge(self._actors[group])
+            if lost is not None:
+                yield group, lost
+
+    def _read(self, actor: _Actor, reference: Any) -> Answer | Lost | None:
+        """What has come; None for a sign of life."""
+        if reference not in (actor.started, actor.ping, *itertools.islice(actor.requests, 1)):
+            return None  # it was lost a moment ago, by another sign
+        try:
+            value = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return Lost(_why(error))
+        actor.is_heard()
+        if reference == actor.started:
+            actor.is_ready = value.failure is None
+            if value.failure is not None:
+                return Lost(f"its env could not be built again: {summary_of(value.failure)}")
+        elif actor.requests and reference == actor.requests[0]:
             actor.requests.popleft()
-            yield group, value
+            answer: Answer = value
+            return answer
+        return None
+
+    def _judge(self, actor: _Actor) -> Lost | None:
+        """Whether to give an actor up that does not answer; otherwise asks it for a sign of life, now and then."""
+        now = time.monotonic()
+        if not actor.is_ready:
+            if now - actor.since > self._settings.start_timeout:
+                return Lost(f"no actor could be started for it: it was {self._not_ready()}")
+            return None
+        if not actor.requests:
+            return None
+        limit = self._settings.node_timeout
+        # Looks count for little each: if this process itself was stopped for an hour, that says nothing.
+        actor.silent += min(now - actor.looked, limit / 8, 1.0)
+        actor.looked = now
+        if actor.ping is None and actor.silent > min(limit / 4, 1.0):
+            actor.ping = actor.handle.ping.options(concurrency_group=_HEALTH).remote()
+        if actor.silent > limit:
+            return Lost(
+                f"the Ray actor that ran it gave no sign of life for node_timeout={limit:g} s: its machine may be gone",
+                was_late=True,
+            )
+        return None
 
     def replace(self, group: int, model_changes: dict[int, ModelChange]) -> None:
         """Ends an actor and starts another one in its place, wherever the cluster has room."""
         self._ray.kill(self._actors[group].handle, no_restart=True)
         self._actors[group] = self._start(group, model_changes)
+        self.restarts += 1
+
+    # ---- questions ---------------------------------------------------------------------------
 
     def ask(self, group: int, method: str, *arguments: Any) -> Any:
         """A reference to what ``Place.ask`` will answer."""
         return self._actors[group].handle.ask.remote(dumps_argument(method, arguments), method)
+
+    def reply(self, group: int, reference: Any) -> Any:
+        """What it refers to. Raises WorkerDiedError if the actor is gone, or gives no sign of life."""
+        actor = self._actors[group]
+        actor.requests.appendleft(reference)  # it is waited for like an answer
+        try:
+            while True:
+                waited = [reference] if actor.ping is None else [reference, actor.ping]
+                ready, _ = self._ray.wait(waited, num_returns=1, timeout=0.2)
+                if reference in ready:
+                    return self.get(reference)
+                if ready:
+                    self.get(ready[0])
+                    actor.is_heard()
+                if actor.is_ready and (lost := self._judge(actor)) is not None:
+                    raise errors.WorkerDiedError(lost.why)
+        finally:
+            actor.requests.remove(reference)
 
     def get(self, reference: Any) -> Any:
         """What it refers to, when it is there."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            raise WorkerDiedError(_why(error)) from error
+            raise errors.WorkerDiedError(_why(error)) from error
+
+    def stats(self) -> list[dict[str, Any] | None]:
+        """What each actor counts; None for one that does not answer soon, as its envs are slow or it is starting."""
+        references = [actor.handle.stats.remote() if actor.is_ready else None for actor in self._actors]
+        asked = [one for one in references if one is not None]
+        ready = self._ray.wait(asked, num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
+        out: list[dict[str, Any] | None] = []
+        for reference in references:
+            try:
+                out.append(self._ray.get(reference) if reference in ready else None)
+            except self._ray.exceptions.RayError:
+                out.append(None)
+        return out
 
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self, seconds: float) -> list[bytes]:
         """Closes all places within that time, then kills the actors. Returns what their envs raised."""
+        if not self._ray.is_initialized():  # somebody has left the cluster, which ended the actors
+            return []
         references = [actor.handle.close.remote() for actor in self._actors]
         raised = []
         try:
@@ -180,4 +275,20 @@ class Actors:
 
 
 def _why(error: BaseException) -> str:
-    return f"the Ray actor that ran it is gone: {summary(error).splitlines()[0]}"
+    """The reason that Ray gives. It is at the end of a long text if the actor could not be made."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    made = any("creation task" in line for line in lines)
+    text = (lines[-1] if made else lines[0]) if lines else type(error).__name__
+    return f"the Ray actor that ran it is gone: {type(error).__name__}: {text}"
+
+
+def _explained(error: BaseException) -> BaseException:
+    """An exception of an actor that was to build its envs, with what to do if its machine lacks something."""
+    if not isinstance(error, ModuleNotFoundError) or isinstance(error, errors.StepmillError):
+        return error
+    explained = errors.MissingPackageError(
+        f"a node of the cluster has no module {error.name!r}, which the envs need: runtime_env={{'pip': [...]}} installs "
+        "packages there, runtime_env={'working_dir': '.'} sends your own files"
+    )
+    explained.__cause__ = error
+    return explained

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from gymnasium import spaces
@@ -23,6 +22,7 @@ from stepmill.pool.process.caller.notes import read_notes
 from stepmill.pool.process.pickling import AT_HOME
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
+from stepmill.pool.ray.cluster import connect, plan_actors
 from stepmill.pool.ray.place import Described, description_of
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, check_players
@@ -48,22 +48,23 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     def __init__(
         self,
-        ray: ModuleType,
         source: PythonSource | NativeSource,
         settings: Settings,
-        num_actors: int,
-        cpus: float = 1.0,
-        resources: dict[str, float] | None = None,
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
-        shares = share_out(source, settings.num_envs, num_actors)
+        ray = connect(settings)
+        plan = plan_actors(ray.nodes(), settings, self.is_native)
+        shares = share_out(source, settings.num_envs, plan.num_actors)
         self._first = [share.first for share in shares]
+        self._sizes = [share.last - share.first for share in shares]
         self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
         # With two requests an actor works on one while the answer to the other is on its way.
-        self._most_requests = 2 if settings.batch_size <= settings.num_envs // 2 else 1
-        self._sizes = [share.last - share.first for share in shares]
-        self._actors = Actors(ray, source, settings, shares, cpus, resources or {})
+        self._most_requests = 2 if settings.batch_size <= settings.num_envs // 2 or settings.as_ready else 1
+        # How many envs of an actor may still be at work when it answers. A caller who wants all of them waits for all.
+        waits_for_all = not settings.is_async and not settings.as_ready
+        self._spare = [0 if waits_for_all else max(plan.workers, size // 4) for size in self._sizes]
+        self._actors = Actors(ray, source, settings, shares, plan)
         try:
             self._read_spaces(source, self._actors.describe_all())
             check_players(self.num_players, settings)
@@ -113,17 +114,17 @@ class RayHost(PickledMail, _native.RemoteHost):
         assert self._actors is not None
         for group, answer in self._actors.answers(seconds):
             if isinstance(answer, Lost):
-                self._lose(group, answer.why)
+                self._lose(group, answer.why, answer.was_late)
                 continue
             try:
                 self.unpack(group, *answer)
             except (ValueError, TypeError) as error:
                 self._lose(group, f"the Ray actor that ran it answered with something else than rows: {error}")
 
-    def _lose(self, group: int, why: str) -> None:
+    def _lose(self, group: int, why: str, was_late: bool = False) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""
         assert self._actors is not None
-        self.lose(group, why)
+        self.lose(group, why, was_late)
         first = self._first[group]
         there = range(first, first + self._sizes[group])
         changes = {env_id - first: change for env_id, change in self._model_changes.items() if env_id in there}
@@ -133,11 +134,14 @@ class RayHost(PickledMail, _native.RemoteHost):
         actors = self._actors
         assert actors is not None
         for group in range(len(actors)):
-            while self.waiting(group) and actors.is_ready(group) and actors.under_way(group) < self._most_requests:
+            if not actors.is_ready(group):
+                continue
+            while self.waiting(group) and actors.under_way(group) < self._most_requests:
                 # The rest is for the other request, so that one of them is always on its way.
                 most = -(-self._sizes[group] // self._most_requests)
-                rows = min(most, self.waiting(group))
-                actors.request(group, self.pack(group, rows), rows)
+                actors.request(group, self.pack(group, most), self._spare[group])
+            if not actors.under_way(group) and self.away(group):  # what was to spare is wanted after all
+                actors.request(group, None, self.away(group) // 2)
 
     def finish_rows(
         self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
@@ -209,9 +213,9 @@ class RayHost(PickledMail, _native.RemoteHost):
             places = [i for i, env_id in enumerate(env_ids) if first <= env_id < first + size]
             if places:
                 there = [env_ids[i] - first for i in places]
-                asked.append((places, self._actors.ask(group, method, *arguments(there, places))))
-        for places, answer in asked:
-            good, value = pickle.loads(self._actors.get(answer))
+                asked.append((group, places, self._actors.ask(group, method, *arguments(there, places))))
+        for group, places, answer in asked:
+            good, value = pickle.loads(self._actors.reply(group, answer))
             if not good:
                 raise rebuild(value)
             if value is not None:
@@ -220,8 +224,9 @@ class RayHost(PickledMail, _native.RemoteHost):
         return out
 
     def describe(self) -> dict[str, Any]:
-        """For ``stats``."""
-        return {"actors": len(self._first)}
+        """For ``stats``: what each actor counts, and how often one was replaced."""
+        assert self._actors is not None
+        return {"actors": self._actors.stats(), "restarts": self._actors.restarts}
 
     # ---- ending ------------------------------------------------------------------------------
 

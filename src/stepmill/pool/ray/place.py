@@ -5,30 +5,35 @@ Ray makes an actor of ``Place``. The pool of the caller has its own engine, whic
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cloudpickle
+import numpy as np
 
+from stepmill import __version__ as VERSION  # noqa: N812
 from stepmill import _native
 from stepmill.description import EnvDescription
-from stepmill.errors import EnvError
+from stepmill.errors import EnvError, ResourceError
 from stepmill.pool.host import PythonHost, open_engine
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.open_host import open_host
 from stepmill.pool.process import outgoing
+from stepmill.pool.process.payload import SourcePayload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.written_notes import write_note
 from stepmill.pool.settings import Settings
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.shares import Share
 
-__all__ = ["Answer", "Described", "Order", "Place", "description_of", "settings_for"]
+__all__ = ["VERSION", "Answer", "Described", "Order", "Place", "description_of", "instructions_for"]
 
 # A parcel, and by env, counted from the first one here: the objects of its action, and the options of its reset.
 Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
-# A parcel, what goes with its rows (row, env, bytes), and which envs failed.
-Answer = tuple[bytes, list[tuple[int, int, bytes]], list[Any]]
+# A parcel as an array of bytes, what goes with its rows (row, env, bytes), and which envs failed.
+Answer = tuple[np.ndarray, list[tuple[int, int, bytes]], list[Any]]
 
 
 class Described(NamedTuple):
@@ -42,61 +47,91 @@ class Described(NamedTuple):
     failure: bytes | None
 
 
-def settings_for(settings: Settings, first: int, last: int, workers: int) -> Settings:
-    """How a place runs its envs: results are taken as they are ready."""
-    count = last - first
-    return replace(
+class Instructions(NamedTuple):
+    """What a place is to build."""
+
+    payload: SourcePayload
+    settings: Settings
+    first: int  # env, of those of the whole pool
+    model_changes: dict[int, ModelChange]  # what was set while another actor had these envs
+
+
+def instructions_for(
+    payload: SourcePayload, settings: Settings, share: Share, workers: int, model_changes: dict[int, ModelChange]
+) -> bytes:
+    """How a place runs its envs: on the best backend of its node; results are taken as they are ready."""
+    count = share.last - share.first
+    its = replace(
         settings,
         backend="auto",
         num_envs=count,
         batch_size=count,
         num_workers=min(workers, count),
         num_threads=min(workers, count),
-        seed=settings.seed[first:last],
+        seed=settings.seed[share.first : share.last],
         as_ready=True,
+        resources=None,
+        runtime_env=None,
     )
+    return pickle.dumps(Instructions(payload, its, share.first, model_changes))
 
 
 class Place:
-    """The envs, and the engine that steps them."""
+    """The envs, and the engine that steps them.
+
+    Ray calls ``ping`` on one thread and all other methods on another one, in the order in which they were sent.
+    """
 
     _failure: bytes | None = None
+    _first = 0
 
-    def __init__(
-        self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange], first: int
-    ) -> None:
-        """Does not raise: Ray would make a text of the exception. ``describe`` tells of it."""
-        self._first = first
-        try:
-            self._build(pickled_source, settings, model_changes)
-        except BaseException as error:
-            self._failure = self._described(error)
-
-    def _build(self, pickled_source: bytes, settings: Settings, model_changes: dict[int, ModelChange]) -> None:
-        source: NativeSource | PythonSource = cloudpickle.loads(pickled_source)
-        self._engine: _native.Engine = open_engine(open_host(source, settings), settings)
-        self._host = self._engine.host
-        self._is_inline = self._host.backend == "inline" and not self._host.is_native
-        if model_changes:  # what was set while another actor had these envs
-            self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
+    def __init__(self, version: str, instructions: bytes) -> None:
+        """Does not build anything: ``describe`` does, on the thread on which the envs are used."""
+        self._version, self._instructions = version, instructions
 
     def describe(self) -> Described:
-        """What the caller has to know about the envs before it can use them."""
-        if self._failure is not None:
-            return Described("", None, self._failure)
+        """Builds the envs, and tells what the caller has to know about them.
+
+        Does not raise: Ray would make a text of the exception.
+        """
+        try:
+            self._build()
+        except BaseException as error:
+            return Described("", None, self._described(error))
         envs = None if self._host.is_native else outgoing.pickled(self._host.described)
         return Described(self._host.backend, envs, None)
 
-    def exchange(self, order: Order, rows: int) -> Answer:
-        """Starts envs, and returns so many rows: of those that are ready first, whichever was sent when."""
-        parcel, objects, options = order
-        if self._is_inline:
-            objects, options = self._read_mail(objects, options)
-        self._engine.send_parcel(parcel, objects, options)
-        answer = self._engine.recv_parcel(rows, None)
+    def _build(self) -> None:
+        if self._version != VERSION:  # first of all: nothing else can be read
+            raise ResourceError(
+                f"a node of the cluster has stepmill {VERSION}, and the caller {self._version}: install the same on all"
+            )
+        payload, settings, self._first, model_changes = pickle.loads(self._instructions)
+        self._engine: _native.Engine = open_engine(open_host(payload.source(), settings), settings)
+        self._host = self._engine.host
+        self._is_inline = self._host.backend == "inline" and not self._host.is_native
+        if model_changes:
+            self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
+
+    def ping(self) -> None:
+        """A sign of life."""
+
+    def exchange(self, order: Order | None, spare: int) -> Answer:
+        """Starts envs, if there is an order, and returns the rows that are ready first, whichever was sent when.
+
+        ``spare``: as soon as no more than so many envs are still at work. With some to spare, the workers do not stand
+        still between two orders, and nobody waits for slow envs.
+        """
+        if order is not None:
+            parcel, objects, options = order
+            if self._is_inline:
+                objects, options = self._read_mail(objects, options)
+            self._engine.send_parcel(parcel, objects, options)
+        answer = self._engine.recv_parcel(max(1, self._engine.in_flight_count - spare), None)
         assert answer is not None, "something is in flight"
         parcel, notes, faults = answer
-        return parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults
+        rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
+        return rows, [_written(*note) for note in notes] if self._is_inline else notes, faults
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""
@@ -119,13 +154,14 @@ class Place:
 
     def stats(self) -> dict[str, Any]:
         """What its engine counts."""
-        counted: dict[str, Any] = self._engine.stats()
-        return counted
+        where = {"node": socket.gethostname(), "pid": os.getpid(), "backend": self._host.backend}
+        return {**where, **self._engine.stats()}
 
     def close(self) -> bytes | None:
         """Closes the envs. Returns what they raised, if anything."""
         try:
-            self._engine.close()
+            if hasattr(self, "_engine"):
+                self._engine.close()
         except BaseException as error:
             return self._described(error)
         return None
