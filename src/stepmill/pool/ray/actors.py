@@ -287,8 +287,8 @@ def _explained(error: BaseException) -> BaseException:
     if not isinstance(error, ModuleNotFoundError) or isinstance(error, errors.StepmillError):
         return error
     explained = errors.MissingPackageError(
-        f"a node of the cluster has no module {error.name!r}, which the envs need: runtime_env={{'pip': [...]}} installs "
-        "packages there, runtime_env={'working_dir': '.'} sends your own files"
+        f"a node of the cluster has no module {error.name!r}, which the envs need: runtime_env={{'pip': [...]}} "
+        "installs packages there, runtime_env={'working_dir': '.'} sends your own files"
     )
     explained.__cause__ = error
     return explained

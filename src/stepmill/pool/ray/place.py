@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from stepmill import __version__ as VERSION  # noqa: N812
+from stepmill import __version__ as VERSION
 from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.errors import EnvError, ResourceError
