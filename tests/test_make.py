@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.pool.settings import SETTINGS, check_settings
+from stepmill.pool.settings import RAY_SETTINGS, SETTINGS, check_settings
 
 INTERFACE = Path(__file__).resolve().parent.parent / "docs" / "interface.md"
 
@@ -60,7 +60,7 @@ def test_the_table_of_settings_has_each_with_its_default() -> None:
 
 
 def test_the_configuration_shows_the_settings() -> None:
-    shown = [name for name in SETTINGS if name not in ("backend", "output", "device")]
+    shown = [name for name in SETTINGS if name not in ("backend", "output", "device", *RAY_SETTINGS)]
     spec = stepmill.make_spec("Catch-v0", height=4)
     assert list(spec.config) == ["task_id", *shown, *spec.env_configs[0]]
     assert (

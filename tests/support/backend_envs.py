@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 import stepmill
 from stepmill.errors import EnvError
+from support import ray_cluster
 from support.envs import CountingEnv
 from support.probes import seen
 
@@ -37,6 +38,9 @@ class Backend:
         return self.name if self.workers is None else f"{self.name}-{self.workers}"
 
     def make(self, task: Any, view: str = "gymnasium", **arguments: Any) -> Any:
+        if self.name == "ray":
+            ray_cluster.cluster()
+            return stepmill.make(task, view, backend="ray", num_actors=self.workers, resources={"CPU": 1}, **arguments)
         if self.workers is not None:
             arguments["num_workers"] = self.workers
         return stepmill.make(task, view, backend=self.name, **arguments)
@@ -44,7 +48,8 @@ class Backend:
 
 INLINE, THREAD = Backend("inline"), Backend("thread")
 TWO = Backend("process", 2)
-PROCESSES = (Backend("process", 1), TWO, Backend("process", 7))
+RAY = (Backend("ray", 2),) if ray_cluster.WANTED else ()
+PROCESSES = (Backend("process", 1), TWO, Backend("process", 7), *RAY)
 
 
 # ---- equal ---------------------------------------------------------------------------------------

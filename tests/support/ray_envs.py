@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
@@ -43,3 +44,18 @@ class Unbuildable(Teller):
         if env_id == 2:
             raise RuntimeError("no such map")
         super().__init__(env_id)
+
+
+class Sleeper(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A step takes as many seconds as its action says."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Box(0, 1000, (), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(float(action))
+        return np.zeros(1, np.float32), 0.0, False, False, {}

@@ -2,6 +2,7 @@
 
 from stepmill.managers.base import BaseEnvManager
 from stepmill.managers.create import create_env_manager, get_vec_env_setting
+from stepmill.managers.ray import RayEnvManager
 from stepmill.managers.states import EnvState
 from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 
@@ -9,6 +10,7 @@ __all__ = [
     "AsyncSubprocessEnvManager",
     "BaseEnvManager",
     "EnvState",
+    "RayEnvManager",
     "SubprocessEnvManager",
     "SyncSubprocessEnvManager",
     "create_env_manager",

@@ -51,7 +51,7 @@ class BaseEnvManager(Uncopyable):
     ) -> None:
         if episode_num is not None:
             settings["episode_num"] = episode_num
-        in_processes = self._backend == "process"
+        in_processes = self._backend != "inline"
         name = type(self).__name__
         self._settings = read_settings(name, self._defaults, in_processes, cfg, settings)
         self._recipes = read_recipes(env_fn, env_cfg, env_num)

@@ -12,6 +12,7 @@ from stepmill.arguments import one_of, real_number, seconds, true_or_false, whol
 from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.factories import check_keys
 from stepmill.interpreters import interpreter
+from stepmill.pool.settings import RAY_SETTINGS
 
 __all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
 
@@ -68,6 +69,7 @@ class ManagerSettings:
     wait_timeout: float | None
     num_workers: int | None
     python: str | None  # the interpreter of the workers, if it is not the caller's
+    on_ray: Mapping[str, Any]  # what only pools on Ray have, as it was given
 
 
 def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
@@ -130,6 +132,7 @@ def read_settings(
         if values["step_wait_timeout"] is None
         else real_number(f"{name}: step_wait_timeout", values["step_wait_timeout"], 0.0),
         num_workers=_workers(f"{name}: num_workers", values["num_workers"]) if in_processes else None,
+        on_ray={key: values[key] for key in RAY_SETTINGS if key in defaults},
         python=None if values["python"] is None else interpreter(f"{name}: python", values["python"]),
     )
 

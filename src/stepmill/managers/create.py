@@ -11,6 +11,7 @@ from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.errors import ConfigError
 from stepmill.managers.base import BaseEnvManager
+from stepmill.managers.ray import RayEnvManager
 from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 
 __all__ = ["MANAGERS", "create_env_manager", "get_vec_env_setting"]
@@ -19,15 +20,17 @@ MANAGERS: dict[str, type[BaseEnvManager]] = {
     "base": BaseEnvManager,
     "subprocess": SyncSubprocessEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
+    "ray": RayEnvManager,
     "BaseEnvManager": BaseEnvManager,
     "SubprocessEnvManager": SubprocessEnvManager,
     "SyncSubprocessEnvManager": SyncSubprocessEnvManager,
     "AsyncSubprocessEnvManager": AsyncSubprocessEnvManager,
+    "RayEnvManager": RayEnvManager,
 }
 
 
 def create_env_manager(cfg: Mapping[str, Any], env_fn: Any = None) -> BaseEnvManager:
-    """The manager that ``cfg["type"]`` names: ``"base"``, ``"subprocess"``, ``"async_subprocess"``, or a class's name.
+    """The manager that ``cfg["type"]`` names: ``"base"``, ``"subprocess"``, ``"async_subprocess"``, ``"ray"``, or a class.
 
     Args:
         cfg: The configuration of the manager. ``env_fn``, ``env_cfg`` and ``env_num`` may be in it;

@@ -25,6 +25,7 @@ from stepmill.managers.envs import (
 from stepmill.managers.rows import RowReader, RowsAsTheyCome, result_of
 from stepmill.pool.host import Preparation, PythonHost, open_engine
 from stepmill.pool.island_task import IslandTask
+from stepmill.pool.open_host import open_host
 from stepmill.pool.settings import check_settings, default_workers
 from stepmill.pool.source import EnvBlueprint, PythonSource
 from stepmill.pool.user_code import try_or
@@ -54,17 +55,9 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         start_timeout=settings.start_timeout,
         reward_dtype="float32",
         as_ready=True,
+        **settings.on_ray,
     )
-    host: PythonHost
-    if backend == "inline":
-        from stepmill.pool.inline import InlineHost
-
-        host = InlineHost(source, pool_settings, finisher=RowsAsTheyCome)
-    else:
-        from stepmill.pool.process.host import ProcessHost
-
-        host = ProcessHost(source, pool_settings, finisher=RowsAsTheyCome)
-    return open_engine(host, pool_settings)
+    return open_engine(open_host(source, pool_settings, RowsAsTheyCome), pool_settings)
 
 
 def _blueprint(factory: EnvFactory, python: str | None) -> EnvBlueprint:

@@ -46,7 +46,7 @@ class Scheduler(OneCallAtATime):
         manager: The manager itself. It is closed when a reset fails for good; not kept alive.
         recipes: One per env.
         settings: How the envs are run.
-        backend: Where they are: "inline" or "process".
+        backend: Where they are: "inline", "process" or "ray".
         resets_abnormal: Whether an env whose step was abnormal is reset at once, rather than left to the caller.
     """
 

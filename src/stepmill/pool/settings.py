@@ -240,14 +240,14 @@ _ENOUGH_ENVS = 4
 _MOST_WORKERS = 32
 
 
-def default_workers(num_envs: int, *, waits_for_all: bool) -> int:
+def default_workers(num_envs: int, *, waits_for_all: bool, cores: int | None = None) -> int:
     """The number of worker processes where none was asked for: one per core, or one per env if that is fewer.
 
     Where the caller takes results as they come and the envs are few, one per env in any case: a slow env must not
     hold back the others. It costs a switch of processes for each step, which is little beside any but the cheapest.
     A caller that waits for all of them waits for the slow one too, and gains nothing.
     """
-    cores = _native.available_cores()
+    cores = _native.available_cores() if cores is None else cores
     are_few = num_envs < _ENOUGH_ENVS * cores and num_envs <= _MOST_WORKERS
     return num_envs if are_few and not waits_for_all else min(num_envs, cores)
 

@@ -18,6 +18,7 @@ from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.cluster import Plan
 from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for
+from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import Share
 from stepmill.pool.source import NativeSource, PythonSource
@@ -65,11 +66,13 @@ class Actors:
         settings: Settings,
         shares: Sequence[Share],
         plan: Plan,
+        finisher: type[RowFinisher],
     ) -> None:
         self._ray = ray
         self._settings = settings
         self._shares = shares
         self._plan = plan
+        self._finisher = finisher
         self._payloads: list[SourcePayload] = [pack_source(source.part(share.first, share.last)) for share in shares]
         self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
             **plan.options(),
@@ -89,7 +92,7 @@ class Actors:
     def _start(self, group: int, model_changes: dict[int, ModelChange] | None = None) -> _Actor:
         share = self._shares[group]
         instructions = instructions_for(
-            self._payloads[group], self._settings, share, self._plan.workers, model_changes or {}
+            self._payloads[group], self._settings, share, self._plan.workers, model_changes or {}, self._finisher
         )
         handle = self._class.remote(VERSION, instructions)
         return _Actor(handle, handle.describe.remote(), time.monotonic())

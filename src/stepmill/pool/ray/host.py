@@ -64,7 +64,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         # How many envs of an actor may still be at work when it answers. A caller who wants all of them waits for all.
         waits_for_all = not settings.is_async and not settings.as_ready
         self._spare = [0 if waits_for_all else max(plan.workers, size // 4) for size in self._sizes]
-        self._actors = Actors(ray, source, settings, shares, plan)
+        self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
             self._read_spaces(source, self._actors.describe_all())
             check_players(self.num_players, settings)

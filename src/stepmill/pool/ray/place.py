@@ -25,7 +25,8 @@ from stepmill.pool.process import outgoing
 from stepmill.pool.process.payload import SourcePayload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.written_notes import write_note
-from stepmill.pool.settings import Settings
+from stepmill.pool.rows import RowFinisher
+from stepmill.pool.settings import Settings, default_workers
 from stepmill.pool.shares import Share
 
 __all__ = ["VERSION", "Answer", "Described", "Order", "Place", "description_of", "instructions_for"]
@@ -54,26 +55,35 @@ class Instructions(NamedTuple):
     settings: Settings
     first: int  # env, of those of the whole pool
     model_changes: dict[int, ModelChange]  # what was set while another actor had these envs
+    finisher: type[RowFinisher]  # of the caller: it says how infos travel
 
 
 def instructions_for(
-    payload: SourcePayload, settings: Settings, share: Share, workers: int, model_changes: dict[int, ModelChange]
+    payload: SourcePayload,
+    settings: Settings,
+    share: Share,
+    workers: int,
+    model_changes: dict[int, ModelChange],
+    finisher: type[RowFinisher],
 ) -> bytes:
     """How a place runs its envs: on the best backend of its node; results are taken as they are ready."""
     count = share.last - share.first
+    waits_for_all = not settings.is_async and not settings.as_ready
     its = replace(
         settings,
         backend="auto",
         num_envs=count,
         batch_size=count,
-        num_workers=min(workers, count),
+        num_workers=min(
+            settings.num_workers or default_workers(count, waits_for_all=waits_for_all, cores=workers), count
+        ),
         num_threads=min(workers, count),
         seed=settings.seed[share.first : share.last],
         as_ready=True,
         resources=None,
         runtime_env=None,
     )
-    return pickle.dumps(Instructions(payload, its, share.first, model_changes))
+    return pickle.dumps(Instructions(payload, its, share.first, model_changes, finisher))
 
 
 class Place:
@@ -106,8 +116,8 @@ class Place:
             raise ResourceError(
                 f"a node of the cluster has stepmill {VERSION}, and the caller {self._version}: install the same on all"
             )
-        payload, settings, self._first, model_changes = pickle.loads(self._instructions)
-        self._engine: _native.Engine = open_engine(open_host(payload.source(), settings), settings)
+        payload, settings, self._first, model_changes, finisher = pickle.loads(self._instructions)
+        self._engine: _native.Engine = open_engine(open_host(payload.source(), settings, finisher), settings)
         self._host = self._engine.host
         self._is_inline = self._host.backend == "inline" and not self._host.is_native
         if model_changes:
@@ -154,7 +164,10 @@ class Place:
 
     def stats(self) -> dict[str, Any]:
         """What its engine counts."""
-        where = {"node": socket.gethostname(), "pid": os.getpid(), "backend": self._host.backend}
+        import ray  # which this process was started by
+
+        node_id = ray.get_runtime_context().get_node_id()
+        where = {"node": socket.gethostname(), "node_id": node_id, "pid": os.getpid(), "backend": self._host.backend}
         return {**where, **self._engine.stats()}
 
     def close(self) -> bytes | None:

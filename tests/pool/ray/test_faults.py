@@ -1,0 +1,234 @@
+"""What dies, hangs or is missing on a cluster: every action has one row, and the caller never waits without an end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepmill import errors
+from support.on_ray import actors_of, make_on_ray
+from support.ray_cluster import NODE
+from support.ray_envs import Sleeper, Teller
+
+pytestmark = [
+    pytest.mark.usefixtures("cluster", "server", "deadline"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+]
+PATIENT = {"on_error": "restart", "max_restarts": None}
+
+
+@contextlib.contextmanager
+def more_nodes(cluster: Any, count: int, **resources: float) -> Iterator[list[Any]]:
+    """Nodes of their own kind, for as long as the block."""
+    nodes = [cluster.add_node(**NODE, resources=resources) for _ in range(count)]
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            cluster.remove_node(node, allow_graceful=False)
+
+
+def pids_of(pool: Any) -> list[int]:
+    return [one["pid"] for one in pool.stats()["actors"]]
+
+
+def kill_raylet(node: Any) -> None:
+    os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until(holds: Any) -> None:
+    """The fixture ``deadline`` ends the wait."""
+    while not holds():
+        time.sleep(0.05)
+
+
+# ---- actors and nodes ----------------------------------------------------------------------------
+
+
+def test_an_actor_that_gives_no_sign_of_life_is_given_up() -> None:
+    with make_on_ray("CartPole-v1", 2, num_envs=4, node_timeout=2, **PATIENT) as pool:
+        pool.reset()
+        stopped, _ = pids_of(pool)
+        os.kill(stopped, signal.SIGSTOP)
+        *_, truncated, info = pool.step(np.zeros(4, int))
+        assert truncated.tolist() == [True, True, False, False]
+        assert info["abnormal"].tolist() == [True, True, False, False]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)  # what it answers now is nobody's
+        *_, truncated, info = pool.step(np.zeros(4, int))
+        assert not truncated.any()
+        assert info["elapsed_step"].tolist() == [0, 0, 2, 2]
+        assert pool.stats()["restarts"] == 1
+
+
+def test_silence_is_named() -> None:
+    with make_on_ray(Teller, 1, num_envs=1, node_timeout=1) as pool:
+        pool.reset()
+        os.kill(pids_of(pool)[0], signal.SIGSTOP)
+        with pytest.raises(errors.EnvTimeoutError, match=r"gave no sign of life for node_timeout=1 s"):
+            pool.step([0])
+
+
+def test_slow_envs_give_signs_of_life() -> None:
+    """The pings have a thread of their own: an env may take many times the timeout."""
+    with make_on_ray(Sleeper, 1, num_envs=1, node_timeout=1) as pool:
+        pool.reset()
+        *_, truncated, info = pool.step([3.0])
+        assert not truncated.any()
+        assert "abnormal" not in info
+
+
+def test_a_question_to_a_silent_actor_ends() -> None:
+    with make_on_ray(Teller, 1, num_envs=1, node_timeout=1) as pool:
+        pool.reset()
+        os.kill(pids_of(pool)[0], signal.SIGSTOP)
+        with pytest.raises(errors.WorkerDiedError, match="no sign of life"):
+            pool.get_attr("level")
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", Teller])
+def test_envs_of_a_dead_node_go_on_elsewhere(cluster: Any, task: Any) -> None:
+    with more_nodes(cluster, 2, meadow=1) as nodes:
+        where = {"resources": {"CPU": 1, "meadow": 1}}
+        with make_on_ray(task, 2, num_envs=4, **where, **PATIENT) as pool:
+            pool.reset()
+            kept, doomed = pool.stats()["actors"]
+            with more_nodes(cluster, 1, meadow=1):
+                kill_raylet(next(node for node in nodes if node.node_id == doomed["node_id"]))
+                *_, truncated, info = until_one_fails(pool)
+                assert truncated.tolist() == info["abnormal"].tolist() == [False, False, True, True]
+                *_, truncated, info = pool.step(np.zeros(4, int))
+                assert not truncated.any()
+                assert info["elapsed_step"][2:].tolist() == [0, 0]
+                assert pool.stats()["actors"][0]["pid"] == kept["pid"]
+                assert pool.stats()["actors"][1]["node_id"] not in (kept["node_id"], doomed["node_id"])
+
+
+def until_one_fails(pool: Any) -> Any:
+    """Steps: a process outlives its raylet by a moment."""
+    while True:
+        result = pool.step(np.zeros(pool.num_envs, int))
+        if "abnormal" in result[4]:
+            return result
+
+
+def test_what_is_missing_for_another_place_is_named(cluster: Any) -> None:
+    with (
+        more_nodes(cluster, 1, meadow=1) as nodes,
+        make_on_ray("CartPole-v1", 1, num_envs=2, resources={"CPU": 1, "meadow": 1}, start_timeout=8) as pool,
+    ):
+        pool.reset()
+        kill_raylet(nodes[0])
+        with pytest.raises(errors.WorkerDiedError, match="the Ray actor that ran it is gone"):
+            until_one_fails(pool)
+        with pytest.raises(
+            errors.WorkerDiedError, match=r"no actor could be started .*start_timeout=8 s\. Each needs 1 CPU, 1 meadow"
+        ):
+            pool.step(np.zeros(2, int))
+
+
+def test_every_action_has_one_row_while_actors_are_killed() -> None:
+    """Some are killed at any moment of a request, and whoever was killed comes back."""
+    import ray
+
+    with make_on_ray(Teller, 3, num_envs=12, batch_size=4, start_timeout=120, **PATIENT) as pool:
+        done = threading.Event()
+        kills = 0
+
+        def killer() -> None:
+            nonlocal kills
+            rng = np.random.default_rng(0)
+            while not done.wait(rng.uniform(0.05, 1.0)):
+                ray.kill(actors_of(pool)[rng.integers(3)])
+                kills += 1
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        try:
+            pool.async_reset()
+            sent, received = Counter(range(12)), Counter[int]()
+            while kills < 6 or min(received.values()) < 8:
+                *_, info = pool.recv()
+                ids = info["env_id"].tolist()
+                assert len(ids) == 4
+                received.update(ids)
+                assert all(received[one] <= sent[one] for one in ids)
+                pool.send(np.zeros(4, int), info["env_id"])
+                sent.update(ids)
+        finally:
+            done.set()
+            thread.join()
+        while pool.stats()["in_flight"]:
+            received.update(pool.recv()[4]["env_id"].tolist())
+        assert received == sent
+
+
+# ---- inside an actor -----------------------------------------------------------------------------
+
+
+def test_deadlines_are_kept_inside_the_actor() -> None:
+    with make_on_ray(Sleeper, 2, num_envs=2, step_timeout=0.5, num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(errors.EnvTimeoutError, match=r"env 1 failed in step .*step_timeout=0\.5") as caught:
+            pool.step([0.0, 600.0])
+        assert caught.value.batch[4]["abnormal"].tolist() == [False, True]
+        *_, info = pool.step([0.0, 0.0])
+        assert info["elapsed_step"].tolist() == [2, 0]
+
+
+def test_a_slow_env_holds_back_nobody() -> None:
+    with make_on_ray(Sleeper, 1, num_envs=8, batch_size=2, num_workers=4, resources={"CPU": 1}) as pool:
+        pool.async_reset()
+        for _ in range(4):
+            ids = pool.recv()[4]["env_id"]
+            pool.send(np.where(ids == 0, 600.0, 0.0), ids)
+        seen = Counter[int]()
+        for _ in range(30):
+            ids = pool.recv()[4]["env_id"]
+            seen.update(ids.tolist())
+            pool.send(np.zeros(2), ids)
+        assert 0 not in seen
+        assert len(seen) == 7
+
+
+# ---- the caller ----------------------------------------------------------------------------------
+
+DRIVER = """
+import sys
+import ray, stepmill
+ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+pool = stepmill.make("CartPole-v1", num_envs=4, backend="ray", num_actors=2, num_threads=1)
+pool.reset()
+print(*[one["pid"] for one in pool.stats()["actors"]], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_caller_that_dies_leaves_no_actors(cluster: Any) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, cluster.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        pids = [int(one) for one in driver.stdout.readline().split()]
+        assert len(pids) == 2
+        driver.kill()
+    wait_until(lambda: all(is_gone(pid) for pid in pids))

@@ -1,0 +1,37 @@
+"""A Ray cluster on this machine: several raylets, each a node of one logical CPU, that can be killed."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+# Whether the suites over all backends run on Ray too: `make test-ray`.
+WANTED = bool(os.environ.get("STEPMILL_RAY"))
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+@functools.cache
+def cluster() -> Any:
+    """The cluster of this process, with three nodes. This process is in it, on the first of them."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own code
+        made = Cluster()
+        for _ in range(3):
+            made.add_node(**NODE)
+        tests = str(Path(__file__).parents[1])  # so that actors find `support`
+        where = {"env_vars": {"PYTHONPATH": tests}}
+        ray.init(address=made.address, log_to_driver=False, configure_logging=False, runtime_env=where)
+
+    def end() -> None:
+        ray.shutdown()
+        made.shutdown()
+
+    atexit.register(end)
+    return made
