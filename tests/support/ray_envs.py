@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -32,6 +33,9 @@ class Teller(gymnasium.Env[np.ndarray, int]):
             raise ValueError(f"it broke at {self.at}")
         info = {"at": self.at, "words": ["a"] * self.at} if self.at % 2 else {}
         return self.np_random.random(2), float(action), self.at == 4, False, info
+
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
 
     def render(self) -> np.ndarray:
         return np.full((2, 2, 3), self.env_id, np.uint8)

@@ -184,12 +184,8 @@ def pool_options(num_envs: int) -> Callable[[F], F]:
         click.option("--num-workers", type=click.IntRange(min=1), help="Worker processes.  [default: by cores]"),
         click.option("--num-threads", type=click.IntRange(min=0), help="Threads of native envs.  [default: by cores]"),
         click.option("--backend", type=click.Choice(get_args(Backend)), default="auto", show_default=True),
-        click.option(
-            "--num-actors", type=click.IntRange(min=1), help="On Ray: how many actors.  [default: one per node]"
-        ),
-        click.option(
-            "--address", metavar="HOST:PORT", help="On Ray: the cluster.  [default: RAY_ADDRESS, or this machine]"
-        ),
+        click.option("--num-actors", type=click.IntRange(min=1), help="On Ray: actors.  [default: one per node]"),
+        click.option("--address", metavar="HOST:PORT", help="On Ray: the cluster.  [default: one that is here]"),
         click.option("--python", metavar="FOLDER", help="Another environment, whose packages the envs use."),
         seed_option,
         set_option,

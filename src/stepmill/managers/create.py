@@ -30,7 +30,7 @@ MANAGERS: dict[str, type[BaseEnvManager]] = {
 
 
 def create_env_manager(cfg: Mapping[str, Any], env_fn: Any = None) -> BaseEnvManager:
-    """The manager that ``cfg["type"]`` names: ``"base"``, ``"subprocess"``, ``"async_subprocess"``, ``"ray"``, or a class.
+    """The manager that ``cfg["type"]`` names: one of ``MANAGERS``, such as ``"base"``, ``"subprocess"`` or ``"ray"``.
 
     Args:
         cfg: The configuration of the manager. ``env_fn``, ``env_cfg`` and ``env_num`` may be in it;

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +45,9 @@ class _Actor:
 
     handle: Any
     started: Any  # a reference: its `describe`
-    since: float
+    since: float  # when the group had to have another one
+    model_changes: dict[int, ModelChange]
+    trouble: str = ""  # what became of one that was to be started in this place before
     is_ready: bool = False
     requests: deque[Any] = field(default_factory=deque)  # references to answers
     ping: Any = None  # a reference to a sign of life that was asked for
@@ -81,7 +83,7 @@ class Actors:
             max_restarts=0,
             max_task_retries=0,
         )
-        self._actors = [self._start(group) for group in range(len(shares))]
+        self._actors = [self._start(group, {}) for group in range(len(shares))]
         self.restarts = 0
 
     def __len__(self) -> int:
@@ -89,13 +91,19 @@ class Actors:
 
     # ---- starting ----------------------------------------------------------------------------
 
-    def _start(self, group: int, model_changes: dict[int, ModelChange] | None = None) -> _Actor:
+    def _start(self, group: int, model_changes: dict[int, ModelChange]) -> _Actor:
         share = self._shares[group]
         instructions = instructions_for(
-            self._payloads[group], self._settings, share, self._plan.workers, model_changes or {}, self._finisher
+            self._payloads[group], self._settings, share, self._plan.workers, model_changes, self._finisher
         )
         handle = self._class.remote(VERSION, instructions)
-        return _Actor(handle, handle.describe.remote(), time.monotonic())
+        return _Actor(handle, handle.describe.remote(), time.monotonic(), model_changes)
+
+    def _start_again(self, group: int, trouble: str) -> None:
+        """In the place of one that was lost before it had an action, on a node that is dying perhaps."""
+        last = self._actors[group]
+        self._ray.kill(last.handle, no_restart=True)
+        self._actors[group] = replace(self._start(group, last.model_changes), since=last.since, trouble=trouble)
 
     def describe_all(self) -> list[Described]:
         """What the envs of each actor are like, as soon as all have built theirs. Raises what building them raised."""
@@ -156,7 +164,7 @@ class Actors:
             ready, _ = self._ray.wait(list(waited), num_returns=len(waited), timeout=0)
         for reference in ready:
             group = waited[reference]
-            answer = self._read(self._actors[group], reference)
+            answer = self._read(group, reference)
             if answer is not None:
                 yield group, answer
         for group in busy:
@@ -164,14 +172,18 @@ class Actors:
             if lost is not None:
                 yield group, lost
 
-    def _read(self, actor: _Actor, reference: Any) -> Answer | Lost | None:
+    def _read(self, group: int, reference: Any) -> Answer | Lost | None:
         """What has come; None for a sign of life."""
+        actor = self._actors[group]
         if reference not in (actor.started, actor.ping, *itertools.islice(actor.requests, 1)):
             return None  # it was lost a moment ago, by another sign
         try:
             value = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return Lost(_why(error))
+            if actor.is_ready:
+                return Lost(_why(error))
+            self._start_again(group, _why(error))
+            return None
         actor.is_heard()
         if reference == actor.started:
             actor.is_ready = value.failure is None
@@ -188,7 +200,8 @@ class Actors:
         now = time.monotonic()
         if not actor.is_ready:
             if now - actor.since > self._settings.start_timeout:
-                return Lost(f"no actor could be started for it: it was {self._not_ready()}")
+                trouble = f". The last one: {actor.trouble}" if actor.trouble else ""
+                return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}")
             return None
         if not actor.requests:
             return None

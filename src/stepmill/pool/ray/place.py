@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
-from stepmill import __version__ as VERSION
 from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.errors import EnvError, ResourceError
@@ -30,6 +30,8 @@ from stepmill.pool.settings import Settings, default_workers
 from stepmill.pool.shares import Share
 
 __all__ = ["VERSION", "Answer", "Described", "Order", "Place", "description_of", "instructions_for"]
+
+VERSION: str = sys.modules["stepmill"].__version__  # an import would point upwards
 
 # A parcel, and by env, counted from the first one here: the objects of its action, and the options of its reset.
 Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]

@@ -1,0 +1,148 @@
+"""What cannot be is refused inside a deadline, in words that say what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepmill
+from stepmill import errors
+from support.on_ray import make_on_ray
+from support.ray_envs import Teller
+
+pytestmark = [
+    pytest.mark.usefixtures("deadline"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+]
+on_cluster = pytest.mark.usefixtures("cluster")
+HERE = Path(stepmill.__file__).parent
+
+ALONE = """
+import stepmill
+try:
+    stepmill.make("CartPole-v1", num_envs=2, backend="ray", start_timeout=5, {arguments})
+except stepmill.errors.StepmillError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def alone(arguments: str, **environ: str) -> str:
+    """What a program says that is in no cluster yet."""
+    without = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    program = [sys.executable, "-c", ALONE.format(arguments=arguments)]
+    return subprocess.run(
+        program, env={**without, **environ}, capture_output=True, text=True, timeout=100, check=True
+    ).stdout
+
+
+def test_nobody_at_the_address() -> None:
+    with socket.socket() as one:  # it is bound, and does not listen
+        one.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+        said = alone(f"address='{address}'")
+        assert said.startswith(f"ResourceError address: no Ray cluster answers at {address}: ConnectionRefusedError")
+        assert "ray start --head" in said
+        assert f"at {address}" in alone("", RAY_ADDRESS=address)
+
+
+@pytest.mark.parametrize("address", ["here", "host:", "host:0", "host:port", "host:99999", ":"])
+def test_what_is_no_address(address: str) -> None:
+    said = alone(f"address='{address}'")
+    assert said.startswith("ConfigError address: expected 'host:port', 'auto' or 'local', got")
+
+
+def test_rays_client_is_refused() -> None:
+    said = alone("address='ray://127.0.0.1:10001'")
+    assert said.startswith("UnsupportedError address: expected 'host:port', 'auto' or 'local', got 'ray://127")
+    assert "ray job submit" in said
+
+
+@on_cluster
+def test_one_cluster_at_a_time(cluster: Any) -> None:
+    with pytest.raises(errors.UsageError, match=f"this process is in the Ray cluster at {cluster.address}"):
+        make_on_ray("CartPole-v1", 1, address="127.0.0.1:1")
+    with make_on_ray("CartPole-v1", 1, address=cluster.address) as pool:
+        pool.reset()
+
+
+@on_cluster
+def test_a_factory_that_cannot_be_pickled() -> None:
+    lock = threading.Lock()
+
+    def factory() -> Any:
+        return lock
+
+    with pytest.raises(errors.ConfigError, match=r"the factory of env 0 .* cannot be sent .*TypeError"):
+        make_on_ray(factory, 1)
+
+
+@on_cluster
+def test_another_version_on_a_node(tmp_path: Path) -> None:
+    shutil.copytree(HERE, tmp_path / "stepmill", ignore=shutil.ignore_patterns("__pycache__"))
+    init = tmp_path / "stepmill" / "__init__.py"
+    init.write_text(init.read_text().replace(f'"{stepmill.__version__}"', '"0.0.9"'))
+    with pytest.raises(errors.ResourceError, match=rf"has stepmill 0\.0\.9, and the caller {stepmill.__version__}"):
+        make_on_ray("CartPole-v1", 1, runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
+
+
+@on_cluster
+def test_no_stepmill_on_a_node(tmp_path: Path) -> None:
+    (tmp_path / "stepmill").mkdir()
+    (tmp_path / "stepmill" / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'stepmill'\")")
+    with pytest.raises(errors.WorkerDiedError, match="No module named 'stepmill'"):
+        make_on_ray("CartPole-v1", 1, runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
+
+
+@on_cluster
+def test_a_module_that_a_node_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").write_text("from support.ray_envs import Teller\nclass Mine(Teller): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(errors.MissingPackageError, match=r"no module 'only_here'.*working_dir"):
+        make_on_ray(__import__("only_here").Mine, 1)
+
+
+@on_cluster
+def test_a_runtime_env_gives_actors_more() -> None:
+    tests = str(Path(__file__).parents[2])
+    where = {"env_vars": {"PYTHONPATH": tests, "MEADOW": "green"}}
+    with make_on_ray(Teller, 1, runtime_env=where) as pool:
+        assert pool.call("variable", "MEADOW") == ("green",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_actors": 0}, "num_actors: expected"),
+        ({"num_actors": 1.5}, "num_actors: expected"),
+        ({"resources": [1]}, "resources: expected a dict of amounts by name"),
+        ({"resources": {"CPU": "2"}}, "resources: expected a dict of amounts by name"),
+        ({"resources": {"CPU": -1}}, r"resources\['CPU'\]: expected a number from 0 on, got -1"),
+        ({"address": 3}, "address: expected a text"),
+        ({"node_timeout": 0}, "node_timeout: expected"),
+        ({"runtime_env": "pip"}, "runtime_env: expected a dict"),
+    ],
+)
+def test_arguments_are_checked_before_anything_starts(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        stepmill.make("CartPole-v1", backend="ray", **arguments)
+
+
+@pytest.mark.parametrize("backend", ["auto", "thread", "process", "inline"])
+@pytest.mark.parametrize("arguments", [{"num_actors": 1}, {"resources": {}}, {"address": "auto"}, {"node_timeout": 5}])
+def test_they_are_for_ray(backend: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(errors.UnsupportedError, match=r": only a pool on a Ray cluster has this: use backend='ray'"):
+        stepmill.make("CartPole-v1", backend=backend, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"python": sys.prefix}, {"env_config": [{"python": sys.prefix}]}])
+def test_other_interpreters_are_rays_own_business(arguments: dict[str, Any]) -> None:
+    with pytest.raises(errors.UnsupportedError, match="runtime_env says which packages"):
+        stepmill.make("CartPole-v1", backend="ray", **arguments)
