@@ -13,7 +13,7 @@ comma := ,
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test chromium integrations test-cuda examples test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize docs docs-serve test-docs dist test-dist clean install develop ding bench-ding islands test-islands
+.PHONY: run test chromium integrations test-cuda examples test-ray test-ray-contract test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize docs docs-serve test-docs dist test-dist clean install develop ding bench-ding islands test-islands
 
 # A line per stage, so that nobody waits without knowing for what.
 say = @echo "==> $(1)"
@@ -72,10 +72,11 @@ chromium:
 
 INTEGRATIONS := $(VENV)-integrations
 RLLIB := $(VENV)-rllib
+RAY := $(VENV)-ray
 MUJOCO3 := $(VENV)-mujoco3
 ZOO := $(VENV)-zoo
 
-$(INTEGRATIONS)/.ready $(RLLIB)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
+$(INTEGRATIONS)/.ready $(RLLIB)/.ready $(RAY)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
@@ -105,6 +106,21 @@ $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
 
 test-rllib: $(RLLIB)/.installed
 	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
+
+# Pools on a Ray cluster of this machine. What is in `.ci/run`: views, autoreset, faults, bad input, seeds, managers, the
+# drop-in for Stable-Baselines3, rollouts. It has one cluster, so one process runs the tests.
+$(RAY)/.installed: $(RAY)/.ready $(WHEEL)/.built
+	$(@D)/bin/pip install --quiet "torch==2.13.0"
+	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,ray,sb3]"
+	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
+	@touch $@
+
+test-ray-contract: $(RAY)/.installed
+	$(RAY)/bin/python -m pytest tests/pool/ray $(if $(FILTER),-k "$(FILTER)")
+
+# And the suites over all backends, the managers' too, on Ray.
+test-ray: test-ray-contract
+	STEPMILL_RAY=1 $(RAY)/bin/python -m pytest tests/pool tests/managers -k "ray-2 or (managers and ray)" --ignore tests/pool/ray
 
 # Stable-Baselines3's own tests, from its sdist, with our VecEnv in the place of its own. FILTER is an expression of
 # `pytest -k`, as everywhere.
@@ -319,4 +335,4 @@ test-dist-%:
 	WITH="$(WITH)" scripts/test_wheel.sh dist $* --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-docs $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-ray $(VENV)-docs $(VENV)-island-*

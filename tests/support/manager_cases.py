@@ -11,7 +11,8 @@ from support.manager_envs import KINDS
 from support.process_envs import BrokenText, SeveralArguments, Unpicklable
 
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
-SERIAL_AND_ASYNC = pytest.mark.parametrize("kind", ["serial", "async"])  # for what does not depend on how `step` waits
+# For what does not depend on how `step` waits.
+SERIAL_AND_ASYNC = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sync"])
 
 VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = EnvState
 

@@ -15,7 +15,8 @@ from gymnasium import spaces
 
 from stepmill import EnvError
 from stepmill.envs import BaseEnv, BaseEnvTimestep
-from stepmill.managers import BaseEnvManager, EnvState, SubprocessEnvManager, SyncSubprocessEnvManager
+from stepmill.managers import BaseEnvManager, EnvState, RayEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
+from support import ray_cluster
 from support.contract_envs import Walk
 from support.probes import in_thread
 from support.process_envs import MISHAPS, Gate, tell_gate, wait_at_gate
@@ -24,7 +25,7 @@ KINDS: dict[str, type[BaseEnvManager]] = {
     "serial": BaseEnvManager,
     "sync": SyncSubprocessEnvManager,
     "async": SubprocessEnvManager,
-}
+} | ({"ray": RayEnvManager} if ray_cluster.WANTED else {})
 
 
 # ---- envs ----------------------------------------------------------------------------------------
@@ -183,6 +184,9 @@ def make(kind: str, cfgs: int | Sequence[dict[str, Any]], env_fn: Any = Trial, *
     whole = [{"id": env_id, **cfg} for env_id, cfg in enumerate(given)]
     if kind != "serial":
         settings.setdefault("num_workers", len(whole))
+    if kind == "ray":
+        ray_cluster.cluster()
+        settings = {"num_actors": 2, "resources": {"CPU": 1}, **settings}
     return KINDS[kind](env_fn, whole, len(whole), **{"retry_waiting_time": 0, **settings})
 
 
