@@ -91,6 +91,11 @@ void RemoteHost::give_options(const ResetOrder& order) {
     }
 }
 
+void RemoteHost::attend() {
+  nb::find(*this).attr("dispatch")();
+  remote().looked_at_waiting();  // not before: if that was interrupted, it is called again
+}
+
 void RemoteHost::work(std::chrono::nanoseconds most) {
   nb::find(*this).attr("exchange")(std::chrono::duration<double>(most).count());
 }

@@ -46,6 +46,7 @@ void RemotePool::start(std::span<const std::int32_t> envs, bool, bool) {
       continue;
     }
     place_[e] = Place::kWaiting;
+    has_more_waiting_ = true;
     waiting_[static_cast<std::size_t>(group)].push_back(env);
   }
 }

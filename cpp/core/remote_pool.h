@@ -29,6 +29,9 @@ class RemotePool final : public Pool {
   std::int32_t first_env(int group) const { return first_[static_cast<std::size_t>(group)]; }
   // Envs that were sent an action and wait to be packed.
   std::span<const std::int32_t> waiting(int group) const { return waiting_[static_cast<std::size_t>(group)]; }
+  // Whether an env has begun to wait since `looked_at_waiting`.
+  bool has_more_waiting() const { return has_more_waiting_; }
+  void looked_at_waiting() { has_more_waiting_ = false; }
   // How many envs are away: packed, and not answered.
   std::int32_t away(int group) const { return away_count_[static_cast<std::size_t>(group)]; }
 
@@ -77,6 +80,7 @@ class RemotePool final : public Pool {
   std::vector<Place> place_;
   std::vector<std::uint8_t> lost_;  // it was idle in an episode when its group was lost
   std::vector<std::uint64_t> seeds_;  // the last one that it was given
+  bool has_more_waiting_ = false;
   // By group.
   std::vector<std::vector<std::int32_t>> waiting_;
   std::vector<std::int32_t> away_count_;

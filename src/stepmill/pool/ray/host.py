@@ -28,6 +28,7 @@ from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.shares import share_out
 from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.pool.uninterrupted import uninterrupted
 from stepmill.spaces import flatten
 
 __all__ = ["RayHost"]
@@ -108,8 +109,15 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     # ---- rows --------------------------------------------------------------------------------
 
+    def dispatch(self) -> None:
+        """Sends what waits, as far as its actors take it now."""
+        uninterrupted(lambda _: self._send_waiting())
+
     def exchange(self, seconds: float) -> None:
         """Sends what waits, then takes what has come within that time."""
+        uninterrupted(lambda _: self._exchange(seconds))
+
+    def _exchange(self, seconds: float) -> None:
         self._send_waiting()
         assert self._actors is not None
         for group, answer in self._actors.answers(seconds):
