@@ -1,0 +1,225 @@
+"""Pools on Ray, on one machine: beside worker processes, beside loops that need no pool, and beside RLlib."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import stepmill
+from benchmarks.python_envs import STEP_S as SHORT_S
+from benchmarks.python_envs import Busy, calibrate
+from benchmarks.timing import Effort, interleaved
+from stepmill import _native
+
+ENVS = 64
+STEP_S = 1e-3
+SLOW_ROLLOUT = 16  # steps of envs that take a millisecond
+CARTPOLES, CARTPOLE_STEPS = 1024, 128
+RLLIB_ENVS, RLLIB_STEPS = 32, 4096  # of each runner
+SEED = 1
+
+Log = Callable[[str], None]
+
+
+def ray(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Steps per second: ours, what it is compared with, and the share of it that is the goal."""
+    if importlib.util.find_spec("ray") is None:
+        log("no Ray: left out")
+        return []
+    import ray as library
+
+    cores = _native.available_cores()
+    library.init(num_cpus=2 * cores, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        iterations = round(calibrate() * STEP_S / SHORT_S)
+        rows = [
+            _beside_processes("sync", iterations, None, cores, effort, log),
+            _beside_processes("async", iterations, ENVS // 2, cores, effort, log),
+            _beside_loops(iterations, cores, effort, log),
+            _beside_threads("random", at_random, cores, effort, log),
+            _beside_threads("by the pole", by_the_pole, cores, effort, log),
+        ]
+        if importlib.util.find_spec("ray.rllib") is not None and importlib.util.find_spec("torch") is not None:
+            rows.append(_beside_rllib(cores, effort, log))
+        return rows
+    finally:
+        library.shutdown()
+
+
+# ---- policies ------------------------------------------------------------------------------------
+
+
+def at_random(observation: np.ndarray, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    return np.array([rng.integers(2) for rng in rngs])
+
+
+def by_the_pole(observation: np.ndarray, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    """Costs as good as nothing, so that the pool shows."""
+    return (observation[:, 2] > 0).astype(np.int64)
+
+
+# ---- what is measured ----------------------------------------------------------------------------
+
+
+@dataclass
+class Calls:
+    """Calls a function again and again; each makes ``steps`` steps."""
+
+    call: Callable[[], Any]
+    steps: int
+    close: Callable[[], None] = lambda: None
+
+    def steps_per_second(self, seconds: float) -> float:
+        self.call()
+        calls, start = 0, time.perf_counter()
+        while (now := time.perf_counter()) - start < seconds:
+            self.call()
+            calls += 1
+        return calls * self.steps / (now - start)
+
+
+def _steps(pool: Any, batch_size: int | None) -> Calls:
+    actions = np.zeros(batch_size or ENVS, np.int64)
+    if batch_size is None:
+        pool.reset()
+        return Calls(lambda: pool.step(actions), ENVS, pool.close)
+    pool.async_reset()
+
+    def step() -> None:
+        pool.send(actions, pool.recv()[4]["env_id"])
+
+    return Calls(step, batch_size, pool.close)
+
+
+def _compared(
+    case: str, goal: float, others: str, runners: dict[str, Any], effort: Effort, **facts: Any
+) -> dict[str, Any]:
+    """The first of the runners is ours."""
+    results = interleaved(runners, effort)
+    for runner in runners.values():
+        runner.close()
+    ours, other = results.values()
+    ratio = ours["steps_per_s"] / other["steps_per_s"]
+    return {"case": case, "ours": ours, "other": other, "others": others, "ratio": ratio, "goal": goal, **facts}
+
+
+def _beside_processes(
+    mode: str, iterations: int, batch_size: int | None, cores: int, effort: Effort, log: Log
+) -> dict[str, Any]:
+    log(f"Ray beside worker processes, {mode}")
+    task = partial(Busy, iterations)
+    given = {"num_envs": ENVS, "batch_size": batch_size, "seed": SEED}
+    runners = {
+        "ray": _steps(stepmill.make(task, backend="ray", num_actors=cores, num_workers=1, **given), batch_size),
+        "process": _steps(stepmill.make(task, backend="process", num_workers=cores, **given), batch_size),
+    }
+    return _compared(f"{ENVS} envs of 1 ms, {mode}", 0.85, "worker processes", runners, effort, actors=cores)
+
+
+def _rollouts(pool: Any, policy: Any, steps: int) -> Calls:
+    return Calls(lambda: pool.rollout(policy, steps), steps * pool.num_envs, pool.close)
+
+
+def _beside_loops(iterations: int, cores: int, effort: Effort, log: Log) -> dict[str, Any]:
+    log("rollouts on Ray beside bare loops")
+    task = partial(Busy, iterations)
+    pool = stepmill.make(task, num_envs=ENVS, backend="ray", num_actors=cores, num_workers=1, seed=SEED)
+    runners = {"ray": _rollouts(pool, at_random, SLOW_ROLLOUT), "loops": Loops(task, cores)}
+    return _compared(f"rollout of {ENVS} envs of 1 ms", 0.9, "bare loops", runners, effort, actors=cores)
+
+
+def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log) -> dict[str, Any]:
+    actors = 2 * cores
+    log(f"rollouts of CartPole on {actors} actors beside the pool of one process, policy {name}")
+    given = {"num_envs": CARTPOLES, "seed": SEED}
+    on_ray = stepmill.make("CartPole-v1", backend="ray", num_actors=actors, num_threads=1, **given)
+    runners = {
+        "ray": _rollouts(on_ray, policy, CARTPOLE_STEPS),
+        "thread": _rollouts(stepmill.make("CartPole-v1", **given), policy, CARTPOLE_STEPS),
+    }
+    case = f"rollout of {CARTPOLES:,} CartPoles, policy {name}"
+    return _compared(case, 0.8, "threads of one process", runners, effort, actors=actors)
+
+
+def _beside_rllib(cores: int, effort: Effort, log: Log) -> dict[str, Any]:
+    log("rollouts of CartPole beside RLlib's env runners")
+    num_envs = RLLIB_ENVS * cores
+    pool = stepmill.make("CartPole-v1", num_envs=num_envs, backend="ray", num_actors=cores, num_threads=1, seed=SEED)
+    runners = {"ray": _rollouts(pool, at_random, RLLIB_STEPS // RLLIB_ENVS), "rllib": Runners(cores)}
+    case = f"{num_envs} CartPoles at random"
+    return _compared(case, 10.0, "RLlib's env runners", runners, effort, actors=cores)
+
+
+# ---- the others ----------------------------------------------------------------------------------
+
+
+class Loops:
+    """A process per core that steps an env of its own with the same policy, and waits for nobody."""
+
+    def __init__(self, task: Callable[[], Any], cores: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes = []
+        self._processes = []
+        for core in range(cores):
+            ours, theirs = context.Pipe()
+            self._pipes.append(ours)
+            self._processes.append(context.Process(target=_loop, args=(theirs, task, core), daemon=True))
+            self._processes[-1].start()
+
+    def steps_per_second(self, seconds: float) -> float:
+        for pipe in self._pipes:
+            pipe.send(seconds)
+        return float(sum(pipe.recv() for pipe in self._pipes))
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.send(None)
+        for process in self._processes:
+            process.join()
+
+
+def _loop(pipe: Any, task: Callable[[], Any], core: int) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    env = task()
+    observation, _ = env.reset(seed=core)
+    rngs = [np.random.default_rng((SEED, core))]
+    ids = np.array([core])
+    while (seconds := pipe.recv()) is not None:
+        steps, start = 0, time.perf_counter()
+        while (now := time.perf_counter()) - start < seconds:
+            observation, *_ = env.step(at_random(observation[None], ids, rngs)[0])
+            steps += 1
+        pipe.send(steps / (now - start))
+
+
+class Runners:
+    """RLlib's own env runners, one per core, that act at random."""
+
+    def __init__(self, cores: int) -> None:
+        import ray as library
+        from ray.rllib.algorithms.ppo import PPOConfig
+        from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+        config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=RLLIB_ENVS)
+        self._library = library
+        remote = library.remote(num_cpus=1)(SingleAgentEnvRunner)
+        self._runners = [remote.remote(config=config, worker_index=1 + core) for core in range(cores)]
+
+    def steps_per_second(self, seconds: float) -> float:
+        calls = Calls(self._sample, RLLIB_STEPS * len(self._runners))
+        return calls.steps_per_second(seconds)
+
+    def _sample(self) -> None:
+        self._library.get([one.sample.remote(num_timesteps=RLLIB_STEPS, random_actions=True) for one in self._runners])
+
+    def close(self) -> None:
+        for one in self._runners:
+            self._library.kill(one)
