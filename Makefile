@@ -72,11 +72,10 @@ chromium:
 
 INTEGRATIONS := $(VENV)-integrations
 RLLIB := $(VENV)-rllib
-RAY := $(VENV)-ray
 MUJOCO3 := $(VENV)-mujoco3
 ZOO := $(VENV)-zoo
 
-$(INTEGRATIONS)/.ready $(RLLIB)/.ready $(RAY)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
+$(INTEGRATIONS)/.ready $(RLLIB)/.ready $(MUJOCO3)/.ready $(ZOO)/.ready:
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --upgrade pip
@@ -86,7 +85,7 @@ $(INTEGRATIONS)/.ready $(RLLIB)/.ready $(RAY)/.ready $(MUJOCO3)/.ready $(ZOO)/.r
 # `make test` does without.
 $(INTEGRATIONS)/.installed: $(INTEGRATIONS)/.ready $(WHEEL)/.built
 	$(@D)/bin/pip install --quiet "torch==2.13.0" "array-api-compat>=1.9"
-	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,lint,torch,sb3,tianshou,torchrl,minari,jax]"
+	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,lint,torch,sb3,tianshou,torchrl,minari,jax,ray]"
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
@@ -107,20 +106,14 @@ $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
 test-rllib: $(RLLIB)/.installed
 	$(RLLIB)/bin/python -m pytest tests/interop/rllib $(if $(FILTER),-k "$(FILTER)")
 
-# Pools on a Ray cluster of this machine. What is in `.ci/run`: views, autoreset, faults, bad input, seeds, managers, the
-# drop-in for Stable-Baselines3, rollouts. It has one cluster, so one process runs the tests.
-$(RAY)/.installed: $(RAY)/.ready $(WHEEL)/.built
-	$(@D)/bin/pip install --quiet "torch==2.13.0"
-	$(@D)/bin/pip install --quiet "$$(ls $(WHEEL)/*.whl)[test,ray,sb3]"
-	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
-	@touch $@
+# Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
+# managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
+test-ray-contract: $(INTEGRATIONS)/.installed
+	$(INTEGRATIONS)/bin/python -m pytest tests/pool/ray $(if $(FILTER),-k "$(FILTER)")
 
-test-ray-contract: $(RAY)/.installed
-	$(RAY)/bin/python -m pytest tests/pool/ray $(if $(FILTER),-k "$(FILTER)")
-
-# And the suites over all backends, the managers' too, on Ray.
+# And the suites over all backends, that of the managers too, on Ray.
 test-ray: test-ray-contract
-	STEPMILL_RAY=1 $(RAY)/bin/python -m pytest tests/pool tests/managers -k "ray-2 or (managers and ray)" --ignore tests/pool/ray
+	STEPMILL_RAY=1 $(INTEGRATIONS)/bin/python -m pytest tests/pool tests/managers --ignore tests/pool/ray -k "ray-2 or (managers and ray)"
 
 # Stable-Baselines3's own tests, from its sdist, with our VecEnv in the place of its own. FILTER is an expression of
 # `pytest -k`, as everywhere.
@@ -335,4 +328,4 @@ test-dist-%:
 	WITH="$(WITH)" scripts/test_wheel.sh dist $* --numprocesses $(JOBS) --dist worksteal $(if $(FILTER),-k "$(FILTER)")
 
 clean:
-	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-ray $(VENV)-docs $(VENV)-island-*
+	rm -rf build dist $(VENV) $(VENV)-ding $(VENV)-bench $(VENV)-mujoco3 $(VENV)-zoo $(VENV)-integrations $(VENV)-rllib $(VENV)-docs $(VENV)-island-*
