@@ -35,14 +35,14 @@ DEADLINE = 30.0  # seconds; for a machine under load, not for the code
 
 
 @contextlib.contextmanager
-def no_hang() -> Iterator[None]:
+def no_hang(seconds: float = 2 * DEADLINE) -> Iterator[None]:
     """Raises in the main thread what would otherwise wait forever: every wait of a pool looks for signals."""
 
     def too_late(*_: object) -> NoReturn:
-        raise AssertionError(f"the test still waits after {2 * DEADLINE} s")
+        raise AssertionError(f"the test still waits after {seconds} s")
 
     old = signal.signal(signal.SIGALRM, too_late)
-    signal.setitimer(signal.ITIMER_REAL, 2 * DEADLINE)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
