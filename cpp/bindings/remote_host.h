@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bindings/host.h"
 #include "core/remote_pool.h"
@@ -30,6 +31,15 @@ class RemoteHost final : public Host {
   void unpack(int group, nanobind::handle parcel, nanobind::handle notes, nanobind::handle faults);
   // The envs of a group are gone, and why.
   void lose(int group, const std::string& why, bool was_late);
+
+  // ---- lending ----
+
+  // The states of idle envs of a group, as `Engine.take_states` takes them. Raises ValueError if one is not idle.
+  nanobind::object lend(int group, const std::vector<std::int32_t>& envs);
+  // They have come back, from `Engine.give_states`. Raises ValueError if that cannot be: the group is to be lost.
+  void take_back(int group, nanobind::handle parcel);
+  // The failures of those of the envs that were lost in an episode, or while they were lent.
+  nanobind::list take_losses(const std::vector<std::int32_t>& envs);
 
   // ---- the host ----
 
