@@ -407,6 +407,7 @@ NB_MODULE(_native, m) {
       .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "was_late"_a = false)
       .def("lend", &RemoteHost::lend, "group"_a, "env_ids"_a)
       .def("take_back", &RemoteHost::take_back, "group"_a, "parcel"_a)
+      .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)
       .def("take_losses", &RemoteHost::take_losses, "env_ids"_a);
 
   nb::class_<WorkerObject>(m, "Worker")

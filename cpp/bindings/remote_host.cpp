@@ -90,9 +90,23 @@ void RemoteHost::take_back(int group, nb::handle parcel) {
   }
 }
 
-nb::list RemoteHost::take_losses(const std::vector<std::int32_t>& envs) {
+void RemoteHost::check_envs(const std::vector<std::int32_t>& envs) const {
   for (const std::int32_t env : envs)
     if (env < 0 || env >= pool().num_envs()) throw nb::index_error("there is no such env");
+}
+
+void RemoteHost::keep_last(const std::vector<std::int32_t>& envs, nb::list leaves) {
+  check_envs(envs);
+  try {
+    int number = 0;
+    for (nb::handle leaf : leaves) remote().keep_last(envs, number++, bytes_of(leaf));
+  } catch (const BrokenParcel& error) {
+    throw nb::value_error(error.what());
+  }
+}
+
+nb::list RemoteHost::take_losses(const std::vector<std::int32_t>& envs) {
+  check_envs(envs);
   nb::list out;
   for (const Fault& fault : remote().take_losses(envs)) out.append(fault_tuple(fault));
   return out;

@@ -38,6 +38,8 @@ class RemoteHost final : public Host {
   nanobind::object lend(int group, const std::vector<std::int32_t>& envs);
   // They have come back, from `Engine.give_states`. Raises ValueError if that cannot be: the group is to be lost.
   void take_back(int group, nanobind::handle parcel);
+  // What these envs showed last: for each leaf, the bytes of their rows. Raises ValueError if that cannot be.
+  void keep_last(const std::vector<std::int32_t>& envs, nanobind::list leaves);
   // The failures of those of the envs that were lost in an episode, or while they were lent.
   nanobind::list take_losses(const std::vector<std::int32_t>& envs);
 
@@ -54,6 +56,7 @@ class RemoteHost final : public Host {
  private:
   RemotePool& remote() const { return static_cast<RemotePool&>(pool()); }
   int checked(int group) const;
+  void check_envs(const std::vector<std::int32_t>& envs) const;
 
   // By env, with its next action.
   std::map<std::int32_t, nanobind::object> objects_, options_;

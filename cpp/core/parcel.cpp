@@ -40,15 +40,6 @@ OrderParcel::OrderParcel(const EnvSpec& spec, const ActionTable& table) : EnvPar
   if (players > 1) add(table.action_players(), players);
 }
 
-// With the last observations, if they are kept: the one who has an env shows them if it fails.
-StateParcel::StateParcel(const ActionTable& table) : EnvParcel(table) {
-  const sm_shared& shared = table.shared();
-  if (!shared.last_observation) return;
-  for (int leaf = 0; leaf < shared.observation_leaves; ++leaf)
-    add(shared.last_observation[leaf],
-        static_cast<std::size_t>(shared.observation_bytes[leaf] * shared.max_num_players));
-}
-
 void EnvParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const {
   std::byte* at = to.data();
   const auto put = [&](const void* from, std::size_t bytes) {

@@ -58,10 +58,10 @@ class OrderParcel : public EnvParcel {
   OrderParcel(const EnvSpec& spec, const ActionTable& table);
 };
 
-// What there is to know of idle envs.
+// What there is to know of idle envs. Without their last observations, which each kind of pool keeps in its own way.
 class StateParcel : public EnvParcel {
  public:
-  explicit StateParcel(const ActionTable& table);
+  explicit StateParcel(const ActionTable& table) : EnvParcel(table) {}
 };
 
 // ---- answers -----------------------------------------------------------------------------------

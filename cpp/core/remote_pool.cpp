@@ -98,6 +98,19 @@ void RemotePool::take_back(int group, std::span<const std::byte> parcel) {
   }
 }
 
+void RemotePool::keep_last(std::span<const std::int32_t> envs, int leaf, std::span<const std::byte> rows) const {
+  const sm_shared& shared = table_.shared();
+  if (!shared.last_observation) return;
+  const auto bytes = leaf < shared.observation_leaves
+                         ? static_cast<std::size_t>(shared.observation_bytes[leaf] * shared.max_num_players)
+                         : 0;
+  if (bytes == 0 || rows.size() != envs.size() * bytes)
+    throw BrokenParcel(std::to_string(rows.size()) + " bytes of observations for " + std::to_string(envs.size()) + " envs");
+  auto* to = static_cast<std::byte*>(shared.last_observation[leaf]);
+  for (std::size_t i = 0; i < envs.size(); ++i)
+    std::memcpy(to + static_cast<std::size_t>(envs[i]) * bytes, rows.data() + i * bytes, bytes);
+}
+
 // ---- answers -----------------------------------------------------------------------------------
 
 void RemotePool::unpack(int group, std::span<const std::byte> parcel) {

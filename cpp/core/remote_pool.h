@@ -54,6 +54,9 @@ class RemotePool final : public Pool {
   std::vector<std::byte> lend(int group, std::span<const std::int32_t> envs);
   // They are idle again. Throws BrokenParcel if one was not lent, and then has changed nothing: the group is to be lost.
   void take_back(int group, std::span<const std::byte> parcel);
+  // What these envs showed last, one leaf of it, row by row: for failures, if the pool keeps that. Throws BrokenParcel if
+  // it has another size.
+  void keep_last(std::span<const std::int32_t> envs, int leaf, std::span<const std::byte> rows) const;
   // Those of the envs that were lost in an episode, or while they were lent. From now on they have failed, as if their
   // next action had told so.
   std::vector<Fault> take_losses(std::span<const std::int32_t> envs);

@@ -15,6 +15,7 @@ from stepmill.pool.process.pickling import dumps, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.place import Answer, Described, Order, Place, settings_for
+from stepmill.pool.ray.visit import Trip
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import Share
 from stepmill.pool.source import NativeSource, PythonSource
@@ -113,6 +114,15 @@ class Actors:
         """Sends an order, to be answered with so many rows."""
         actor = self._actors[group]
         actor.requests.append(actor.handle.exchange.remote(order, rows))
+
+    def put(self, value: bytes) -> Any:
+        """A reference to a value that many actors need."""
+        return self._ray.put(value)
+
+    def send_out(self, group: int, policy: Any, trip: Trip) -> None:
+        """Sends a policy, by its reference, to be answered with a ``Return``."""
+        actor = self._actors[group]
+        actor.requests.append(actor.handle.rollout.remote(policy, trip))
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""

@@ -20,6 +20,7 @@ from stepmill.pool.open_host import open_host
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.written_notes import write_note
+from stepmill.pool.ray.visit import Return, Trip, visit
 from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
 
@@ -97,6 +98,10 @@ class Place:
         assert answer is not None, "something is in flight"
         parcel, notes, faults = answer
         return parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults
+
+    def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
+        """See ``visit``."""
+        return visit(self._engine, pickled_policy, trip, self._described)
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""

@@ -20,8 +20,14 @@ __all__ = ["drain", "play"]
 
 
 def play(
-    engine: _native.Engine, policy: Policy, plan: Plan, observation: Any, env_ids: Sequence[int], first: int = 0
-) -> Record:
+    engine: _native.Engine,
+    policy: Policy,
+    plan: Plan,
+    observation: Any,
+    record: Record,
+    env_ids: Sequence[int],
+    first: int = 0,
+) -> None:
     """Steps these envs of an engine, of which none is in flight, and leaves none in flight, whatever is raised.
 
     Args:
@@ -29,12 +35,11 @@ def play(
         policy: What the user passed.
         plan: The rest of it.
         observation: What the envs show now: rows in the order of ``env_ids``. The policy may write into it.
+        record: Where it is all written down.
         env_ids: As the engine counts them; all of them, in order, if they step together.
         first: What the policy knows the engine's first env as.
     """
-    host = engine.host
-    record = Record(plan, len(env_ids), observation, host.action.space)
-    caller = PolicyCaller(policy, host.action.space)
+    caller = PolicyCaller(policy, engine.host.action.space)
     try:
         if plan.batch_size is None:
             _play_together(engine, caller, plan, observation, record, first)
@@ -42,7 +47,6 @@ def play(
             _AsReady(engine, caller, plan, record, np.asarray(env_ids, np.int32), first).play(observation)
     finally:
         drain(engine)
-    return record
 
 
 def drain(engine: _native.Engine) -> None:

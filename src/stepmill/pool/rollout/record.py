@@ -39,6 +39,7 @@ class Record:
         self.terminated, self.truncated, self.reset, self.abnormal = (
             np.zeros((steps, count), np.bool_) for _ in range(4)
         )
+        self._seen: Any = 0  # the last step that was seen before, of all envs or of each
         self.extras: list[np.ndarray] | None = None
         self._ends: list[Ends] = []
 
@@ -46,6 +47,12 @@ class Record:
 
     def see(self, at: At, observation: Any) -> None:
         """What was seen before a step."""
+        if isinstance(at, int):
+            self._seen = at
+        else:
+            if isinstance(self._seen, int):
+                self._seen = np.zeros(self.count, np.int64)
+            self._seen[at[1]] = at[0]
         if type(self.observations) is np.ndarray:
             self.observations[at] = observation
             return
@@ -104,6 +111,11 @@ class Record:
             array[step, envs] = True
         for leaf in leaves(self.observations):
             leaf[step + 1, envs] = leaf[step, envs]
+
+    def last_seen(self) -> Any:
+        """What the envs showed last, also in the middle of a rollout."""
+        steps = np.broadcast_to(self._seen, self.count)
+        return map_tree(lambda leaf: leaf[steps, np.arange(self.count)], self.observations)
 
     # ---- the whole -------------------------------------------------------------------------------
 

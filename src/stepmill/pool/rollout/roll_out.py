@@ -16,7 +16,7 @@ from stepmill.pool.rollout.policy import Policy
 from stepmill.pool.rollout.record import Record
 from stepmill.pool.rollout.result import Rollout
 from stepmill.pool.settings import Settings
-from stepmill.trees import map_tree, tree_of
+from stepmill.trees import map_tree, map_trees, tree_of
 
 __all__ = ["Rollouts"]
 
@@ -73,8 +73,10 @@ class Rollouts:
             shape = (count, *space.shape)
             return array_of(shape, np.dtype(space.dtype), _native.without_torch(given), copy=True)
 
+        flat = self._host.observation
+        form = map_trees(lambda _, space: space, flat.tree, tree_of(flat.space))  # in the order of the engine's results
         try:
-            return fit(array, tree_of(self._host.observation.space), observation)
+            return fit(array, form, observation)
         except Misfit as misfit:
             raise InputError(misfit.message("rollout: observation")) from None
 
@@ -94,14 +96,17 @@ class Rollouts:
             observation = self._after_reset()
         batch_size = settings.batch_size if settings.is_async else None
         plan = Plan(steps, seed, batch_size, settings.reward_dtype, settings.autoreset == "same_step")
+        record: Record
         before = engine.rows_received
         if hasattr(self._host, "play"):  # the envs are elsewhere, and the policy goes there
-            record: Record = engine.use(self._host.play, policy, plan, observation)
+            record = engine.use(self._host.play, policy, plan, observation)
             rollout = record.rollout()
             ended = (rollout.terminated | rollout.truncated) & ~rollout.abnormal
             engine.count_elsewhere(rollout.rewards.size, int(ended.sum()), int(rollout.abnormal.sum()))
         else:
-            rollout = play(engine, policy, plan, observation, range(settings.num_envs)).rollout()
+            record = Record(plan, settings.num_envs, observation, self._host.action.space)
+            play(engine, policy, plan, observation, record, range(settings.num_envs))
+            rollout = record.rollout()
             engine.count_elsewhere(0, 0, 0)
         if engine.rows_received != before + steps * settings.num_envs:
             raise UsageError(
