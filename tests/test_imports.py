@@ -223,6 +223,7 @@ def test_the_public_surface() -> None:
         "Difference",
         "EnvError",
         "PoolSpec",
+        "Rollout",
         "StepmillError",
         "Verification",
         "Verifications",

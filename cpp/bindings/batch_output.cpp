@@ -191,6 +191,7 @@ BatchOutput::BatchOutput(const Pool& pool, Players& players, TreeNode observatio
 }
 
 void BatchOutput::show_players(bool always) {
+  always_players_ = always;
   with_players_ = always || players_.are_many();
   plain_template_ = info_template(false);
   ends_template_ = info_template(true);

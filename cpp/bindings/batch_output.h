@@ -28,6 +28,7 @@ class BatchOutput {
   nanobind::object reset_result(Batch batch, const std::vector<Fault>& faults);
   // Whether infos say which env each row belongs to, even if every env has one player.
   void show_players(bool always);
+  bool shows_players() const { return always_players_; }
 
  private:
   struct ArrayForm {
@@ -72,7 +73,7 @@ class BatchOutput {
   const Pool& pool_;
   Players& players_;
   TreeNode observation_tree_;
-  bool with_players_ = false;
+  bool always_players_ = false, with_players_ = false;
   std::vector<ArrayForm> observation_forms_;
   std::vector<InfoKey> info_keys_;
   // The same for every full batch, so they are made once and shared, read-only.

@@ -165,9 +165,25 @@ nb::object Engine::step(nb::handle action, nb::handle env_id) {
   return finish(false);
 }
 
+nb::object Engine::step_all(nb::handle action) {
+  const Use use(*this);
+  if (in_flight_count() != 0)
+    raise("InFlightError", "envs are in flight: all of them can be stepped together only if none is");
+  const auto envs = read_action_of(all_envs_, action, nb::none(), nb::none());
+  start(envs, true, true);
+  wait(std::nullopt);
+  return finish(false);
+}
+
 // Checks an action, gives it to its envs, and returns them. If anything is wrong, no env gets any of it.
 std::span<const std::int32_t> Engine::read_action(nb::handle action, nb::handle env_id, nb::handle objects) {
-  const auto envs = input_->read(action, env_id, implied_envs());
+  return read_action_of(implied_envs(), action, env_id, objects);
+}
+
+// `otherwise`: the envs if the user names none.
+std::span<const std::int32_t> Engine::read_action_of(std::span<const std::int32_t> otherwise, nb::handle action,
+                                                     nb::handle env_id, nb::handle objects) {
+  const auto envs = input_->read(action, env_id, otherwise);
   refuse_pending(envs);
   nb::object packed = nb::borrow(objects);
   if (has_object_actions_ && objects.is_none()) packed = host_object_.attr("pack_actions")(action, list_of(envs));
@@ -278,6 +294,27 @@ void Engine::show_as(nb::object step, nb::object reset, bool players) {
   if (output_) output_->show_players(players);
   show_step_ = std::move(step);
   show_reset_ = std::move(reset);
+}
+
+nb::object Engine::plainly(nb::handle function, nb::args args) {
+  if (is_plain_)
+    raise("ConcurrentUseError", "a rollout of this pool is under way: neither its policy nor another thread can start one");
+  // Set back in any case, with no point in between where a signal handler could raise.
+  struct Plain {
+    Engine& engine;
+    nb::object step, reset;
+    bool players;
+    explicit Plain(Engine& of)
+        : engine(of), step(of.show_step_), reset(of.show_reset_), players(of.output_ && of.output_->shows_players()) {
+      engine.is_plain_ = true;
+      engine.show_as(nb::none(), nb::none(), false);
+    }
+    ~Plain() {
+      engine.show_as(std::move(step), std::move(reset), players);
+      engine.is_plain_ = false;
+    }
+  } const plain(*this);
+  return owned(PyObject_CallObject(function.ptr(), args.ptr()));
 }
 
 void Engine::watch(nb::object book, nb::object look) {

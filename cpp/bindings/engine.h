@@ -42,7 +42,15 @@ class Engine {
   // For an engine that serves another one: engine_parcels.cpp.
   void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
   nanobind::object recv_parcel(int enough, nanobind::handle timeout);
+  // The same for envs that the other engine lends this one, which steps them by itself.
+  void take_states(nanobind::handle parcel);
+  nanobind::object give_states(const std::vector<std::int32_t>& envs);
+  // Rows of all envs were received where they live, or have been put together from several batches: counts those that
+  // this engine has not counted. As after a batch of all envs, a `send` without ids is for all.
+  void count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures);
   nanobind::object step(nanobind::handle action, nanobind::handle env_id);
+  // Steps all envs in lockstep, and returns all rows in order, also in async mode. Nothing else may be in flight.
+  nanobind::object step_all(nanobind::handle action);
   // Queues a reset of the given envs; None: of all. `options`: a dict for all, or a list of dicts, one per env.
   // `preparation`: what the host does to the envs before, once nothing can refuse the reset any more.
   void send_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
@@ -54,6 +62,9 @@ class Engine {
   bool closed() const { return closed_; }
   // Functions that turn the results of steps and of resets into what the view returns; None: unchanged.
   void show_as(nanobind::object step, nanobind::object reset, bool players);
+  // Calls a function during which results are those of the gymnasium view, in arrays of numpy, whatever was set. Not
+  // within itself.
+  nanobind::object plainly(nanobind::handle function, nanobind::args args);
   // Fills a book (core/watch_book.h) from every result. Now and then, when the book says, and for results with failures,
   // `look` is called with the result before it is given away, and with the error that goes with it, if any. It runs in
   // the calling thread, and may use the host, of whose envs those of the result are idle. None: nobody watches.
@@ -70,6 +81,8 @@ class Engine {
   // Waits at most so many seconds until no thread is inside; whether that is so.
   bool wait_until_left(double most) const;
   nanobind::object stats() const;
+  // How many rows were received since the pool was made.
+  std::uint64_t rows_received() const { return get(counters_->pool().steps); }
   std::int32_t in_flight_count() const {
     return (host_.has_ended() ? 0 : pool().in_flight_count()) + (pending_ ? static_cast<std::int32_t>(pending_->ids.size()) : 0);
   }
@@ -91,6 +104,8 @@ class Engine {
   void go_inside();
   std::span<const std::int32_t> implied_envs() const;
   std::span<const std::int32_t> read_action(nanobind::handle action, nanobind::handle env_id, nanobind::handle objects);
+  std::span<const std::int32_t> read_action_of(std::span<const std::int32_t> otherwise, nanobind::handle action,
+                                               nanobind::handle env_id, nanobind::handle objects);
   ResetOrder read_reset(nanobind::handle env_id, nanobind::handle seeds, nanobind::handle options,
                         nanobind::handle preparation);
   void read_seeds(nanobind::handle seeds, ResetOrder& order) const;
@@ -105,6 +120,7 @@ class Engine {
   nanobind::object complete(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
+  void refuse_in_flight(std::span<const std::int32_t> envs) const;
   nanobind::object collect_extras(const Batch& batch);
   void require_something_in_flight() const;
   void drain();
@@ -138,6 +154,7 @@ class Engine {
   std::vector<Fault> faults_;
   const Clock::time_point since_ = Clock::now();
   bool closed_ = false;
+  bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or
   // a signal handler that the pool runs).
   std::atomic<std::uintptr_t> inside_{0};

@@ -325,6 +325,11 @@ NB_MODULE(_native, m) {
            "steps_only"_a = false)
       .def("send_parcel", &Engine::send_parcel, "parcel"_a, "objects"_a, "options"_a)
       .def("recv_parcel", &Engine::recv_parcel, "enough"_a, "timeout"_a.none())
+      .def("take_states", &Engine::take_states, "parcel"_a)
+      .def("give_states", &Engine::give_states, "env_ids"_a)
+      .def("count_elsewhere", &Engine::count_elsewhere, "steps"_a, "episodes"_a, "failures"_a)
+      .def_prop_ro("rows_received", &Engine::rows_received)
+      .def("step_all", &Engine::step_all, "action"_a.none())
       .def("step", &Engine::step, "actions"_a.none(), "env_id"_a = nb::none())
       .def("step", &Engine::step, "action"_a.none(), "env_id"_a = nb::none())  // as the gym and dm views call it
       .def("reset", &Engine::reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
@@ -338,6 +343,7 @@ NB_MODULE(_native, m) {
       .def("__reduce_ex__", &refuse_copy)
       .def("check_usable", &Engine::check_usable)
       .def("use", &Engine::use, "function"_a, "args"_a)
+      .def("plainly", &Engine::plainly, "function"_a, "args"_a)
       .def("wait_until_left", &Engine::wait_until_left, "most"_a)
       .def("stats", &Engine::stats)
       .def_prop_ro("closed", &Engine::closed)
@@ -398,7 +404,11 @@ NB_MODULE(_native, m) {
       .def("away", &RemoteHost::away, "group"_a)
       .def("pack", &RemoteHost::pack, "group"_a, "most"_a)
       .def("unpack", &RemoteHost::unpack, "group"_a, "parcel"_a, "notes"_a, "faults"_a)
-      .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "was_late"_a = false);
+      .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "was_late"_a = false)
+      .def("lend", &RemoteHost::lend, "group"_a, "env_ids"_a)
+      .def("take_back", &RemoteHost::take_back, "group"_a, "parcel"_a)
+      .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)
+      .def("take_losses", &RemoteHost::take_losses, "env_ids"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -4,6 +4,7 @@
 
 #include "bindings/bytes.h"
 #include "bindings/errors.h"
+#include "bindings/faults.h"
 
 namespace nb = nanobind;
 
@@ -74,6 +75,42 @@ void RemoteHost::lose(int group, const std::string& why, bool was_late) {
   reason.message = why;
   reason.kind = was_late ? Fault::kLate : Fault::kDied;
   pool.lose(group, reason);
+}
+
+// ---- lending -----------------------------------------------------------------------------------
+
+nb::object RemoteHost::lend(int group, const std::vector<std::int32_t>& envs) {
+  return to_bytes(remote().lend(checked(group), envs));
+}
+
+void RemoteHost::take_back(int group, nb::handle parcel) {
+  try {
+    remote().take_back(checked(group), bytes_of(parcel));
+  } catch (const BrokenParcel& error) {
+    throw nb::value_error(error.what());
+  }
+}
+
+void RemoteHost::check_envs(const std::vector<std::int32_t>& envs) const {
+  for (const std::int32_t env : envs)
+    if (env < 0 || env >= pool().num_envs()) throw nb::index_error("there is no such env");
+}
+
+void RemoteHost::keep_last(const std::vector<std::int32_t>& envs, nb::list leaves) {
+  check_envs(envs);
+  try {
+    int number = 0;
+    for (nb::handle leaf : leaves) remote().keep_last(envs, number++, bytes_of(leaf));
+  } catch (const BrokenParcel& error) {
+    throw nb::value_error(error.what());
+  }
+}
+
+nb::list RemoteHost::take_losses(const std::vector<std::int32_t>& envs) {
+  check_envs(envs);
+  nb::list out;
+  for (const Fault& fault : remote().take_losses(envs)) out.append(fault_tuple(fault));
+  return out;
 }
 
 // ---- the host ----------------------------------------------------------------------------------

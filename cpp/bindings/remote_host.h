@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bindings/host.h"
 #include "core/remote_pool.h"
@@ -31,6 +32,17 @@ class RemoteHost final : public Host {
   // The envs of a group are gone, and why.
   void lose(int group, const std::string& why, bool was_late);
 
+  // ---- lending ----
+
+  // The states of idle envs of a group, as `Engine.take_states` takes them. Raises ValueError if one is not idle.
+  nanobind::object lend(int group, const std::vector<std::int32_t>& envs);
+  // They have come back, from `Engine.give_states`. Raises ValueError if that cannot be: the group is to be lost.
+  void take_back(int group, nanobind::handle parcel);
+  // What these envs showed last: for each leaf, the bytes of their rows. Raises ValueError if that cannot be.
+  void keep_last(const std::vector<std::int32_t>& envs, nanobind::list leaves);
+  // The failures of those of the envs that were lost in an episode, or while they were lent.
+  nanobind::list take_losses(const std::vector<std::int32_t>& envs);
+
   // ---- the host ----
 
   // Calls the derived class: `dispatch()` sends what waits, so that envs step while the caller does something else.
@@ -47,6 +59,7 @@ class RemoteHost final : public Host {
  private:
   RemotePool& remote() const { return static_cast<RemotePool&>(pool()); }
   int checked(int group) const;
+  void check_envs(const std::vector<std::int32_t>& envs) const;
 
   // By env, with its next action.
   std::map<std::int32_t, nanobind::object> objects_, options_;

@@ -20,27 +20,27 @@ std::int64_t read_count(std::span<const std::byte> parcel) {
 
 }  // namespace
 
-// ---- orders ------------------------------------------------------------------------------------
+// ---- orders and states -------------------------------------------------------------------------
 
-OrderParcel::OrderParcel(const EnvSpec& spec, const ActionTable& table)
-    : table_(table), players_(static_cast<std::size_t>(spec.max_num_players)) {
-  for (const Leaf& leaf : spec.action) leaf_bytes_.push_back(players_ * static_cast<std::size_t>(leaf.row_bytes()));
-  env_bytes_ = sizeof(std::int32_t);
-  for_each_part(0, [&](const void*, std::size_t bytes) { env_bytes_ += bytes; });
+EnvParcel::EnvParcel(const ActionTable& table) {
+  add(&table.state(0), sizeof(sm_env_state));
+  add(&table.reset_request(0), sizeof(sm_reset_request));
 }
 
-// Calls `copy` with the place of each part of an env's row in the table.
-template <class Copy>
-void OrderParcel::for_each_part(std::int32_t env, Copy copy) const {
-  copy(&table_.state(env), sizeof(sm_env_state));
-  copy(&table_.reset_request(env), sizeof(sm_reset_request));
-  const auto e = static_cast<std::size_t>(env);
-  for (std::size_t leaf = 0; leaf < leaf_bytes_.size(); ++leaf)
-    copy(table_.action(static_cast<int>(leaf)) + e * leaf_bytes_[leaf], leaf_bytes_[leaf]);
-  if (players_ > 1) copy(table_.action_players() + e * players_, players_);
+void EnvParcel::add(void* column, std::size_t bytes) {
+  columns_.push_back({static_cast<std::byte*>(column), bytes});
+  env_bytes_ += bytes;
 }
 
-void OrderParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const {
+OrderParcel::OrderParcel(const EnvSpec& spec, const ActionTable& table) : EnvParcel(table) {
+  const auto players = static_cast<std::size_t>(spec.max_num_players);
+  int index = 0;
+  for (const Leaf& leaf : spec.action)
+    add(table.action(index++), players * static_cast<std::size_t>(leaf.row_bytes()));
+  if (players > 1) add(table.action_players(), players);
+}
+
+void EnvParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const {
   std::byte* at = to.data();
   const auto put = [&](const void* from, std::size_t bytes) {
     std::memcpy(at, from, bytes);
@@ -51,34 +51,41 @@ void OrderParcel::pack(std::span<const std::int32_t> envs, std::int32_t first, s
   for (const std::int32_t env : envs) {
     const std::int32_t there = env - first;
     put(&there, sizeof(there));
-    for_each_part(env, put);
+    for (const Column& column : columns_) put(column.data + static_cast<std::size_t>(env) * column.bytes, column.bytes);
   }
 }
 
-std::vector<std::int32_t> OrderParcel::envs(std::span<const std::byte> parcel, std::int32_t num_envs) const {
+std::vector<std::int32_t> EnvParcel::envs(std::span<const std::byte> parcel, std::int32_t num_envs) const {
   const std::int64_t count = read_count(parcel);
   if (count < 0 || count > num_envs || parcel.size() != bytes(static_cast<std::size_t>(count)))
-    throw BrokenParcel("an order of " + std::to_string(parcel.size()) + " bytes for " + std::to_string(count) + " envs");
+    throw BrokenParcel("a parcel of " + std::to_string(parcel.size()) + " bytes for " + std::to_string(count) + " envs");
   std::vector<std::int32_t> out;
   std::vector<bool> seen(static_cast<std::size_t>(num_envs));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto env = read_at<std::int32_t>(parcel, bytes(static_cast<std::size_t>(i)));
     if (env < 0 || env >= num_envs || seen[static_cast<std::size_t>(env)])
-      throw BrokenParcel("an order for env " + std::to_string(env) + " of " + std::to_string(num_envs));
+      throw BrokenParcel("a parcel for env " + std::to_string(env) + " of " + std::to_string(num_envs));
     seen[static_cast<std::size_t>(env)] = true;
     out.push_back(env);
   }
   return out;
 }
 
-std::vector<std::int32_t> OrderParcel::unpack(std::span<const std::byte> parcel, std::int32_t num_envs) const {
+// The first column.
+sm_env_state EnvParcel::state(std::span<const std::byte> parcel, std::size_t i) const {
+  return read_at<sm_env_state>(parcel, bytes(i) + sizeof(std::int32_t));
+}
+
+std::vector<std::int32_t> EnvParcel::unpack(std::span<const std::byte> parcel, std::int32_t num_envs,
+                                            std::int32_t first) const {
   std::vector<std::int32_t> out = envs(parcel, num_envs);
   for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] += first;
     const std::byte* at = parcel.data() + bytes(i) + sizeof(std::int32_t);
-    for_each_part(out[i], [&](void* part, std::size_t size) {
-      std::memcpy(part, at, size);
-      at += size;
-    });
+    for (const Column& column : columns_) {
+      std::memcpy(column.data + static_cast<std::size_t>(out[i]) * column.bytes, at, column.bytes);
+      at += column.bytes;
+    }
   }
   return out;
 }

@@ -1,8 +1,9 @@
 // What passes between a pool and the place where its envs live, if the two share no memory: parcels of bytes.
 //
 // An order tells envs what to do: rows of the action table. An answer has rows of a batch. Both carry the state of each
-// env: whoever has an env at the moment owns its state. Both ends have the same spec, options and build, so a parcel is a
-// copy of their arrays, with nothing to translate. Everything is read by memcpy: a parcel may begin at any address.
+// env: whoever has an env at the moment owns its state. States without anything else pass an idle env to the other end,
+// which steps it as it likes, and back. Both ends have the same spec, options and build, so a parcel is a copy of their
+// arrays, with nothing to translate. Everything is read by memcpy: a parcel may begin at any address.
 #pragma once
 
 #include <cstddef>
@@ -22,29 +23,45 @@ struct BrokenParcel : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// ---- orders ------------------------------------------------------------------------------------
+// ---- orders and states -------------------------------------------------------------------------
 
-// The part of the action table that belongs to some envs. Ids in it count from `first`, the first env that the other end
-// has.
-class OrderParcel {
+// Columns of the action table, for some envs. Ids in it count from `first`, the first env that the other end has.
+class EnvParcel {
  public:
-  OrderParcel(const EnvSpec& spec, const ActionTable& table);
-
   std::size_t bytes(std::size_t envs) const { return sizeof(std::int64_t) + envs * env_bytes_; }
   void pack(std::span<const std::int32_t> envs, std::int32_t first, std::span<std::byte> to) const;
   // The envs of a parcel. Throws BrokenParcel if it cannot be one for so many envs.
   std::vector<std::int32_t> envs(std::span<const std::byte> parcel, std::int32_t num_envs) const;
-  // Writes the rows into the table, and returns their envs. Throws like `envs`, and then has changed nothing.
-  std::vector<std::int32_t> unpack(std::span<const std::byte> parcel, std::int32_t num_envs) const;
+  // The state of the i-th of these.
+  sm_env_state state(std::span<const std::byte> parcel, std::size_t i) const;
+  // Writes the rows into the table, and returns their envs. `first`: where those of the other end begin here. Throws like
+  // `envs`, and then has changed nothing.
+  std::vector<std::int32_t> unpack(std::span<const std::byte> parcel, std::int32_t num_envs, std::int32_t first = 0) const;
+
+ protected:
+  explicit EnvParcel(const ActionTable& table);
+  // A column of the table that goes along: so many bytes per env, one after another.
+  void add(void* column, std::size_t bytes);
 
  private:
-  template <class Copy>
-  void for_each_part(std::int32_t env, Copy copy) const;
+  struct Column {
+    std::byte* data;
+    std::size_t bytes;
+  };
+  std::vector<Column> columns_;
+  std::size_t env_bytes_ = sizeof(std::int32_t);
+};
 
-  const ActionTable& table_;
-  const std::size_t players_;
-  std::vector<std::size_t> leaf_bytes_;  // of all players of an env
-  std::size_t env_bytes_ = 0;
+// What envs are told to do.
+class OrderParcel : public EnvParcel {
+ public:
+  OrderParcel(const EnvSpec& spec, const ActionTable& table);
+};
+
+// What there is to know of idle envs. Without their last observations, which each kind of pool keeps in its own way.
+class StateParcel : public EnvParcel {
+ public:
+  explicit StateParcel(const ActionTable& table) : EnvParcel(table) {}
 };
 
 // ---- answers -----------------------------------------------------------------------------------

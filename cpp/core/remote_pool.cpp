@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <utility>
 
 #include "core/failed_row.h"
 #include "core/next_seed.h"
@@ -13,6 +15,7 @@ RemotePool::RemotePool(EnvSpec spec, const PoolOptions& options, std::vector<std
     : Pool(std::move(spec), options, BatchRing::places_for(options.table.num_envs, options.batch_size), 0),
       orders_(spec_, table_),
       answers_(spec_, options.table),
+      states_(table_),
       first_(std::move(first_envs)),
       ring_(arena_->at(arena_->grow(BatchRing::bytes(num_envs(), options.batch_size), kCacheLine)), num_envs(),
             options.batch_size),
@@ -36,7 +39,7 @@ int RemotePool::group_of(std::int32_t env) const {
 void RemotePool::start(std::span<const std::int32_t> envs, bool, bool) {
   for (const std::int32_t env : envs) {
     const auto e = static_cast<std::size_t>(env);
-    if (table_.reset_request(env).has_seed) seeds_[e] = table_.reset_request(env).seed;
+    keep_seed(env);
     const int group = group_of(env);
     // A reset starts over, whatever was lost.
     const bool fails = lost_[e] && table_.state(env).command != SM_RESET;
@@ -61,6 +64,52 @@ std::vector<std::byte> RemotePool::pack(int group, std::size_t most) {
   away_count_[static_cast<std::size_t>(group)] += static_cast<std::int32_t>(count);
   waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count));
   return parcel;
+}
+
+// An env that is lost gets a seed that follows from its last one.
+void RemotePool::keep_seed(std::int32_t env) {
+  if (table_.reset_request(env).has_seed) seeds_[static_cast<std::size_t>(env)] = table_.reset_request(env).seed;
+}
+
+// ---- lending -----------------------------------------------------------------------------------
+
+std::vector<std::byte> RemotePool::lend(int group, std::span<const std::int32_t> envs) {
+  const std::int32_t first = first_[static_cast<std::size_t>(group)], end = first_[static_cast<std::size_t>(group) + 1];
+  for (const std::int32_t env : envs)
+    if (env < first || env >= end || in_flight(env) || place_[static_cast<std::size_t>(env)] != Place::kIdle)
+      throw std::invalid_argument("env " + std::to_string(env) + " is not an idle env of its group");
+  std::vector<std::byte> parcel(states_.bytes(envs.size()));
+  states_.pack(envs, first, parcel);
+  for (const std::int32_t env : envs) {
+    keep_seed(env);
+    place_[static_cast<std::size_t>(env)] = Place::kLent;
+  }
+  return parcel;
+}
+
+void RemotePool::take_back(int group, std::span<const std::byte> parcel) {
+  const std::int32_t first = first_[static_cast<std::size_t>(group)], end = first_[static_cast<std::size_t>(group) + 1];
+  const std::vector<std::int32_t> envs = states_.envs(parcel, end - first);
+  for (std::size_t i = 0; i < envs.size(); ++i)
+    if (place_[static_cast<std::size_t>(first + envs[i])] != Place::kLent || states_.state(parcel, i).phase > SM_ENDED)
+      throw BrokenParcel("the state of env " + std::to_string(first + envs[i]) + ", which was not lent");
+  for (const std::int32_t env : states_.unpack(parcel, end - first, first)) {
+    table_.state(env).command = SM_STEP;
+    place_[static_cast<std::size_t>(env)] = Place::kIdle;
+  }
+}
+
+void RemotePool::keep_last(std::span<const std::int32_t> envs, int leaf, std::span<const std::byte> rows) const {
+  const sm_shared& shared = table_.shared();
+  if (!shared.last_observation) return;
+  const auto bytes = leaf < shared.observation_leaves
+                         ? static_cast<std::size_t>(shared.observation_bytes[leaf] * shared.max_num_players)
+                         : 0;
+  if (bytes == 0 || rows.size() != envs.size() * bytes)
+    throw BrokenParcel(std::to_string(rows.size()) + " bytes of observations for " + std::to_string(envs.size()) + " envs");
+  auto* to = static_cast<std::byte*>(shared.last_observation[leaf]);
+  for (std::size_t i = 0; i < envs.size(); ++i)
+    std::memcpy(to + static_cast<std::size_t>(envs[i]) * bytes, rows.data() + i * bytes, bytes);
 }
 
 // ---- answers -----------------------------------------------------------------------------------
@@ -146,25 +195,40 @@ void RemotePool::lose(int group, const Fault& reason) {
   away_count_[g] = 0;
   for (std::int32_t env = first_[g]; env < first_[g + 1]; ++env) {
     const auto e = static_cast<std::size_t>(env);
-    if (place_[e] != Place::kIdle) {
-      place_[e] = Place::kIdle;
+    const Place place = std::exchange(place_[e], Place::kIdle);
+    if (place == Place::kWaiting || place == Place::kAway) {
       fail(env, reason);
-    } else if (table_.state(env).phase == SM_LIVE) {
+    } else if (place == Place::kLent || table_.state(env).phase == SM_LIVE) {
       lost_[e] = 1;
       reseed(env);
     }
   }
 }
 
-void RemotePool::fail(std::int32_t env, Fault reason) {
+std::vector<Fault> RemotePool::take_losses(std::span<const std::int32_t> envs) {
+  std::vector<Fault> out;
+  for (const std::int32_t env : envs)
+    if (std::exchange(lost_[static_cast<std::size_t>(env)], std::uint8_t{0}))
+      out.push_back(mark_failed(env, losses_[static_cast<std::size_t>(group_of(env))]));
+  return out;
+}
+
+void RemotePool::fail(std::int32_t env, const Fault& reason) {
   const Row row = take_row(env);
   const sm_shared& shared = table_.shared();
+  write_failed_row(shared, row.buffer.columns.c, row.number, env, table_.state(env).elapsed,
+                   [&](int leaf) -> const std::byte* {
+                     if (!shared.last_observation) return nullptr;
+                     return static_cast<const std::byte*>(shared.last_observation[leaf]) +
+                            env * shared.observation_bytes[leaf] * shared.max_num_players;
+                   });
+  faults_.add(mark_failed(env, reason));
+  finish_row(env, row);
+}
+
+// What a failure means for an env, and who it was.
+Fault RemotePool::mark_failed(std::int32_t env, Fault reason) {
   sm_env_state& state = table_.state(env);
-  write_failed_row(shared, row.buffer.columns.c, row.number, env, state.elapsed, [&](int leaf) -> const std::byte* {
-    if (!shared.last_observation) return nullptr;
-    return static_cast<const std::byte*>(shared.last_observation[leaf]) +
-           env * shared.observation_bytes[leaf] * shared.max_num_players;
-  });
   state.phase = SM_ENDED;
   state.command = SM_STEP;
   if (state.failures < SM_MOST_FAILURES) state.failures += 1;
@@ -173,8 +237,7 @@ void RemotePool::fail(std::int32_t env, Fault reason) {
   reason.episode = state.episode;
   reason.step = state.elapsed;
   reason.failures = state.failures;
-  faults_.add(std::move(reason));
-  finish_row(env, row);
+  return reason;
 }
 
 // An env that is built again gets a new seed, unless a seed waits for its next reset.

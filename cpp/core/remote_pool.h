@@ -7,6 +7,11 @@
 //   idle ---------> waiting ------------> away ------------------> idle, its row is in a batch
 //                      |                    |
 //                      +------ lose --------+--------------------> idle, its row says that it failed
+//
+//          lend                  take_back
+//   idle ---------> lent ----------------------------------------> idle, after steps of which nothing is known here
+//                      |
+//                      +------ lose ------------------------------> idle and lost: `take_losses` tells of it
 #pragma once
 
 #include <vector>
@@ -48,12 +53,23 @@ class RemotePool final : public Pool {
   // episode gets one for its next action, unless that is a reset. They are built again elsewhere, with other seeds.
   void lose(int group, const Fault& reason);
 
+  // Packs idle envs of a group, which the other end then steps by itself. Throws std::invalid_argument if one is not idle.
+  std::vector<std::byte> lend(int group, std::span<const std::int32_t> envs);
+  // They are idle again. Throws BrokenParcel if one was not lent, and then has changed nothing: the group is to be lost.
+  void take_back(int group, std::span<const std::byte> parcel);
+  // What these envs showed last, one leaf of it, row by row: for failures, if the pool keeps that. Throws BrokenParcel if
+  // it has another size.
+  void keep_last(std::span<const std::int32_t> envs, int leaf, std::span<const std::byte> rows) const;
+  // Those of the envs that were lost in an episode, or while they were lent. From now on they have failed, as if their
+  // next action had told so.
+  std::vector<Fault> take_losses(std::span<const std::int32_t> envs);
+
   // The caller carries the parcels; nothing happens by itself.
   void work_or_wait(std::chrono::nanoseconds) override {}
   double step_cost_ns() const override { return 0.0; }
 
  private:
-  enum class Place : std::uint8_t { kIdle, kWaiting, kAway };
+  enum class Place : std::uint8_t { kIdle, kWaiting, kAway, kLent };
 
   void open_batch(std::uint32_t number, Buffer& buffer) override { ring_.open(number, buffer.offset); }
   std::int32_t seal_batch(std::uint32_t number) override { return static_cast<std::int32_t>(ring_.seal(number)); }
@@ -68,17 +84,20 @@ class RemotePool final : public Pool {
   void finish_row(std::int32_t env, const Row& row);
   void mend_flags(const Row& row) const;
   void keep_last(std::int32_t env, const Row& row) const;
-  void fail(std::int32_t env, Fault reason);
+  void fail(std::int32_t env, const Fault& reason);
+  Fault mark_failed(std::int32_t env, Fault reason);
+  void keep_seed(std::int32_t env);
   void reseed(std::int32_t env);
 
   const OrderParcel orders_;
   const AnswerParcel answers_;
+  const StateParcel states_;
   std::vector<std::int32_t> first_;  // of each group, and after the last one the number of envs
   BatchRing ring_;
 
   // By env.
   std::vector<Place> place_;
-  std::vector<std::uint8_t> lost_;  // it was idle in an episode when its group was lost
+  std::vector<std::uint8_t> lost_;  // it was idle in an episode, or lent, when its group was lost
   std::vector<std::uint64_t> seeds_;  // the last one that it was given
   bool has_more_waiting_ = false;
   // By group.

@@ -25,6 +25,7 @@ class Place {
   Place(DriverOptions options, std::int32_t envs)
       : driver_(made(options, envs)),
         orders_(pool().spec(), pool().table()),
+        states_(pool().table()),
         answers_(pool().spec(), pool().options().table) {
     for (std::int32_t env = 0; env < envs; ++env) pool().table().reset_request(env).has_seed = 0;  // orders bring them
   }
@@ -44,6 +45,22 @@ class Place {
   }
   LocalPool& pool() { return driver_.pool; }
 
+  // Envs that are lent to it, which then does so many steps with each of them.
+  Ids host(std::span<const std::byte> states, int steps) {
+    const Ids envs = states_.unpack(states, pool().num_envs());
+    for (int step = 0; step < steps; ++step) {
+      for (const std::int32_t env : envs) reinterpret_cast<std::int64_t*>(pool().table().action(0))[env] = test::kGoOn;
+      pool().send(envs, false, false);
+      driver_.drop(driver_.recv_some(static_cast<std::int32_t>(envs.size())));
+    }
+    return envs;
+  }
+  std::vector<std::byte> send_home(const Ids& envs) {
+    std::vector<std::byte> parcel(states_.bytes(envs.size()));
+    states_.pack(envs, 0, parcel);
+    return parcel;
+  }
+
  private:
   static DriverOptions made(DriverOptions options, std::int32_t envs) {
     options.num_envs = options.batch_size = envs;
@@ -53,6 +70,7 @@ class Place {
 
   Driver driver_;
   OrderParcel orders_;
+  StateParcel states_;
   AnswerParcel answers_;
 };
 
@@ -135,6 +153,16 @@ Fault loss() {
   fault.message = "its node is gone";
   fault.kind = Fault::kDied;
   return fault;
+}
+
+template <class Function>
+bool is_refused(Function function) {
+  try {
+    function();
+  } catch (const BrokenParcel&) {
+    return true;
+  }
+  return false;
 }
 
 // ---- the same rows ---------------------------------------------------------------------------------
@@ -306,17 +334,104 @@ TEST(a_reset_of_a_lost_env_starts_over) {
   r.drop(batch);
 }
 
-// ---- parcels that cannot be -----------------------------------------------------------------------
+// ---- lending -------------------------------------------------------------------------------------
 
-template <class Function>
-bool is_refused(Function function) {
-  try {
-    function();
-  } catch (const BrokenParcel&) {
-    return true;
-  }
-  return false;
+// Steps that an env does elsewhere, and steps that it is sent, are one after another.
+TEST(lent_envs_go_on_where_they_were) {
+  for (const sm_autoreset mode : {SM_NEXT_STEP, SM_SAME_STEP})
+    for (const bool keep : {false, true}) {
+      DriverOptions options = test::sync_of(4, 1);
+      options.autoreset = mode;
+      options.max_episode_steps = 5;
+      options.keep_last_observation = keep;
+      Remote r(options, {0, 1});
+      test::Reference one_by_one(test::obedient_table(), test::obedient_configs(4, 1), test::obedient_spec(), options.table());
+      for (std::int32_t env = 0; env < 4; ++env) one_by_one.seed(env, static_cast<std::uint64_t>(env));
+      for (int turn = 0; turn < 20; ++turn) {
+        const Ids some = {1, 3};
+        const Ids there = r.place(1).host(r.pool.lend(1, some), turn % 4);
+        CHECK(there == (Ids{0, 2}));
+        r.pool.take_back(1, r.place(1).send_home(there));
+        for (int step = 0; step < turn % 4; ++step)
+          for (const std::int32_t env : some) one_by_one.step(env, test::kGoOn);
+        r.send(all_of(4), test::kGoOn);
+        const Batch batch = r.recv();
+        for (std::int32_t env = 0; env < 4; ++env) {
+          one_by_one.step(env, test::kGoOn);
+          CHECK(r.row(batch, env) == one_by_one.row());
+        }
+        r.drop(batch);
+      }
+    }
 }
+
+TEST(only_idle_envs_of_a_group_are_lent) {
+  Remote r(test::async_of(4, 4, 1), {0, 2});
+  const auto refused = [&](int group, const Ids& envs) {
+    try {
+      r.pool.lend(group, envs);
+    } catch (const std::invalid_argument&) {
+      return true;
+    }
+    return false;
+  };
+  r.send({0}, test::kGoOn);
+  CHECK(refused(0, {0}));     // waits
+  CHECK(refused(0, {1, 2}));  // one of another group
+  CHECK(refused(1, {4}));
+  r.pool.lend(0, Ids{1});
+  CHECK(refused(0, {1}));  // twice
+}
+
+TEST(what_is_lost_while_it_is_lent_is_told_once) {
+  DriverOptions options = test::sync_of(4, 1);
+  options.keep_last_observation = true;
+  Remote r(options, {0, 2});
+  r.send_reset(all_of(4));
+  r.drop(r.recv());
+  const std::vector<std::byte> states = r.pool.lend(1, Ids{2});
+  r.pool.lose(1, loss());
+  CHECK(r.pool.take_losses(Ids{0, 1}).empty());
+  const std::vector<Fault> told = r.pool.take_losses(Ids{2});
+  CHECK(told.size() == 1);
+  CHECK(told[0].env == 2);
+  CHECK(told[0].failures == 1);
+  CHECK(told[0].kind == Fault::kDied);
+  CHECK(r.pool.take_losses(Ids{2}).empty());
+  r.open(1);
+  const Ids there = r.place(1).host(r.pool.lend(1, Ids{2}), 0);
+  r.pool.take_back(1, r.place(1).send_home(there));
+  // The next action of env 2 resets it; that of env 3, which was idle at home, tells of its loss.
+  r.send({2, 3}, test::kGoOn);
+  const Batch batch = r.recv();
+  CHECK(batch.truncated[0] == 0);
+  CHECK(batch.buffer->columns.c.elapsed_step[0] == 0);
+  CHECK(batch.truncated[1] == 1);
+  CHECK(r.faults.size() == 1);
+  r.drop(batch);
+}
+
+TEST(an_env_that_is_lost_shows_what_it_showed_while_it_was_lent) {
+  DriverOptions options = test::sync_of(2, 1);
+  options.keep_last_observation = true;
+  Remote r(options, {0});
+  r.send_reset({0, 1});
+  r.drop(r.recv());
+  const std::vector<double> shown(static_cast<std::size_t>(r.pool.spec().observation[0].row_bytes()) / sizeof(double), 7.5);
+  const auto rows = std::as_bytes(std::span(shown));
+  CHECK(is_refused([&] { r.pool.keep_last(Ids{0, 1}, 0, rows); }));
+  CHECK(is_refused([&] { r.pool.keep_last(Ids{1}, 99, rows); }));
+  r.pool.keep_last(Ids{1}, 0, rows);
+  r.send({0, 1}, test::kGoOn);
+  r.pool.lose(0, loss());
+  const Batch batch = r.recv();
+  const auto* seen = static_cast<const double*>(batch.buffer->columns.c.observation[0]);
+  CHECK(std::equal(shown.begin(), shown.end(), seen + shown.size()));
+  CHECK(seen[0] != 7.5);
+  r.drop(batch);
+}
+
+// ---- parcels that cannot be -----------------------------------------------------------------------
 
 TEST(nothing_is_taken_from_an_answer_that_cannot_be_one) {
   Remote r(test::async_of(4, 4, 1), {0, 2});
@@ -345,6 +460,27 @@ TEST(nothing_is_taken_from_an_answer_that_cannot_be_one) {
   r.pool.unpack(0, good);
   CHECK(r.pool.away(0) == 0);
   CHECK(is_refused([&] { r.pool.unpack(0, good); }));  // a second time
+}
+
+TEST(nothing_is_taken_from_states_that_cannot_be) {
+  Remote r(test::async_of(4, 4, 1), {0, 2});
+  const std::vector<std::byte> lent = r.pool.lend(1, Ids{3});
+  const std::vector<std::byte> home = r.place(1).send_home(r.place(1).host(lent, 3));
+  const auto refused = [&](int group, const std::vector<std::byte>& parcel) {
+    return is_refused([&] { r.pool.take_back(group, parcel); }) && r.pool.table().state(3).phase == SM_FRESH;
+  };
+  CHECK(refused(1, {}));
+  CHECK(refused(1, std::vector<std::byte>(home.begin(), home.end() - 1)));
+  CHECK(refused(0, home));                              // env 1, which is at home
+  CHECK(refused(1, r.place(1).send_home({0, 1})));      // env 2 too
+  std::vector<std::byte> odd = home;
+  sm_env_state state = r.place(1).pool().table().state(1);
+  state.phase = SM_ENDED + 1;
+  std::memcpy(odd.data() + sizeof(std::int64_t) + sizeof(std::int32_t), &state, sizeof(state));
+  CHECK(refused(1, odd));
+  r.pool.take_back(1, home);
+  CHECK(r.pool.table().state(3).phase == SM_LIVE);
+  CHECK(is_refused([&] { r.pool.take_back(1, home); }));  // a second time
 }
 
 TEST(nothing_is_taken_from_an_order_that_cannot_be_one) {

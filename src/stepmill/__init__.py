@@ -19,6 +19,7 @@ from stepmill.errors import EnvError, StepmillError
 from stepmill.listing import list_all_envs
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.numpy_parity import match_numpy
+from stepmill.pool.rollout.result import Rollout
 from stepmill.registry import register
 from stepmill.spec import PoolSpec
 from stepmill.verify import verify
@@ -28,6 +29,7 @@ __all__ = [
     "Difference",
     "EnvError",
     "PoolSpec",
+    "Rollout",
     "StepmillError",
     "Verification",
     "Verifications",

@@ -25,6 +25,9 @@ from stepmill.errors import (
 from stepmill.pool.generators import generators_of, seeds_of
 from stepmill.pool.host import Host, PythonHost
 from stepmill.pool.models.calls import get_model, set_model
+from stepmill.pool.rollout.policy import Policy
+from stepmill.pool.rollout.result import Rollout
+from stepmill.pool.rollout.roll_out import Rollouts
 from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.uncopyable import Uncopyable
@@ -47,6 +50,7 @@ class PoolView(Uncopyable):
 
     spec: Any
     _page: Watch | None = None  # that shows this pool
+    _rollouts: Rollouts | None = None
 
     def __init__(
         self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
@@ -173,6 +177,49 @@ class PoolView(Uncopyable):
             env_id = np.flatnonzero(mask)
             seeds = None if seeds is None else [seeds[one] for one in env_id]
         self._engine.send_reset(env_id, seeds, options)
+
+    def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
+        """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
+
+        On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
+
+        Args:
+            policy: ``policy(observation, env_ids, rngs)`` returns actions, one per row of the observation, or a tuple
+                of actions and anything else to be recorded, each with a row per env: ``(actions, log_probs, values)``.
+                It is called with numpy arrays whatever the view or ``output``, with the ids of the envs that the rows
+                belong to, and with a ``numpy.random.Generator`` for each of them. Where the action space is a Tuple, it
+                always returns a tuple that begins with actions: ``(actions,)``.
+            steps: The number of steps of each env. A reset after the end of an episode counts as one, as in ``step``.
+            seed: The generator of env i is ``numpy.random.default_rng((seed, i))``, made anew for each rollout. By
+                default the number of the rollout: 0 for the pool's first one.
+            observation: What the envs show now, with a row for every env. By default a rollout goes on where the last
+                one has ended; the first one of a new pool resets all envs.
+
+        Returns:
+            A ``stepmill.Rollout``: arrays with the axes (step, env, ...). It is the same, bit for bit, on every
+            backend, if each action depends on its own row and generator alone.
+
+        Raises:
+            UsageError: Envs are in flight (``InFlightError``), or have moved since the last rollout and there is no
+                ``observation``; or the pool cannot do that (``UnsupportedError``: autoreset is disabled, or envs have
+                several players, or observations that are no arrays).
+            InputError: The policy returned something else than actions (``ActionError``), or the observation does not
+                fit its space.
+            EnvError: An env failed, under ``on_error="raise"``. What the policy raises comes as it is. In any case
+                nothing is in flight afterwards.
+
+        Example:
+            >>> def lean(observation, env_ids, rngs):
+            ...     return (observation[:, 2] > 0).astype(int)
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4, seed=7)
+            >>> rollout = pool.rollout(lean, 100)
+            >>> rollout.observations.shape, rollout.rewards.shape
+            ((100, 4, 4), (100, 4))
+            >>> more = pool.rollout(lean, 100)  # goes on
+        """
+        if self._rollouts is None:
+            self._rollouts = Rollouts(self._engine, self._settings)
+        return self._rollouts(policy, steps, seed, observation)
 
     def _drop_in_flight(self) -> None:
         """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""

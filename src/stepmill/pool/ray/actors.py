@@ -18,6 +18,7 @@ from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.cluster import Plan
 from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for
+from stepmill.pool.ray.visit import Trip
 from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import Share
@@ -148,6 +149,15 @@ class Actors:
         actor = self._actors[group]
         actor.requests.append(actor.handle.exchange.remote(order, spare))
 
+    def put(self, value: bytes) -> Any:
+        """A reference to a value that many actors need."""
+        return self._ray.put(value)
+
+    def send_out(self, group: int, policy: Any, trip: Trip) -> None:
+        """Sends a policy, by its reference, to be answered with a ``Return``."""
+        actor = self._actors[group]
+        actor.requests.append(actor.handle.rollout.remote(policy, trip))
+
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
@@ -180,7 +190,7 @@ class Actors:
         try:
             value = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            if actor.is_ready:
+            if actor.is_ready or actor.requests:
                 return Lost(_why(error))
             self._start_again(group, _why(error))
             return None

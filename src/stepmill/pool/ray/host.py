@@ -24,6 +24,10 @@ from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
 from stepmill.pool.ray.cluster import connect, plan_actors
 from stepmill.pool.ray.place import Described, description_of
+from stepmill.pool.ray.rollout import RemoteRollout
+from stepmill.pool.rollout.plan import Plan
+from stepmill.pool.rollout.policy import Policy
+from stepmill.pool.rollout.record import Record
 from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.shares import share_out
@@ -150,6 +154,11 @@ class RayHost(PickledMail, _native.RemoteHost):
                 actors.request(group, self.pack(group, most), self._spare[group])
             if not actors.under_way(group) and self.away(group):  # what was to spare is wanted after all
                 actors.request(group, None, self.away(group) // 2)
+
+    def play(self, policy: Policy, plan: Plan, observation: Any) -> Record:
+        """A rollout of all envs, where they are."""
+        assert self._actors is not None
+        return RemoteRollout(self, self._actors, self._lose, self._finisher.policy, policy, plan).play(observation)
 
     def finish_rows(
         self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]

@@ -25,6 +25,7 @@ from stepmill.pool.process import outgoing
 from stepmill.pool.process.payload import SourcePayload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.written_notes import write_note
+from stepmill.pool.ray.visit import Return, Trip, visit
 from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings, default_workers
 from stepmill.pool.shares import Share
@@ -144,6 +145,10 @@ class Place:
         parcel, notes, faults = answer
         rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
         return rows, [_written(*note) for note in notes] if self._is_inline else notes, faults
+
+    def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
+        """See ``visit``."""
+        return visit(self._engine, pickled_policy, trip, self._described)
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""

@@ -1,0 +1,170 @@
+"""Rollouts of a pool on Ray: sends the policy to the actors, and puts together what comes back.
+
+An actor that is lost costs each of its envs a step, which is marked. Another actor makes the steps that are left.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from stepmill.pool.faults import Fault, FaultPolicy
+from stepmill.pool.process.pickling import dumps_argument
+from stepmill.pool.process.remote_error import rebuild
+from stepmill.pool.ray.actors import Actors, Lost
+from stepmill.pool.ray.visit import Return, Trip
+from stepmill.pool.rollout.plan import Plan
+from stepmill.pool.rollout.policy import Policy
+from stepmill.pool.rollout.record import Record
+from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.spaces import FlatSpace
+from stepmill.trees import leaves, map_tree
+
+__all__ = ["RemoteRollout"]
+
+# How long to wait before we look whether an actor is late.
+_LOOK_S = 0.5
+
+
+class _Host(Protocol):
+    """What is used of ``RayHost``."""
+
+    observation: FlatSpace
+    action: FlatSpace
+
+    @property
+    def crews(self) -> list[range]: ...
+    def lend(self, group: int, env_ids: Sequence[int]) -> bytes: ...
+    def take_back(self, group: int, parcel: bytes) -> None: ...
+    def keep_last(self, env_ids: Sequence[int], leaves: list[bytes]) -> None: ...
+    def take_losses(self, env_ids: Sequence[int]) -> list[Any]: ...
+
+
+class _Lent(NamedTuple):
+    """Envs that are on their way, in the order of the pool, and which of their steps is their next one."""
+
+    env_ids: list[int]
+    step: int
+
+
+class RemoteRollout:
+    """One rollout. It ends with all envs at home, and with a record or an exception."""
+
+    def __init__(
+        self,
+        host: _Host,
+        actors: Actors,
+        lose: Callable[[int, str], None],
+        faults: FaultPolicy,
+        policy: Policy,
+        plan: Plan,
+    ) -> None:
+        """``lose``: is told of a group whose actor is gone, and why, and starts another."""
+        self._host, self._actors, self._replace, self._faults, self._plan = host, actors, lose, faults, plan
+        self._policy = actors.put(dumps_argument("rollout(policy)", policy))  # once, however many actors there are
+        self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
+        self._errors: list[BaseException] = []
+
+    def play(self, observation: Any) -> Record:
+        """``observation``: of all envs."""
+        crews = self._host.crews
+        self._record = Record(self._plan, crews[-1].stop, observation, self._host.action.space)
+        self._record.see(0, observation)
+        try:
+            uninterrupted(lambda _: self._lend_all(crews))
+            while any(self._lent.values()):
+                uninterrupted(lambda _: self._look())
+        finally:
+            self._bring_home()
+        if self._errors:
+            raise self._errors[0]
+        return self._record
+
+    def _lend_all(self, crews: Sequence[range]) -> None:
+        for group, crew in enumerate(crews):
+            failed = self._fail_lost(list(crew), 0)  # that were lost before
+            self._lend(group, [one for one in crew if one not in failed], 0)
+            self._lend(group, [one for one in crew if one in failed], 1)
+
+    def _lend(self, group: int, env_ids: list[int], step: int) -> None:
+        """Sends envs to their actor for the steps that are left, unless there is none."""
+        if not env_ids or step == self._plan.steps or self._errors:
+            return
+        crew = self._host.crews[group]
+        rows = slice(env_ids[0], env_ids[-1] + 1) if len(env_ids) == len(crew) else env_ids
+        observation = map_tree(operator.itemgetter((step, rows)), self._record.observations)
+        there = [one - crew.start for one in env_ids]
+        plan = replace(self._plan, steps=self._plan.steps - step, batch_size=self._batch_size(len(env_ids), crew))
+        trip = Trip(self._host.lend(group, env_ids), there, crew.start, observation, plan)
+        self._lent[group].append(_Lent(env_ids, step))
+        self._actors.send_out(group, self._policy, trip)
+
+    def _batch_size(self, count: int, crew: range) -> int | None:
+        """As large a part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
+        if self._plan.batch_size is None:
+            return None if count == len(crew) else count
+        return max(1, round(count * self._plan.batch_size / self._record.count))
+
+    # ---- answers ---------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        for group, answer in self._actors.answers(_LOOK_S):
+            if isinstance(answer, Lost):
+                self._lose(group, answer.why)
+                continue
+            try:
+                self._take(group, answer)
+            except (ValueError, TypeError, AttributeError) as error:
+                self._lose(group, f"the Ray actor that ran it answered with something else than a rollout: {error}")
+
+    def _take(self, group: int, answer: Any) -> None:
+        answer = Return(*answer)
+        lent = self._lent[group][0]
+        record: Record | None = answer.record
+        shown = answer.observation if record is None else record.last_seen()
+        rows = dict(zip(leaves(self._host.observation.tree), leaves(shown), strict=True))
+        self._host.keep_last(lent.env_ids, [rows[number].tobytes() for number in range(len(rows))])
+        self._host.take_back(group, answer.states)
+        self._lent[group].pop(0)  # from here on they are at home, whatever is wrong with what they did
+        if answer.failure is not None:
+            self._errors.append(rebuild(answer.failure))
+        elif record is not None and not self._errors:
+            try:
+                self._record.paste(lent.step, lent.env_ids, record)
+            except (ValueError, TypeError, AttributeError) as error:
+                self._errors.append(error)
+
+    def _lose(self, group: int, why: str) -> None:
+        """Whatever was on its way with that actor has failed, and goes on with the next one."""
+        lost, self._lent[group] = self._lent[group], []
+        self._replace(group, why)
+        for env_ids, step in lost:
+            failed = self._fail_lost(env_ids, step)
+            self._lend(group, [one for one in env_ids if one in failed], step + 1)
+
+    def _fail_lost(self, env_ids: list[int], step: int) -> set[int]:
+        """Writes the rows of those that were lost; raises in the end if that is not tolerated."""
+        faults = [Fault.read(one) for one in self._host.take_losses(env_ids)]
+        failed = [one.env_id for one in faults]
+        if failed:
+            self._record.fail(step, failed)
+            error = self._faults.error_of(faults)
+            if error is not None:
+                self._errors.append(error)
+        return set(failed)
+
+    def _bring_home(self) -> None:
+        """What is still on its way: Ctrl-C came in between. Whoever presses it again gives these envs up."""
+        if not any(self._lent.values()):
+            return
+        self._errors.append(KeyboardInterrupt())  # sends nothing out any more
+        try:
+            while any(self._lent.values()):
+                uninterrupted(lambda _: self._look())
+        finally:
+            for group, lent in self._lent.items():
+                if lent:
+                    lent.clear()
+                    self._replace(group, "the rollout was interrupted")

@@ -1,0 +1,18 @@
+"""What is to be done in a rollout, but for the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``batch_size``: of how many envs a batch is; None if all envs step together."""
+
+    steps: int
+    seed: int
+    batch_size: int | None
+    reward_dtype: str
+    same_step: bool  # envs are reset in the step that ends an episode

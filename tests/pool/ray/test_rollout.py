@@ -1,0 +1,206 @@
+"""Rollouts on a real Ray cluster: the policy goes to the envs, and what comes back is what one machine gives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepmill
+from stepmill import errors
+from support.on_ray import actors_of, make_on_ray
+from support.probes import assert_equal
+from support.ray_envs import Teller
+
+pytestmark = [
+    pytest.mark.usefixtures("cluster", "server"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+]
+
+N, T = 5, 30
+MODES = ["next_step", "same_step"]
+NAMES = ["observations", "actions", "rewards", "terminated", "truncated", "reset", "abnormal", "final_observations"]
+NAMES += ["extras", "last_observation"]
+
+
+def draw(observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> Any:
+    """Each row depends on its own observation and generator."""
+    chosen = np.array([int(rng.random() < 0.5) for rng in rngs])
+    observation += 0  # it can be written to
+    return chosen, observation.sum(axis=1), np.stack([env_ids, chosen], axis=1)
+
+
+def assert_same(left: stepmill.Rollout, right: stepmill.Rollout) -> None:
+    for name in NAMES:
+        assert_equal(getattr(left, name), getattr(right, name))
+
+
+@pytest.mark.parametrize("num_actors", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("task", ["CartPole-v1", Teller])
+def test_is_what_one_machine_gives(task: Any, mode: str, num_actors: int) -> None:
+    arguments = {"num_envs": N, "seed": 3, "autoreset": mode, "max_episode_steps": 9}
+    with make_on_ray(task, num_actors, **arguments) as pool, stepmill.make(task, **arguments) as plain:
+        for _ in range(2):
+            assert_same(pool.rollout(draw, T), plain.rollout(draw, T))
+        rng = np.random.default_rng(1)
+        for _ in range(20):
+            action = rng.integers(0, 2, N)
+            result = pool.step(action)
+            assert_equal(result, plain.step(action))
+        assert_same(pool.rollout(draw, 3, observation=result[0]), plain.rollout(draw, 3, observation=result[0]))
+        assert_equal(pool.reset(seed=9), plain.reset(seed=9))
+        assert pool.stats()["steps"] == plain.stats()["steps"]
+        assert pool.stats()["episodes"] == plain.stats()["episodes"]
+        with pytest.raises(errors.UsageError, match="have moved"):
+            pool.rollout(draw, 2)
+
+
+def test_is_the_same_in_async_batches() -> None:
+    arguments = {"num_envs": 7, "seed": 3}
+    with make_on_ray(Teller, 2, batch_size=3, **arguments) as pool, stepmill.make(Teller, **arguments) as plain:
+        assert_same(pool.rollout(draw, T), plain.rollout(draw, T))
+        pool.send(np.ones(7, int))  # to all
+        assert len(pool.recv()[4]["env_id"]) == 3
+
+
+# ---- failures --------------------------------------------------------------------------------------
+
+
+def breaks(observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    """Env 3 fails now and then."""
+    return np.array([2 if i == 3 and rng.random() < 0.2 else 1 for i, rng in zip(env_ids, rngs, strict=True)])
+
+
+def test_a_failing_env_is_named_and_all_come_home() -> None:
+    with make_on_ray(Teller, 2, num_envs=4, seed=3) as pool:
+        with pytest.raises(errors.EnvError, match=r"env 3 failed in step .*it broke at"):
+            pool.rollout(breaks, T)
+        with pytest.raises(errors.UsageError, match="have moved"):
+            pool.rollout(draw, 2)
+        observation, _ = pool.reset()
+        pool.rollout(draw, 2, observation=observation)
+        pool.step(np.zeros(4, int))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_failures_that_are_tolerated_are_those_of_one_machine(mode: str) -> None:
+    arguments = {"num_envs": 4, "seed": 3, "on_error": "restart", "max_restarts": None, "autoreset": mode}
+    with make_on_ray(Teller, 2, **arguments) as pool, stepmill.make(Teller, **arguments) as plain:
+        ours = pool.rollout(breaks, T)
+        assert ours.abnormal.any()
+        assert_same(ours, plain.rollout(breaks, T))
+        action = np.array([0, 0, 0, 2])
+        assert_equal(pool.step(action), plain.step(action))  # shows what the env showed last
+
+
+def test_what_a_policy_raises_somewhere_is_raised_here() -> None:
+    def policy(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+        if 3 in env_ids:
+            raise ZeroDivisionError("not today")
+        return np.zeros(len(env_ids), int)
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
+        with pytest.raises(ZeroDivisionError, match="not today") as caught:
+            pool.rollout(policy, 4)
+        assert "in policy" in "".join(caught.value.__notes__)
+        with pytest.raises(errors.ActionTypeError, match="policy: expected one action for each of 2 envs, got None"):
+            pool.rollout(lambda *_: None, 4, observation=pool.reset()[0])
+        observation, _ = pool.reset()
+        pool.rollout(draw, 2, observation=observation)
+
+
+def test_a_policy_that_cannot_travel_is_named() -> None:
+    lock = threading.Lock()
+    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
+        with pytest.raises(errors.InputError, match=r"rollout\(policy\): expected a value that can be pickled"):
+            pool.rollout(lambda *_: lock, 4)
+        pool.rollout(draw, 2)
+
+
+class Deadly:
+    """Ends the process that runs env 3 in the third step, each time that the file says so: once per line."""
+
+    def __init__(self, file: Path, lives: int) -> None:
+        self.file, self.calls = file, 0
+        file.write_text("x" * lives)
+
+    def __call__(self, observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> Any:
+        self.calls += 1
+        if 3 in env_ids and self.calls == 3 and (left := self.file.read_text()):
+            self.file.write_text(left[1:])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.ones(len(env_ids), int), observation.sum(axis=1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("task", ["CartPole-v1", Teller])
+def test_a_killed_actor_costs_its_envs_a_step(task: Any, mode: str, tmp_path: Path) -> None:
+    arguments = {"num_envs": 4, "seed": 3, "on_error": "restart", "max_restarts": None, "autoreset": mode}
+    with make_on_ray(task, 2, **arguments) as pool, stepmill.make(task, **arguments) as plain:
+        observation, _ = pool.reset()
+        rollout = pool.rollout(Deadly(tmp_path / "lives", 2), 12, observation=observation)
+        expected = plain.rollout(Deadly(tmp_path / "none", 0), 12, observation=plain.reset()[0])
+        assert rollout.abnormal[:2].tolist() == [[False, False, True, True]] * 2
+        assert rollout.truncated[:2].tolist() == [[False, False, True, True]] * 2
+        assert not rollout.abnormal[2:].any()
+        assert rollout.reset[2].tolist() == [False, False, True, True]
+        assert_equal(rollout.observations[2, 2:], observation[2:])
+        assert (rollout.rewards[:3, 2:] == 0).all()
+        assert (rollout.rewards[3, 2:] != 0).all()
+        for name in NAMES[:-2]:
+            assert_equal(getattr(rollout, name)[:, :2], getattr(expected, name)[:, :2])
+        pool.step(np.ones(4, int))
+        assert pool.rollout(draw, 3, observation=pool.reset()[0]).rewards.shape == (3, 4)
+
+
+def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> None:
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
+        with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed in step .*the Ray actor that ran it is gone"):
+            pool.rollout(Deadly(tmp_path / "lives", 1), 12)
+        observation, *_ = pool.step(np.zeros(4, int))
+        pool.rollout(draw, 3, observation=observation)
+
+
+def test_restarts_are_limited(tmp_path: Path) -> None:
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3, on_error="restart", max_restarts=2) as pool:
+        with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed"):
+            pool.rollout(Deadly(tmp_path / "lives", 9), 12)
+        assert (tmp_path / "lives").read_text() == "x" * 7
+        pool.rollout(draw, 3, observation=pool.reset()[0])
+
+
+def test_an_actor_that_died_before_costs_its_envs_their_first_step() -> None:
+    import ray
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3, on_error="restart", max_restarts=None) as pool:
+        observation, _ = pool.reset()
+        ray.kill(actors_of(pool)[1])
+        *_, info = pool.step(np.zeros(1, int), env_id=[3])  # so it is noticed, and env 2 is not told yet
+        assert info["abnormal"].all()
+        rollout = pool.rollout(draw, 4, observation=observation)
+        assert rollout.abnormal[:, 2].tolist() == [True, False, False, False]
+        assert rollout.reset[:, 2].tolist() == [False, True, False, False]
+        assert rollout.reset[:, 3].tolist() == [True, False, False, False]
+        assert not rollout.abnormal[:, [0, 1, 3]].any()
+
+
+def test_ctrl_c_brings_all_envs_home(tmp_path: Path) -> None:
+    def policy(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+        if 3 in env_ids and not (tmp_path / "sent").exists():
+            (tmp_path / "sent").touch()
+            os.kill(driver, signal.SIGINT)
+        return np.zeros(len(env_ids), int)
+
+    driver = os.getpid()
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.rollout(policy, 12)
+        pool.step(np.zeros(4, int))
+        pool.rollout(policy, 3, observation=pool.reset()[0])
