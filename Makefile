@@ -212,6 +212,7 @@ $(BENCH)/.ready:
 	$(BENCH)/bin/pip install --quiet $(BUILD_TOOLS)
 	-$(BENCH)/bin/pip install --quiet --upgrade envpool
 	-$(BENCH)/bin/pip install --quiet "$(BENCH_TORCH)" "stable-baselines3>=2.9" "tianshou>=2.0"
+	-$(BENCH)/bin/pip install --quiet "ray>=2.40"
 	@touch $@
 
 $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)

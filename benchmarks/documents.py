@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import facts, plots, tables
 from benchmarks.tables import Results
 
-DOCUMENTS = ("README.md", "docs/index.md", "docs/performance.md", "docs/sizing.md", "docs/di-engine.md")
+DOCUMENTS = ("README.md", "docs/index.md", "docs/performance.md", "docs/sizing.md", "docs/ray.md", "docs/di-engine.md")
 MARKER = re.compile(r"(<!-- benchmark:([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- /benchmark:\2 -->)", re.DOTALL)
 NOTHING = "Not measured yet: `make bench` fills this in.\n"
 

@@ -20,6 +20,7 @@ from benchmarks import (
     manager_parts,
     mujoco_parts,
     python_parts,
+    ray_costs,
     sb3_parts,
     tensor_parts,
     training_parts,
@@ -164,6 +165,7 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     **python_parts.PARTS,
     "managers": manager_parts.managers,
     "uneven": uneven_parts.uneven,
+    "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,
     "training": training_parts.training,
 }

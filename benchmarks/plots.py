@@ -468,6 +468,7 @@ OTHERS_VERSIONED = {
     "torch-output": (VERSIONED[0], ("torch", "torch"), ("jax", "JAX")),
     "gpu-copies": (VERSIONED[0], ("torch", "torch")),
     "ding": (*VERSIONED[::2], ("DI-engine", "DI-engine")),
+    "ray": (VERSIONED[0], ("ray", "Ray")),
 }
 
 

@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.python_contestants import LABELS, POOLS
 from benchmarks.python_envs import ENV_NAMES
+from benchmarks.ray_sizing import NETWORK_GBIT, NODES, bytes_per_s, ways
 
 Results = dict[str, Any]
 
@@ -542,6 +543,73 @@ def ding(results: Results) -> Table:
     return Table("ding", title, ("", *part), rows)
 
 
+# ---- on Ray ----------------------------------------------------------------------------------------
+
+RAY_WAYS = {"step": "`step`", "async": "async", "rollout": "`rollout`"}
+
+
+def ray_costs(results: Results) -> Table:
+    """What was measured: the inputs of the calculation."""
+    part = results["parts"]["ray-sizing"]
+    rows = [
+        (
+            f"{case['num_envs']:,} x {case['name']}",
+            number(case["steps_per_s"]),
+            number(case["policy_steps_per_s"]),
+            f"{case['order_bytes'] + case['answer_bytes']:,.0f}",
+            time_of(1e9 * case["driver_row_s"]),
+            f"{case['rollout_bytes']:,.0f}",
+            time_of(1e9 * case["driver_rollout_row_s"]),
+        )
+        for case in part["cases"]
+    ]
+    columns = (
+        *("envs of a node", "steps per second by itself", "with a random policy", "bytes of a row", "driver, per row"),
+        *("bytes of a row of a rollout", "driver, per row of a rollout"),
+    )
+    return Table("ray-costs", "Ray: what a step costs", columns, rows)
+
+
+def ray_calls(results: Results) -> Table:
+    """What each call costs, whatever it carries."""
+    part = results["parts"]["ray-sizing"]
+    names = {
+        "call_s": "a call that is waited for",
+        "call2_s": "a call, with two under way",
+        "driver_call_s": "time of the driver's thread for a request",
+    }
+    rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
+    return Table("ray-calls", "Ray: what a call costs", ("", "takes"), rows)
+
+
+def ray_sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
+    """Computed: what so many nodes like this machine would give."""
+    part, network = results["parts"]["ray-sizing"], bytes_per_s(network_gbit)
+    rows = []
+    for case in part["cases"]:
+        for name, way in ways(part, case).items():
+            rates = (number(way.rate(count, network)) for count in nodes)
+            limit = f"{number(way.limit(network))}, {way.limited_by(network)}"
+            rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, number(way.nodes_at_limit(network))))
+    counts = [f"{count:,} node{'s' if count != 1 else ''}" for count in nodes]
+    columns = ("computed, steps per second", *counts, "limit", "reached by nodes")
+    return Table("ray-sizing", "Ray: computed, steps per second", columns, rows)
+
+
+def ray_check(results: Results) -> Table:
+    """What the same calculation says of one actor on this machine, beside what it does there."""
+    part = results["parts"]["ray-sizing"]
+    rows = []
+    for case in part["cases"]:
+        for name, way in ways(part, case).items():
+            if (measured_rate := case.get(f"ray_{name}_per_s")) is not None:
+                rate_here = way.rate(1, float("inf"))
+                cells = number(rate_here), number(measured_rate), f"{measured_rate / rate_here:.2f}"
+                rows.append((f"{case['name']}: {RAY_WAYS[name]}", *cells))
+    columns = ("one actor, on the driver's machine", "computed", "measured", "measured over computed")
+    return Table("ray-check", "Ray: computed and measured on one machine, steps per second", columns, rows)
+
+
 # By name: the part that it shows, and the function that makes it.
 TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sync": ("sync", sync),
@@ -579,6 +647,10 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),
     "ding": ("ding", ding),
+    "ray-calls": ("ray-sizing", ray_calls),
+    "ray-costs": ("ray-sizing", ray_costs),
+    "ray-sizing": ("ray-sizing", ray_sizing),
+    "ray-check": ("ray-sizing", ray_check),
 }
 
 # What stepmill reaches with its defaults, relative to others.

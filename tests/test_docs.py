@@ -21,6 +21,8 @@ import pytest
 
 from stepmill.cli.program import program
 from stepmill.errors import MissingPackageError
+from stepmill.optional import RAY, is_installed
+from support import ray_cluster
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -45,10 +47,23 @@ def test_there_are_documents():
     assert sum(shown is not None for path in DOCUMENTS for _, _, shown in blocks(path)) >= 2
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=name)
+# Ray's own code warns of itself.
+RAYS_WARNINGS = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
+RUN = [
+    pytest.param(path, id=name(path), marks=RAYS_WARNINGS if path.name == "ray.md" else ())
+    for path in DOCUMENTS
+    if blocks(path)
+]
+
+
+@pytest.mark.parametrize("path", RUN)
 def test_examples_run_and_print_what_is_shown(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))  # not the user's own, for docs/datasets.md
+    if path.name == "ray.md" and is_installed(RAY):
+        ray_cluster.cluster()  # else its first pool would start one that is as large as the machine
     namespace = {"__name__": "__example__"}
     for line, source, shown in blocks(path):
         # Blank lines in front, so that a traceback names the line of the document.
@@ -72,6 +87,7 @@ BRINGS = {
     "minigrid": {"minigrid"},
     "mujoco": {"mujoco"},
     "pettingzoo": {"pettingzoo", "mpe2"},
+    "ray": {"ray"},
     "sb3": {"stable_baselines3", "torch"},
     "tianshou": {"tianshou", "torch"},
     "torch": {"torch"},

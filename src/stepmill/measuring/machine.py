@@ -9,7 +9,7 @@ from typing import Any
 
 from stepmill import _native
 
-PACKAGES = ("stepmill", "envpool", "gymnasium", "numpy", "stable-baselines3", "tianshou", "torch", "jax")
+PACKAGES = ("stepmill", "envpool", "gymnasium", "numpy", "stable-baselines3", "tianshou", "torch", "jax", "ray")
 
 
 def cores() -> int:

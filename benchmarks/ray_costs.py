@@ -1,0 +1,294 @@
+"""What a pool on Ray costs, on one machine: the inputs of ``ray_sizing.py``, and what its calculation is checked with.
+
+The driver's costs are CPU time of its thread, which does not depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import stepmill
+from benchmarks.python_envs import STEP_S, Busy
+from benchmarks.python_parts import iterations
+from benchmarks.ray_sizing import ROLLOUT_STEPS
+from benchmarks.timing import Effort
+from stepmill.measuring.machine import cores
+from stepmill.optional import ALE, RAY, is_installed
+
+WORK_S = 1e-3  # of a step of the Python env
+FEW = 4  # envs of a pool whose rows cost next to nothing
+MOST_BYTES = 16e6  # of the arrays that are carried to measure what a rollout costs
+OBJECT_STORE = 200 << 20
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Envs of one kind, and how many of them a node has."""
+
+    name: str
+    task: Any
+    num_envs: int
+    size: str  # the argument that says how many workers an actor has
+
+
+def cases() -> list[Case]:
+    out = [Case("CartPole-v1, native", "CartPole-v1", 1024, "num_threads")]
+    busy = partial(Busy, round(iterations() * WORK_S / STEP_S))
+    out.append(Case("Python env, 1 ms of work", busy, 64, "num_workers"))
+    if is_installed(ALE):
+        out.append(Case("Pong-v5, 4 x 84 x 84", "Pong-v5", 32, "num_workers"))
+    return out
+
+
+def sizing(effort: Effort, log: Log) -> dict[str, Any]:
+    """Costs of calls, and for each kind of env its speed here and on Ray, bytes and the driver's time per row."""
+    if not is_installed(RAY):
+        log("ray is not installed: left out")
+        return {}
+    import ray
+
+    quiet = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
+    ray.init(address="local", num_cpus=cores(), object_store_memory=OBJECT_STORE, **quiet)
+    try:
+        log("calls of a Ray actor")
+        call_s, call2_s = _calls(ray, effort)
+        with _on_ray(Case("", "CartPole-v1", FEW, "num_threads")) as pool:
+            driver_call_s = _driver_s(pool, effort)
+        measured = [_measure(ray, case, driver_call_s, effort, log) for case in cases()]
+    finally:
+        ray.shutdown()
+    return {
+        "call_s": call_s,
+        "call2_s": call2_s,
+        "driver_call_s": driver_call_s,
+        "cores": cores(),
+        "ray": ray.__version__,
+        "cases": measured,
+    }
+
+
+def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Log) -> dict[str, Any]:
+    log(f"{case.num_envs} x {case.name}: here")
+    with stepmill.make(case.task, num_envs=case.num_envs, seed=0) as pool:
+        out: dict[str, Any] = {"name": case.name, "num_envs": case.num_envs}
+        out["steps_per_s"] = _rate(_stepper(pool), case.num_envs, effort)
+        out["policy_steps_per_s"] = _rate(_player(pool), case.num_envs, effort)
+        rollout_rows = _rollout_rows(pool)
+    log(f"{case.num_envs} x {case.name}: on Ray")
+    with _counted(case.num_envs) as counted, _on_ray(case) as pool:
+        driver_s = _driver_s(pool, effort)
+        out["order_bytes"], out["answer_bytes"] = counted.order_bytes, counted.answer_bytes
+        out["driver_row_s"] = max(driver_s - driver_call_s, 0.0) / case.num_envs
+        out["ray_step_per_s"] = _rate(_stepper(pool), case.num_envs, effort)
+        if hasattr(pool, "rollout"):
+            rate = _rate(partial(pool.rollout, _random_policy(pool), ROLLOUT_STEPS, seed=0), 1, effort)
+            out["ray_rollout_per_s"] = rate * case.num_envs * ROLLOUT_STEPS
+    with _on_ray(case, batch_size=case.num_envs // 2) as pool:
+        pool.async_reset()
+        out["ray_async_per_s"] = _rate(_receiver(pool, case.num_envs // 2), case.num_envs // 2, effort)
+    out["rollout_bytes"] = sum(row.nbytes for row in rollout_rows)
+    out["driver_rollout_row_s"] = _gather_s(ray, rollout_rows, case.num_envs, effort)
+    return out
+
+
+# ---- pools -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _on_ray(case: Case, **arguments: Any) -> Iterator[Any]:
+    """One actor, which has all cores, as the whole of a node would."""
+    size = {case.size: cores()}
+    with stepmill.make(
+        case.task, num_envs=case.num_envs, seed=0, backend="ray", num_actors=1, **size, **arguments
+    ) as pool:
+        yield pool
+
+
+def _stepper(pool: Any) -> Callable[[], Any]:
+    """All envs make a step, with actions that were chosen before."""
+    pool.reset()
+    action = np.asarray(pool.action_space.sample())
+    return lambda: pool.step(action)
+
+
+def _receiver(pool: Any, batch_size: int) -> Callable[[], Any]:
+    """Whatever is ready makes a step."""
+    action = np.asarray(pool.action_space.sample())[:batch_size]
+
+    def receive() -> None:
+        info = pool.recv()[-1]
+        pool.send(action, info["env_id"])
+
+    return receive
+
+
+def _player(pool: Any) -> Callable[[], Any]:
+    """All envs make a step with actions drawn at random, and what comes of it is written down, as in a rollout."""
+    seen, _ = pool.reset()
+    rng = np.random.default_rng(0)
+    kinds = pool.single_action_space.n
+    rows = [
+        np.empty((16, *seen.shape), seen.dtype),
+        *(np.empty((16, pool.num_envs), dtype) for dtype in ("q", "d", "?", "?")),
+    ]
+    at = 0
+
+    def play() -> None:
+        nonlocal seen, at
+        action = rng.integers(kinds, size=pool.num_envs)
+        before = seen
+        seen, reward, terminated, truncated, _ = pool.step(action)
+        for array, row in zip(rows, (before, action, reward, terminated, truncated), strict=True):
+            array[at] = row
+        at = (at + 1) % 16
+
+    return play
+
+
+def _random_policy(pool: Any) -> Any:
+    kinds = int(pool.single_action_space.n)
+    rng = np.random.default_rng(0)
+    return lambda observation, env_ids, rngs: rng.integers(kinds, size=len(env_ids))
+
+
+def _rollout_rows(pool: Any) -> list[np.ndarray]:
+    """A row of each array of a rollout: observation, action, reward, and four flags."""
+    space = pool.single_observation_space
+    return [np.zeros(space.shape, space.dtype), np.zeros((), "q"), np.zeros(()), *(np.zeros((), "?") for _ in range(4))]
+
+
+# ---- clocks ----------------------------------------------------------------------------------------
+
+
+def _rate(call: Callable[[], Any], rows: int, effort: Effort) -> float:
+    """Rows per second: the median of the rounds."""
+    call()
+    rates = []
+    for _ in range(effort.repeats):
+        start, calls = time.perf_counter(), 0
+        while (spent := time.perf_counter() - start) < effort.seconds or calls < 2:
+            call()
+            calls += 1
+        rates.append(calls * rows / spent)
+    return statistics.median(rates)
+
+
+def _thread_s(call: Callable[[], Any], effort: Effort) -> float:
+    """CPU seconds of this thread per call: the median of the rounds."""
+    call()
+    costs = []
+    for _ in range(effort.repeats):
+        start, begin, calls = time.thread_time(), time.perf_counter(), 0
+        while time.perf_counter() - begin < effort.seconds or calls < 2:
+            call()
+            calls += 1
+        costs.append((time.thread_time() - start) / calls)
+    return statistics.median(costs)
+
+
+def _driver_s(pool: Any, effort: Effort) -> float:
+    """What the driver's thread spends on a step of all envs of its one actor: one request."""
+    return _thread_s(_stepper(pool), effort)
+
+
+def _calls(ray: Any, effort: Effort) -> tuple[float, float]:
+    """Seconds per call of an actor that does nothing: waited for one by one, and with two of them under way."""
+
+    class Echo:
+        def back(self, order: bytes) -> tuple[np.ndarray, list[Any], list[Any]]:
+            return np.frombuffer(order, np.uint8), [], []
+
+    actor = ray.remote(Echo).options(num_cpus=1).remote()
+    order = bytes(1000)
+    under_way: deque[Any] = deque()
+
+    def one() -> None:
+        ray.get(actor.back.remote(order))
+
+    def of_two() -> None:
+        while len(under_way) < 2:
+            under_way.append(actor.back.remote(order))
+        ray.get(under_way.popleft())
+
+    result = 1 / _rate(one, 1, effort), 1 / _rate(of_two, 1, effort)
+    ray.kill(actor)
+    return result
+
+
+def _gather_s(ray: Any, rows: list[np.ndarray], num_envs: int, effort: Effort) -> float:
+    """What the driver's thread spends on a row of a rollout: taking the arrays from Ray, copying them into its own."""
+    steps = max(2, min(ROLLOUT_STEPS, int(MOST_BYTES / (num_envs * sum(row.nbytes for row in rows)))))
+
+    class Source:
+        def arrays(self) -> list[np.ndarray]:
+            return [np.ones((steps, num_envs, *row.shape), row.dtype) for row in rows]
+
+    actor = ray.remote(Source).options(num_cpus=1).remote()
+
+    def gather() -> None:
+        for array in ray.get(actor.arrays.remote()):
+            own = np.empty_like(array)  # new memory, as for every rollout
+            own[...] = array
+
+    seconds = _thread_s(gather, effort) / (steps * num_envs)
+    ray.kill(actor)
+    return seconds
+
+
+# ---- bytes -----------------------------------------------------------------------------------------
+
+
+class _Counted:
+    """Bytes of each request and of each answer of a pool whose requests are for all of its envs."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._num_envs = num_envs
+        self.orders: list[int] = []
+        self.answers: list[int] = []
+
+    @property
+    def order_bytes(self) -> float:
+        """Per row."""
+        return statistics.median(self.orders) / self._num_envs
+
+    @property
+    def answer_bytes(self) -> float:
+        """Per row."""
+        return statistics.median(self.answers) / self._num_envs
+
+
+@contextlib.contextmanager
+def _counted(num_envs: int) -> Iterator[_Counted]:
+    """Counts what pools send to their actors and get back."""
+    from stepmill.pool.ray.actors import Actors
+
+    counted = _Counted(num_envs)
+    request, answers = Actors.request, Actors.answers
+
+    def counted_request(self: Any, group: int, order: Any, spare: int) -> None:
+        if order is not None:
+            counted.orders.append(len(order[0]))
+        request(self, group, order, spare)
+
+    def counted_answers(self: Any, seconds: float) -> Iterator[Any]:
+        for group, answer in answers(self, seconds):
+            if isinstance(answer, tuple):
+                counted.answers.append(answer[0].nbytes)
+            yield group, answer
+
+    Actors.request, Actors.answers = counted_request, counted_answers  # type: ignore[method-assign]
+    try:
+        yield counted
+    finally:
+        Actors.request, Actors.answers = request, answers  # type: ignore[method-assign]

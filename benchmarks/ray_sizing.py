@@ -1,0 +1,121 @@
+"""``python -m benchmarks.ray_sizing``: what a cluster would give, computed from what was measured on one machine.
+
+``python -m benchmarks --parts ray-sizing`` measures the costs (``ray_costs.py``) and prints the same tables;
+this command computes them again for another network or other numbers of nodes.
+
+The calculation. A node has one actor with E envs, which steps r of them per second by itself. A request carries m
+rows of b bytes each, and costs a call, which somebody waits for, and the time of the driver's thread: d for the
+request and w for each row. The network brings B bytes per second to the driver.
+
+- Step and rollout: all nodes work, then their answers come one after another. With m = E, or E times the steps of the
+  rollout, a round of n nodes takes::
+
+      call + m / r + n * max(d + m * w, m * b / B)
+
+- Async, with batches of at most half of the envs: an actor has two requests of m = E / 2 rows and works on one while
+  the answer to the other travels. The slowest part decides::
+
+      min(n * m / (call2 + m / r),  m / (d + m * w),  B / b)      steps per second
+
+``call`` is the time of a call that is waited for, ``call2`` the time per call with two of them under way. Not in it are
+the time that your policy and your learner take, and what Ray itself needs for many nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NODES = (1, 10, 100, 1000)
+NETWORK_GBIT = 10.0  # of the driver's machine
+ROLLOUT_STEPS = 128
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run envs of one kind on a cluster, with its costs."""
+
+    rows: float  # of a request
+    steps_per_s: float  # of a node by itself
+    call_s: float
+    driver_s: float  # of the driver's thread, for a request
+    bytes: float  # of a row, both directions
+    overlaps: bool  # whether nodes work while their answers travel
+
+    def transfer_s(self, network: float) -> float:
+        """How long the driver is busy with a request: its thread or its network, whichever takes longer."""
+        return max(self.driver_s, self.rows * self.bytes / network)
+
+    def rate(self, nodes: int, network: float) -> float:
+        """Steps per second of so many nodes. ``network``: bytes per second of the driver's machine."""
+        alone = self.call_s + self.rows / self.steps_per_s
+        if self.overlaps:
+            return min(nodes * self.rows / alone, self.limit(network))
+        return nodes * self.rows / (alone + nodes * self.transfer_s(network))
+
+    def limit(self, network: float) -> float:
+        """What no number of nodes exceeds."""
+        return self.rows / self.transfer_s(network)
+
+    def limited_by(self, network: float) -> str:
+        return "driver" if self.driver_s >= self.rows * self.bytes / network else "network"
+
+    def nodes_at_limit(self, network: float) -> float:
+        """From how many nodes on the driver or its network, rather than the nodes, decides."""
+        return self.limit(network) * (self.call_s + self.rows / self.steps_per_s) / self.rows
+
+
+def ways(part: dict[str, Any], case: dict[str, Any], rollout_steps: int = ROLLOUT_STEPS) -> dict[str, Way]:
+    """The three ways, by name, from what was measured: all of the part, and of one kind of env."""
+    call, call2, driver_call = part["call_s"], part["call2_s"], part["driver_call_s"]
+    envs = case["num_envs"]
+    rows = {"step": envs, "async": envs / 2, "rollout": envs * rollout_steps}
+    row_s, rollout_row_s = case["driver_row_s"], case["driver_rollout_row_s"]
+    travels = case["order_bytes"] + case["answer_bytes"]
+    return {
+        "step": Way(rows["step"], case["steps_per_s"], call, driver_call + envs * row_s, travels, False),
+        "async": Way(rows["async"], case["steps_per_s"], call2, driver_call + envs / 2 * row_s, travels, True),
+        "rollout": Way(
+            rows["rollout"],
+            case["policy_steps_per_s"],
+            call,
+            driver_call + rows["rollout"] * rollout_row_s,
+            case["rollout_bytes"],
+            False,
+        ),
+    }
+
+
+def bytes_per_s(gbit: float) -> float:
+    return gbit * 1e9 / 8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from benchmarks import tables
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_sizing", description=__doc__.partition("\n")[0])
+    parser.add_argument("--network-gbit", type=float, default=NETWORK_GBIT, help="of the driver (%(default)g)")
+    parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="how many, by comma (%(default)s)")
+    options = parser.parse_args(arguments)
+    found = False
+    for path in sorted(RESULTS.glob("*.json")):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        if not results["parts"].get("ray-sizing"):
+            continue
+        found = True
+        nodes = [int(count) for count in options.nodes.split(",")]
+        print(f"nodes as {results['machine']['machine']}, {options.network_gbit:g} Gbit/s at the driver\n")
+        print(tables.ray_sizing(results, nodes, options.network_gbit).markdown(), end="\n\n")
+    if not found:
+        print("nothing was measured yet: python -m benchmarks --parts ray-sizing", file=sys.stderr)
+    return 0 if found else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
