@@ -67,6 +67,38 @@ def test_a_library_that_fails_is_named_and_the_others_are_measured(
     assert "Gymnasium SyncVectorEnv" in env["steps_per_second"]
 
 
+def test_a_library_that_fails_later_is_named_too(stepmill_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(gymnasium.vector.SyncVectorEnv, "step", broken)
+    [env] = stepmill_command("bench", "CartPole-v1", *QUICK, "--json").json["envs"]
+    assert env["failed"] == {"Gymnasium SyncVectorEnv": "RuntimeError: no such luck"}
+    assert set(env["samples"]) == {*OURS, "Gymnasium AsyncVectorEnv"}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def list_all_envs(): return []", None),
+        ("def list_all_envs(): return ['CartPole-v1']", "no attribute 'make_gymnasium'"),
+        ("import no_such_package", "No module named 'no_such_package'"),
+    ],
+)
+def test_an_envpool_that_is_broken_is_named(
+    stepmill_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str | None
+) -> None:
+    (tmp_path / "envpool.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "envpool", raising=False)
+    monkeypatch.setattr(peers, "is_installed", lambda package: package.module == "envpool")
+    [env] = stepmill_command("bench", "CartPole-v1", *QUICK, "--json").json["envs"]
+    monkeypatch.delitem(sys.modules, "envpool", raising=False)
+    assert list(env["failed"]) == ([] if said is None else ["EnvPool"])
+    assert said is None or said in env["failed"]["EnvPool"]
+    assert set(env["steps_per_second"]) == OURS | GYMNASIUM
+
+
 def test_a_picture_per_env(stepmill_command: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     done = stepmill_command("bench", "Catch-v0", *QUICK, "-o", tmp_path / "plots")
