@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -45,10 +46,33 @@ def test_what_fails_without_it_is_an_error() -> None:
         raise BrokenPipeError("really")
 
 
-def test_a_command_leaves_the_handler_as_it_was(stepmill_command: Run) -> None:
-    before = signal.getsignal(signal.SIGINT)
+def test_a_command_leaves_the_handlers_as_they_were(stepmill_command: Run) -> None:
+    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
     stepmill_command("--version")
-    assert signal.getsignal(signal.SIGINT) is before
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
+
+
+class Unfinished:
+    """An object in a cycle, whose finalizer fails."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        raise EOFError("its process is gone")
+
+
+@pytest.mark.parametrize("pressed", [False, True])
+def test_finalizers_that_fail_because_of_it_say_nothing(monkeypatch: pytest.MonkeyPatch, pressed: bool) -> None:
+    gc.collect()
+    heard: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: heard.append(failure.exc_value))
+    with interrupts.Interrupts():
+        Unfinished()
+        if pressed:
+            swallow()
+    gc.collect()
+    assert [type(one) for one in heard] == ([] if pressed else [EOFError])
 
 
 def test_kill_ends_a_process_that_another_library_has_forked() -> None:
