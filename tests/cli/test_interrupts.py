@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from stepmill.cli import interrupts
 from stepmill.cli.terminal import Terminal, until_interrupted
@@ -99,6 +102,18 @@ def test_a_library_that_turns_it_into_an_error_of_its_own(
     done = stepmill_command("bench", "CartPole-v1", "--seconds", 0.01, "--repeats", 1, "--json")
     assert done.code == 130
     assert (done.json["interrupted"], done.json["envs"][0]["failed"]) == (True, {})
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_a_bar_leaves_room_for_what_the_terminal_writes(width: int) -> None:
+    """With a full line, the ^C goes to the next one, and the bar is still to be seen after it is erased."""
+    terminal, written = Terminal(), io.StringIO()
+    terminal.notes, terminal.draws = Console(file=written, force_terminal=True, width=width), True
+    with terminal.progress("an env with a name that is quite long", 10, "measurements") as bar:
+        bar.add(1, "what is done in this moment, in many words")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
+    assert "an env" in text
+    assert max(len(line) for line in re.split(r"[\r\n]", text)) <= width - len("^C")
 
 
 def test_before_a_command_has_begun(tmp_path: Path) -> None:
