@@ -35,6 +35,7 @@ def test_a_lost_one_ends_the_command_at_its_next_step() -> None:
         bar.add(1)
         pytest.fail("it was not noticed")
     assert ending.code == 130
+    assert not interrupts.pressed()  # it was that command's
 
 
 def test_what_fails_because_of_it_is_no_error() -> None:

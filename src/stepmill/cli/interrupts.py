@@ -44,8 +44,10 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        global _pressed
         if _pressed:
             gc.collect()  # what it left half done is finalized now
+        _pressed = False
         sys.unraisablehook = self._hook
         for one, before in self._before.items():
             signal.signal(one, before)

@@ -55,7 +55,8 @@ class SideBySide:
                 for name, runner in runners.items():
                     if name not in self.failed:
                         with self._noting_failure(self._peers[name]):
-                            self.samples.setdefault(name, []).append(sample(runner, effort.seconds))
+                            rate = sample(runner, effort.seconds)
+                            self.samples.setdefault(name, []).append(rate)
                     bar.add(1, name)
 
     @contextlib.contextmanager
@@ -72,7 +73,7 @@ class SideBySide:
     @property
     def rates(self) -> dict[str, float]:
         """Medians, the fastest first."""
-        medians = {name: statistics.median(every) for name, every in self.samples.items() if every}
+        medians = {name: statistics.median(every) for name, every in self.samples.items()}
         return dict(sorted(medians.items(), key=lambda item: -item[1]))
 
     @property

@@ -68,11 +68,16 @@ def command(
             task = find_target(name)
             subject = Subject(name, task, num_envs, fitted(task, config))
             measured.append(one := SideBySide(subject, peers_of(subject)))
-            one.measure(Effort(repeats, seconds), terminal)
-            if not terminal.json:
+            with until_interrupted() as measuring:
+                one.measure(Effort(repeats, seconds), terminal)
+            if one.samples and not terminal.json:
                 _draw(terminal.out, one)
-            if folder is not None and one.samples:
+            if one.samples and folder is not None:
                 one.save(folder / f"{name.replace('/', '-').replace(':', '-')}.png")
+            if measuring.interrupted:
+                raise KeyboardInterrupt
+    if not terminal.json and not any(one.samples for one in measured):
+        raise KeyboardInterrupt
     envs = [_document(one) for one in measured]
     document = {"machine": describe(), "envs": envs, "interrupted": ending.interrupted}
     terminal.result(document, lambda out: _say_where(out, folder))
