@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from stepmill.cli.bars import require_matplotlib
 from stepmill.cli.options import Seconds, complete_id, folder_option, json_option, set_option
 from stepmill.cli.target import find_target, fitted
 from stepmill.cli.terminal import Terminal, until_interrupted
-from stepmill.optional import require
 
 if TYPE_CHECKING:
     from stepmill.cli.side_by_side import SideBySide
@@ -61,7 +61,7 @@ def command(
     from stepmill.measuring.timing import Effort
 
     if folder is not None:
-        require("matplotlib", "matplotlib", "cli", "a plot")
+        require_matplotlib()
     measured = []
     with quiet(), until_interrupted() as ending:
         for name in targets or _DEFAULT:
