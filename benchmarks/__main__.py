@@ -13,7 +13,6 @@ import gymnasium
 from rich.console import Console
 
 from benchmarks import python_parts, tables
-from benchmarks.contestants import envpool_version
 from benchmarks.parts import PARTS
 from benchmarks.timing import Effort
 from stepmill.measuring import machine
@@ -87,7 +86,7 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
         options.quick,
         options.device,
     )
-    if envpool_version() is None:
+    if machine.version("envpool") is None:
         console.print("EnvPool is not installed: its columns stay empty (make bench installs it)")
     if any(part in python_parts.PARTS for part in options.parts):
         python_parts.announce(console.print)

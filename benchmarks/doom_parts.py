@@ -11,12 +11,12 @@ from typing import Any
 
 import gymnasium
 
-from benchmarks.contestants import draw_actions, envpool_has, envpool_pool, stepmill_pool
 from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.python_contestants import BareLoop
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort
 from stepmill.measuring.machine import cores
+from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
 from stepmill.registry import find
 
 ENVS = ("Basic-v1", "VizdoomBasic-v1")  # preprocessed, four tics per step; and ViZDoom's own, one tic per step
@@ -46,13 +46,14 @@ def _compare(env: str, num_envs: int, effort: Effort, log: Log) -> dict[str, Any
 
 
 def _contestants(env: str, num_envs: int) -> dict[str, Callable[[], Any]]:
+    subject = Subject.of(env, num_envs)
     found: dict[str, Callable[[], Any]] = {
-        "stepmill": lambda: stepmill_pool(env, num_envs, backend="process", start_timeout=600),
+        "stepmill": lambda: stepmill_pool(subject, backend="process", start_timeout=600),
         "gymnasium_async": lambda: _gymnasium_async(env, num_envs),
         "loop": lambda: _loop(env, max(1, num_envs // cores())),
     }
-    if envpool_has(env):
-        found["envpool"] = lambda: envpool_pool(env, num_envs, min(num_envs, cores()))
+    if envpool_has(subject):
+        found["envpool"] = lambda: envpool_pool(subject, min(num_envs, cores()))
     return found
 
 
@@ -64,9 +65,9 @@ def _build(env: str) -> Any:
 
 def _gymnasium_async(env: str, num_envs: int) -> Contestant:
     makers = [functools.partial(_build, env)] * num_envs
-    return Contestant(gymnasium.vector.AsyncVectorEnv(makers), draw_actions(env, num_envs))
+    return Contestant(gymnasium.vector.AsyncVectorEnv(makers), Subject.of(env).actions(num_envs))
 
 
 def _loop(env: str, num_envs: int) -> Contestant:
     """As many games as one worker of the pool has, in a plain loop: each is a process that takes turns with ours."""
-    return Contestant(BareLoop([functools.partial(_build, env)] * num_envs), draw_actions(env, num_envs))
+    return Contestant(BareLoop([functools.partial(_build, env)] * num_envs), Subject.of(env).actions(num_envs))

@@ -11,8 +11,8 @@ import numpy as np
 
 import stepmill
 from benchmarks.cpu_time import interleaved_with_cpu_time
-from benchmarks.python_contestants import ACTION_BATCHES, SEED, BareLoop
-from benchmarks.runners import Contestant
+from benchmarks.python_contestants import BareLoop
+from benchmarks.runners import ACTION_BATCHES, SEED, Contestant
 from benchmarks.timing import Effort
 from stepmill.errors import MissingPackageError
 from stepmill.measuring.machine import cores

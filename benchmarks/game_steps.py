@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.contestants import SEED
 from benchmarks.cpu_time import cpu_seconds
+from benchmarks.runners import SEED
 from benchmarks.timing import Effort
 from stepmill.registry import find
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import stepmill
-from benchmarks.contestants import SEED
+from benchmarks.runners import SEED
 from benchmarks.tensor_parts import Frames
 from benchmarks.timing import Effort, interleaved
 

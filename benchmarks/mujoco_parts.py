@@ -12,17 +12,10 @@ import gymnasium
 import numpy as np
 
 from benchmarks import bare
-from benchmarks.contestants import (
-    ACTION_BATCHES,
-    draw_actions,
-    envpool_has,
-    envpool_pool,
-    gymnasium_envs,
-    stepmill_pool,
-)
-from benchmarks.runners import Contestant
+from benchmarks.runners import ACTION_BATCHES
 from benchmarks.timing import Effort, interleaved
 from stepmill.measuring.machine import cores
+from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from stepmill.pool.find_source import find_source
 from stepmill.pool.source import NativeSource
 
@@ -40,12 +33,13 @@ def mujoco(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 def _compare(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Any]:
     log(f"{env}, {num_envs} envs" + (f", batches of {batch_size}" if batch_size else ""))
-    runners: dict[str, Any] = {"stepmill": stepmill_pool(env, num_envs, batch_size)}
-    if envpool_has(env):
-        runners["envpool"] = envpool_pool(env, num_envs, min(batch_size or num_envs, cores()), batch_size)
+    subject = Subject.of(env, num_envs)
+    runners: dict[str, Any] = {"stepmill": stepmill_pool(subject, batch_size)}
+    if envpool_has(subject):
+        runners["envpool"] = envpool_pool(subject, min(batch_size or num_envs, cores()), batch_size)
     if batch_size is None:
-        runners["gymnasium"] = gymnasium_envs(env, num_envs)
-        runners["gymnasium_async"] = _gymnasium_async(env, num_envs)
+        runners["gymnasium"] = gymnasium_envs("Sync", subject)
+        runners["gymnasium_async"] = gymnasium_envs("Async", subject)
         if _has_batch():
             runners["mujoco_batch"] = MujocoBatch(env, num_envs)
     if bare.available():
@@ -62,12 +56,6 @@ def _compare(env: str, num_envs: int, batch_size: int | None, effort: Effort, lo
     return row
 
 
-def _gymnasium_async(env: str, num_envs: int) -> Contestant:
-    return Contestant(
-        gymnasium.make_vec(env, num_envs=num_envs, vectorization_mode="async"), draw_actions(env, num_envs)
-    )
-
-
 def _has_batch() -> bool:
     try:
         import mujoco.batch  # noqa: F401
@@ -80,7 +68,7 @@ def memory(_: Effort, log: Log) -> list[dict[str, Any]]:
     """The memory that 1,024 Ants take, each contestant in a process of its own."""
     out = []
     for name, code in MEMORY.items():
-        if name == "envpool" and not envpool_has(MEMORY_ENV):
+        if name == "envpool" and not envpool_has(Subject.of(MEMORY_ENV)):
             continue
         log(f"memory of {MEMORY_COUNT} {MEMORY_ENV}, {name}")
         made = code.format(env=MEMORY_ENV, n=MEMORY_COUNT)
@@ -127,7 +115,7 @@ class MujocoBatch:
         self._frames = task.frame_skip
         self._ctrl = self._batch.bind("ctrl")
         self._shown = [self._batch.bind(name) for name in ("qpos", "qvel")]
-        self._actions = draw_actions(env, num_envs)
+        self._actions = Subject.of(env).actions(num_envs)
         self._next = 0
 
     def run(self, calls: int) -> None:
@@ -152,7 +140,7 @@ class MujocoLoops:
         assert source.simulators is not None
         self._simulators = [source.simulators.build(i) for i in range(num_envs)]
         self._texts = [_text(one.values()).encode() for one in self._simulators]
-        self._actions = np.ascontiguousarray(np.stack(draw_actions(env, num_envs)), np.float32)
+        self._actions = np.ascontiguousarray(np.stack(Subject.of(env).actions(num_envs)), np.float32)
         self._run = ctypes.CDLL(bare.mujoco_library()).mujoco_loops
         self._run.restype = ctypes.c_double
 

@@ -26,10 +26,10 @@ from benchmarks import (
     training_parts,
     uneven_parts,
 )
-from benchmarks.contestants import envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved, percentiles, steps_per_second
 from stepmill.measuring.machine import cores
+from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (
@@ -123,9 +123,10 @@ def scaling(effort: Effort, log: Log) -> list[dict[str, Any]]:
     for n in (1024, 8192, 65536):
         for threads in _doublings():
             log(f"{threads} thread{'s' * (threads > 1)}, {n} envs")
-            runners = {"stepmill": stepmill_pool(CARTPOLE, n, num_threads=threads)}
-            if envpool_has(CARTPOLE):
-                runners["envpool"] = envpool_pool(CARTPOLE, n, threads)
+            subject = Subject.of(CARTPOLE, n)
+            runners = {"stepmill": stepmill_pool(subject, num_threads=threads)}
+            if envpool_has(subject):
+                runners["envpool"] = envpool_pool(subject, threads)
             out.append({"env": CARTPOLE, "num_envs": n, "num_threads": threads, **interleaved(runners, effort)})
             _close(runners)
     return out
@@ -188,7 +189,7 @@ def _compare(
     log(f"{env}, {num_envs} env{'s' * (num_envs > 1)}" + (f", batches of {batch_size}" if batch_size else ""))
     runners: dict[str, Any] = dict(_contestants(env, num_envs, batch_size, effort, log))
     if gymnasium:
-        runners["gymnasium"] = gymnasium_envs(env, num_envs)
+        runners["gymnasium"] = gymnasium_envs("Sync", Subject.of(env, num_envs))
     if loops and bare.available():
         runners["meeting"] = bare.on_all_cores(num_envs, meet=True)
         runners["free"] = bare.on_all_cores(num_envs, meet=False)
@@ -203,24 +204,25 @@ def _compare(
 
 def _contestants(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Contestant]:
     """With stepmill's defaults, and EnvPool's best number of threads."""
-    runners = {"stepmill": stepmill_pool(env, num_envs, batch_size)}
-    if envpool_has(env):
+    subject = Subject.of(env, num_envs)
+    runners = {"stepmill": stepmill_pool(subject, batch_size)}
+    if envpool_has(subject):
         try:
-            threads = _best_threads(env, num_envs, batch_size, effort, log)
-            runners["envpool"] = envpool_pool(env, num_envs, threads, batch_size)
+            threads = _best_threads(subject, batch_size, effort, log)
+            runners["envpool"] = envpool_pool(subject, threads, batch_size)
         except Exception as error:
             log(f"  EnvPool: left out, {error}")
     return runners
 
 
-def _best_threads(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> int:
-    counts = _thread_counts(batch_size or num_envs)
+def _best_threads(subject: Subject, batch_size: int | None, effort: Effort, log: Log) -> int:
+    counts = _thread_counts(batch_size or subject.num_envs)
     if len(counts) == 1:
         return counts[0]
     rates: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(3):
         for count in counts:
-            pool = envpool_pool(env, num_envs, count, batch_size)
+            pool = envpool_pool(subject, count, batch_size)
             rates[count].append(steps_per_second(pool, effort.search_s))
             pool.close()
     best = max(counts, key=lambda count: statistics.median(rates[count]))

@@ -18,9 +18,10 @@ from rich.console import Console
 
 import stepmill
 from benchmarks import bare, worker_profile
-from benchmarks.contestants import SEED, draw_actions
+from benchmarks.runners import SEED
 from benchmarks.tables import MISSING, Table, time_of
 from benchmarks.timing import Effort
+from stepmill.measuring.peers import Subject
 
 ROUNDS = 9
 BLOCKS, CALLS = 100, 100  # in a round, of each function
@@ -58,7 +59,7 @@ def parts_of(cost: dict[str, Any]) -> dict[str, float | None]:
 
 def costs(num_envs: int) -> dict[str, Any]:
     """Nanoseconds of each thing that can be timed by itself."""
-    action = draw_actions("CartPole-v1", num_envs)[0]
+    action = Subject.of("CartPole-v1").actions(num_envs)[0]
     with stepmill.make("CartPole-v1", num_envs=num_envs, seed=SEED, backend="inline") as pool:
         pool.reset()
         core: Any = pool._engine  # the native pool under the view

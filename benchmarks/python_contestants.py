@@ -19,13 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.runners import AsyncContestant, Contestant, TianshouContestant
+from benchmarks.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
 
 if TYPE_CHECKING:
     from benchmarks.python_envs import Case
-
-SEED = 42
-ACTION_BATCHES = 32
 
 
 def build(name: str, case: Case) -> Contestant | MeetingLoops:

@@ -8,6 +8,8 @@ from typing import Any
 from benchmarks.alone import load
 
 _runners = load("runners")
+SEED: int = _runners.SEED
+ACTION_BATCHES: int = _runners.ACTION_BATCHES
 Contestant = _runners.Contestant
 AsyncContestant = _runners.AsyncContestant
 TianshouContestant = _runners.TianshouContestant

@@ -15,11 +15,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.runners import Contestant
+from benchmarks.runners import ACTION_BATCHES, SEED, Contestant
 from benchmarks.timing import Effort, interleaved
-
-SEED = 42
-ACTION_BATCHES = 32
 
 Log = Callable[[str], None]
 Make = Callable[[int], Any]

@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 import stepmill
-from benchmarks.contestants import ACTION_BATCHES, SEED, stepmill_pool
-from benchmarks.runners import Contestant
+from benchmarks.runners import ACTION_BATCHES, SEED, Contestant
 from benchmarks.timing import Effort, interleaved
+from stepmill.measuring.peers import Subject, stepmill_pool
 
 CARTPOLE = "CartPole-v1"
 FRAMES = "frames"
@@ -62,6 +62,6 @@ def _compare(env: str, num_envs: int, outputs: list[str], effort: Effort, log: L
 
 def _runner(env: str, num_envs: int, output: str) -> Contestant:
     if env != FRAMES:
-        return stepmill_pool(env, num_envs, output=output)
+        return stepmill_pool(Subject.of(env, num_envs), output=output)
     pool = stepmill.make(Frames, num_envs=num_envs, backend="inline", seed=SEED, output=output)
     return Contestant(pool, [np.zeros(num_envs, np.int64)] * ACTION_BATCHES)

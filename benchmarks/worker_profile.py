@@ -11,9 +11,10 @@ import time
 from typing import Any
 
 import stepmill
-from benchmarks.python_contestants import SEED, BareLoop, draw_actions
+from benchmarks.python_contestants import BareLoop, draw_actions
 from benchmarks.python_envs import ENV_NAMES, Case
 from benchmarks.python_parts import iterations
+from benchmarks.runners import SEED
 from benchmarks.tables import Table, time_of
 from stepmill.measuring import machine
 

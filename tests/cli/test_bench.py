@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 
 from stepmill.measuring import peers
+from stepmill.measuring.runners import Contestant
 
 Run = Callable[..., Any]
 QUICK = ["--num-envs", 2, "--repeats", 2, "--seconds", 0.01]
@@ -65,6 +66,63 @@ def test_a_library_that_fails_is_named_and_the_others_are_measured(
     [env] = done.json["envs"]
     assert env["failed"] == {"Gymnasium AsyncVectorEnv": "RuntimeError: no such luck"}
     assert "Gymnasium SyncVectorEnv" in env["steps_per_second"]
+
+
+def test_a_library_that_fails_later_is_named_too(stepmill_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(gymnasium.vector.SyncVectorEnv, "step", broken)
+    [env] = stepmill_command("bench", "CartPole-v1", *QUICK, "--json").json["envs"]
+    assert env["failed"] == {"Gymnasium SyncVectorEnv": "RuntimeError: no such luck"}
+    assert set(env["samples"]) == {*OURS, "Gymnasium AsyncVectorEnv"}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def list_all_envs(): return []", None),
+        ("def list_all_envs(): return ['CartPole-v1']", "no attribute 'make_gymnasium'"),
+        ("import no_such_package", "No module named 'no_such_package'"),
+    ],
+)
+def test_an_envpool_that_is_broken_is_named(
+    stepmill_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str | None
+) -> None:
+    (tmp_path / "envpool.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "envpool", raising=False)
+    monkeypatch.setattr(peers, "is_installed", lambda package: package.module == "envpool")
+    [env] = stepmill_command("bench", "CartPole-v1", *QUICK, "--json").json["envs"]
+    monkeypatch.delitem(sys.modules, "envpool", raising=False)
+    assert list(env["failed"]) == ([] if said is None else ["EnvPool"])
+    assert said is None or said in env["failed"]["EnvPool"]
+    assert set(env["steps_per_second"]) == OURS | GYMNASIUM
+
+
+@pytest.mark.parametrize("calls", [0, 20])
+def test_ctrl_c_ends_it_with_what_there_is(
+    stepmill_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    pytest.importorskip("matplotlib")
+    run, left = Contestant.run, calls
+
+    def interrupted(contestant: Contestant, count: int) -> None:
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= isinstance(contestant.envs, gymnasium.vector.SyncVectorEnv)
+        run(contestant, count)
+
+    monkeypatch.setattr(Contestant, "run", interrupted)
+    done = stepmill_command("bench", "CartPole-v1", "Catch-v0", *QUICK, "--repeats", 1000, "-o", tmp_path / "plots")
+    assert done.code == 130
+    if calls:
+        assert "CartPole-v1, 2 copies at once" in done.out
+        assert "Catch-v0" not in done.out
+        assert [path.name for path in (tmp_path / "plots").iterdir()] == ["CartPole-v1.png"]
+    else:
+        assert (done.out, done.err.strip()) == ("", "stepmill: stopped")
 
 
 def test_a_picture_per_env(stepmill_command: Run, tmp_path: Path) -> None:

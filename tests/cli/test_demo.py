@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,17 @@ def test_it_ends_with_bars_and_says_where_the_picture_is(stepmill_command: Run, 
     assert str(folder / "plots" / "here.png") in done.out
     assert (folder / "plots" / "here.png").exists()
     assert "\x1b" not in done.out
+
+
+def test_a_home_that_cannot_be_written_to(folder: Path) -> None:
+    """Matplotlib complains of it at length, and works all the same."""
+    (folder / "a-file").touch()
+    command = [sys.executable, "-m", "stepmill", "demo", *map(str, QUICK)]
+    given = {name: value for name, value in os.environ.items() if name not in ("MPLCONFIGDIR", "XDG_CONFIG_HOME")}
+    home = {"HOME": str(folder / "a-file" / "home"), "XDG_CACHE_HOME": str(folder / "a-file")}
+    done = subprocess.run(command, env={**given, **home}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "stepmill-demo.png").exists()
 
 
 def test_an_env_that_gymnasium_lacks_runs_alone(stepmill_command: Run) -> None:

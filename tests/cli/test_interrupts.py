@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from stepmill.cli import interrupts
 from stepmill.cli.terminal import Terminal, until_interrupted
@@ -31,6 +35,7 @@ def test_a_lost_one_ends_the_command_at_its_next_step() -> None:
         bar.add(1)
         pytest.fail("it was not noticed")
     assert ending.code == 130
+    assert not interrupts.pressed()  # it was that command's
 
 
 def test_what_fails_because_of_it_is_no_error() -> None:
@@ -45,10 +50,33 @@ def test_what_fails_without_it_is_an_error() -> None:
         raise BrokenPipeError("really")
 
 
-def test_a_command_leaves_the_handler_as_it_was(stepmill_command: Run) -> None:
-    before = signal.getsignal(signal.SIGINT)
+def test_a_command_leaves_the_handlers_as_they_were(stepmill_command: Run) -> None:
+    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
     stepmill_command("--version")
-    assert signal.getsignal(signal.SIGINT) is before
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
+
+
+class Unfinished:
+    """An object in a cycle, whose finalizer fails."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        raise EOFError("its process is gone")
+
+
+@pytest.mark.parametrize("pressed", [False, True])
+def test_finalizers_that_fail_because_of_it_say_nothing(monkeypatch: pytest.MonkeyPatch, pressed: bool) -> None:
+    gc.collect()
+    heard: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: heard.append(failure.exc_value))
+    with interrupts.Interrupts():
+        Unfinished()
+        if pressed:
+            swallow()
+    gc.collect()
+    assert [type(one) for one in heard] == ([] if pressed else [EOFError])
 
 
 def test_kill_ends_a_process_that_another_library_has_forked() -> None:
@@ -71,10 +99,22 @@ def test_a_library_that_turns_it_into_an_error_of_its_own(
         swallow()
         raise BrokenPipeError("its processes are gone")
 
-    monkeypatch.setattr(peers, "_gymnasium", broken)
+    monkeypatch.setattr(peers, "gymnasium_envs", broken)
     done = stepmill_command("bench", "CartPole-v1", "--seconds", 0.01, "--repeats", 1, "--json")
     assert done.code == 130
     assert (done.json["interrupted"], done.json["envs"][0]["failed"]) == (True, {})
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_a_bar_leaves_room_for_what_the_terminal_writes(width: int) -> None:
+    """With a full line, the ^C goes to the next one, and the bar is still to be seen after it is erased."""
+    terminal, written = Terminal(), io.StringIO()
+    terminal.notes, terminal.draws = Console(file=written, force_terminal=True, width=width), True
+    with terminal.progress("an env with a name that is quite long", 10, "measurements") as bar:
+        bar.add(1, "what is done in this moment, in many words")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
+    assert "an env" in text
+    assert max(len(line) for line in re.split(r"[\r\n]", text)) <= width - len("^C")
 
 
 def test_before_a_command_has_begun(tmp_path: Path) -> None:

@@ -65,10 +65,13 @@ def test_earlier_videos_are_not_mixed_with_new_ones(stepmill_command: Run, user_
     assert "expected a folder without earlier videos, found episode_0007.mp4" in done.err
 
 
-def test_an_env_without_pictures_says_so(stepmill_command: Run, user_folder: Path) -> None:
-    done = stepmill_command("record", "my_envs.py:Blind", "-o", "videos")
+@pytest.mark.parametrize(
+    ("env", "said"), [("Blind", "expected an RGB image from render()"), ("Counting", "the env has no render()")]
+)
+def test_an_env_without_pictures_says_so(stepmill_command: Run, user_folder: Path, env: str, said: str) -> None:
+    done = stepmill_command("record", f"my_envs.py:{env}", "-o", "videos")
     assert done.code == 1
-    assert "expected an RGB image from render()" in done.err
+    assert said in done.err
     assert done.err.count("\n") == 1
 
 

@@ -99,39 +99,16 @@ def test_native_envs(start: Callable[..., Program]) -> None:
     assert program.interrupt()[0] == 130
 
 
-FAILING = """
-from support.watching import Painted
-
-class Failing(Painted):
-    def step(self, action):
-        if self.steps == 3:
-            raise RuntimeError("no more")
-        return super().step(action)
-
-class Broken(Painted):
-    def reset(self, **arguments):
-        raise RuntimeError("never")
-"""
-
-
-def test_an_env_that_fails_is_shown_and_goes_on(
-    start: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "failing.py").write_text(FAILING)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
-    client = start(f"{tmp_path}/failing.py:Failing", "--num-envs", "1", "--backend", "inline").client
+@pytest.mark.usefixtures("user_folder")
+def test_an_env_that_fails_is_shown_and_goes_on(start: Callable[..., Program]) -> None:
+    client = start("my_envs.py:Stumbling", "--num-envs", "1", "--backend", "inline").client
     assert eventually(lambda: client.state()["envs"][0]["failures"] > 2)
     assert "no more" in client.state()["errors"][0]["text"]
 
 
-def test_an_env_that_only_fails_ends_it(
-    stepmill_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "broken.py").write_text(FAILING)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    done = stepmill_command(
-        "watch", f"{tmp_path}/broken.py:Broken", "--backend", "inline", "--no-browser", "--num-envs", 1
-    )
+@pytest.mark.usefixtures("user_folder")
+def test_an_env_that_only_fails_ends_it(stepmill_command: Callable[..., Any]) -> None:
+    done = stepmill_command("watch", "my_envs.py:Stuck", "--backend", "inline", "--no-browser", "--num-envs", 1)
     assert done.code == 1
     assert "never" in done.err
     assert "open.html" in done.err  # it has said where the page is

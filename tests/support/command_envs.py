@@ -49,6 +49,22 @@ class Failing(Counting):
         raise RuntimeError("no more")
 
 
+class Stumbling(Counting):
+    """Fails in every fourth step."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 3:
+            raise RuntimeError("no more")
+        return super().step(action)
+
+
+class Stuck(Counting):
+    """Fails in every reset."""
+
+    def reset(self, **arguments: Any) -> Any:
+        raise RuntimeError("never")
+
+
 class Still(Counting):
     """Never ends, and needs an option."""
 

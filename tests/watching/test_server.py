@@ -9,6 +9,8 @@ import os
 import re
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,35 @@ def test_the_file_is_removed_when_the_page_ends(page: Watch) -> None:
     file = page.file
     page.close()
     assert not file.parent.exists()
+
+
+KILLED = """
+import os, signal
+import stepmill
+
+pool = stepmill.make("CartPole-v1", num_envs=1)
+print(pool.watch(open_browser=False).file.parent, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_program_left_is_removed_by_the_next_one(
+    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    left = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False).stdout.strip()
+    assert os.path.exists(left)
+    own = tmp_path / "stepmill-watch-results"  # of the user, who may call it that
+    own.mkdir()
+    (own / "notes.txt").touch()
+    with (
+        stepmill.make("CartPole-v1") as other,
+        pool.watch(open_browser=False) as first,
+        other.watch(open_browser=False) as second,
+    ):
+        assert {*tmp_path.iterdir()} == {own, first.file.parent, second.file.parent}
+        assert Client(first).state()["num_envs"] == 3
+    assert [*tmp_path.rglob("*")] == [own, own / "notes.txt"]
 
 
 def test_a_ticket_works_once_and_the_file_gets_another(page: Watch) -> None:

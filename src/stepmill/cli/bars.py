@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from rich.text import Text
 from stepmill.cli.terminal import short
 from stepmill.optional import require
 
-__all__ = ["Bar", "print_bars", "save_bars"]
+__all__ = ["Bar", "print_bars", "require_matplotlib", "save_bars"]
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NARROW = 70
@@ -53,9 +54,17 @@ def _line(share: float, width: int, plain: bool) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
+def require_matplotlib() -> None:
+    """Says so if there is no Matplotlib. What it logs when it is imported is not shown, such as that the home folder is
+    read-only: it works all the same.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    require("matplotlib", "matplotlib", "cli", "a plot")
+
+
 def save_bars(path: Path, title: str, bars: Sequence[Bar], unit: str, note: str) -> None:
     """Draws them as a picture, in the format that the name of the file says: png, svg or pdf."""
-    require("matplotlib", "matplotlib", "cli", "a plot")
+    require_matplotlib()
     import matplotlib
 
     matplotlib.use("Agg")

@@ -6,8 +6,10 @@ a finalizer it is dropped. So it is noted as well, and long commands look at the
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -20,13 +22,19 @@ _pressed = False
 
 
 class Interrupts:
-    """Notes Ctrl-C while it is used in a ``with``."""
+    """Notes Ctrl-C while it is used in a ``with``.
+
+    Finalizers that fail after it say nothing, such as those of a library whose processes it has ended too: what fails
+    then, fails because of that.
+    """
 
     def __enter__(self) -> Self:
         global _pressed
         _pressed = False
         self._pid = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
+        self._hook = sys.unraisablehook
+        sys.unraisablehook = self._hear_of_failure
         if threading.current_thread() is threading.main_thread():  # no other one gets signals
             for one in _SIGNALS:
                 before = signal.getsignal(one)
@@ -36,8 +44,17 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        global _pressed
+        if _pressed:
+            gc.collect()  # what it left half done is finalized now
+        _pressed = False
+        sys.unraisablehook = self._hook
         for one, before in self._before.items():
             signal.signal(one, before)
+
+    def _hear_of_failure(self, failure: Any) -> None:
+        if not _pressed:
+            self._hook(failure)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         global _pressed

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast, get_args
 
 import click
 
+from stepmill.cli.bars import require_matplotlib
 from stepmill.cli.target import config_of, find_target, fitted
 from stepmill.cli.terminal import Terminal
-from stepmill.optional import require
 from stepmill.pool.settings import Backend
 
 __all__ = [
@@ -126,7 +126,7 @@ def _check_picture(ctx: click.Context, _: click.Parameter, path: Path | None) ->
     if path is not None and not ctx.resilient_parsing:
         if path.suffix.lower() not in _PICTURES:
             raise click.UsageError(f"-o {path}: expected a name that ends with {', '.join(_PICTURES)}")
-        require("matplotlib", "matplotlib", "cli", "a plot")
+        require_matplotlib()
         _try_to_write(path, path.parent)
     return path
 

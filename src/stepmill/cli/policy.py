@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from stepmill.cli.target import attribute_of
 from stepmill.errors import summary
 from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["Act", "Policy", "load_policy"]
+__all__ = ["Act", "Policy", "load_policy", "telling_failures"]
 
 Act = Callable[[Any, Any], Any]
 _DRAWN_BATCHES = 32
@@ -35,6 +36,17 @@ def load_policy(text: str) -> Act | None:
         raise click.UsageError(f"{text}: expected a function of an observation and a generator, got {found!r}")
     act: Act = found
     return act
+
+
+@contextlib.contextmanager
+def telling_failures() -> Iterator[None]:
+    """Turns what the user's function raises into one line that says where."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: it would end the command as if all were well
+        raise click.ClickException(f"the policy failed: {summary(error)}{place_of(error)}") from error
 
 
 class Policy:
@@ -79,12 +91,8 @@ class Policy:
 
     def _asked(self, act: Act, obs: Any, owners: Sequence[int]) -> Any:
         generators = [self._generators[env_id] for env_id in owners]
-        try:
+        with telling_failures():
             if self._batched:
                 return act(obs, generators)
             rows = iterate(batch_space(self._observations, len(generators)), obs)
             return [act(row, generator) for row, generator in zip(rows, generators, strict=True)]
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # SystemExit too: it would end the command as if all were well
-            raise click.ClickException(f"the policy failed: {summary(error)}{place_of(error)}") from error

@@ -78,7 +78,13 @@ class Recording:
         """The pictures of the episodes that are being recorded."""
         envs = np.flatnonzero(self._playing < self._episodes).tolist()
         found = {}
-        for env_id, frame in zip(envs, self._pool.render(envs), strict=True):
+        try:
+            frames = self._pool.render(envs)
+        except EnvError as error:
+            if isinstance(error.__cause__, NotImplementedError):  # what gymnasium.Env.render raises
+                raise EnvError(f"{_USER}: the env has no render(), so there are no pictures", phase="render") from None
+            raise
+        for env_id, frame in zip(envs, frames, strict=True):
             if (problem := frame_problem(frame, None)) is not None:
                 raise EnvError(f"{_USER}: env {env_id}: {problem}", env_id=env_id, phase="render")
             found[int(self._playing[env_id])] = frame

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -83,6 +83,25 @@ class Terminal:
         return Bar(self, what, total, unit)
 
 
+class _Progress(Progress):
+    """Leaves room for the ^C that a terminal writes after the line: else that goes on in the next line, and what is
+    erased at the end is only that one.
+    """
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield _Narrower(self.make_tasks_table(self.tasks))
+
+
+class _Narrower:
+    """Something in a narrower terminal."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self._shown, options.update_width(max(options.max_width - len("^C") - 1, 1)))
+
+
 class Bar:
     """Shows how far a command is, how fast it goes and how long it will take; nothing where there is no terminal."""
 
@@ -94,7 +113,7 @@ class Bar:
             TextColumn("{task.fields[said]}", markup=False),
             TimeRemainingColumn(),
         )
-        self._progress = Progress(*columns, console=terminal.notes, disable=not terminal.draws, transient=True)
+        self._progress = _Progress(*columns, console=terminal.notes, disable=not terminal.draws, transient=True)
         self._task: TaskID = self._progress.add_task(what, total=total, said="")
         self._unit = unit
         self._added = self._next = 0.0

@@ -1,4 +1,7 @@
-"""The same envs in every library that is installed here: each with its own defaults and the same actions."""
+"""The same envs in every library that is installed here: each through its public interface, with its own defaults.
+
+All get the same actions, drawn before the clock starts, in the dtype of each one's action space.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 from gymnasium import spaces
@@ -18,17 +21,24 @@ from gymnasium.vector.utils import batch_space
 import stepmill
 from stepmill.errors import UnsupportedError
 from stepmill.measuring.machine import cores, version
-from stepmill.measuring.runners import AsyncContestant, Contestant, TianshouContestant
+from stepmill.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
 from stepmill.measuring.timing import steps_per_second
 from stepmill.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.pool.find_source import find_source
 from stepmill.pool.source import NativeSource
 
-__all__ = ["Peer", "Subject", "peers_of", "quiet"]
+__all__ = [
+    "Peer",
+    "Subject",
+    "envpool_has",
+    "envpool_pool",
+    "gymnasium_envs",
+    "peers_of",
+    "quiet",
+    "stepmill_pool",
+]
 
 _ENVPOOL = Package("envpool", "envpool", "bench")
-SEED = 42
-_ACTION_BATCHES = 32
 _TRIAL_S = 0.05  # for each number of EnvPool's threads
 
 
@@ -48,6 +58,11 @@ class Subject:
     num_envs: int
     config: dict[str, Any]
 
+    @classmethod
+    def of(cls, id: str, num_envs: int = 1) -> Self:
+        """Envs of an id, with its defaults."""
+        return cls(id, id, num_envs, {})
+
     @property
     def is_native(self) -> bool:
         """Whether we have the env in C++, so that the other libraries run another implementation of it."""
@@ -57,8 +72,12 @@ class Subject:
     def _source(self) -> Any:
         return find_source(self.task, 1, dict(self.config), None, "auto", None, None)
 
-    def factory(self) -> Callable[[], gymnasium.Env[Any, Any]] | None:
-        """A function that makes one env of Gymnasium: the official one, or the Python env that we run; else None."""
+    def factories(self) -> list[Callable[[], gymnasium.Env[Any, Any]]] | None:
+        """Functions that make the envs of Gymnasium: the official ones, or the Python envs that we run; else None."""
+        factory = self._factory()
+        return None if factory is None else [factory] * self.num_envs
+
+    def _factory(self) -> Callable[[], gymnasium.Env[Any, Any]] | None:
         source = self._source
         if isinstance(source, NativeSource):
             if self.task not in gymnasium.registry:
@@ -76,7 +95,7 @@ class Subject:
             raise UnsupportedError(f"{self.name} has actions of {space}, and an array of actions is needed here")
         batched = batch_space(space, rows)
         batched.seed(SEED)
-        return [batched.sample() for _ in range(_ACTION_BATCHES)]
+        return [batched.sample() for _ in range(ACTION_BATCHES)]
 
 
 @dataclass(frozen=True)
@@ -109,17 +128,16 @@ class Peer:
 
 def peers_of(subject: Subject) -> list[Peer]:
     """Ours first, then those of the other libraries that are installed and have the env."""
-    found = [Peer("stepmill", "stepmill", partial(_stepmill, subject))]
+    found = [Peer("stepmill", "stepmill", partial(stepmill_pool, subject))]
     if subject.num_envs > 1:
-        found.append(Peer("stepmill, async", "stepmill", partial(_stepmill, subject, subject.num_envs // 2)))
-    if is_installed(_ENVPOOL) and _envpool_has(subject):
-        found.append(Peer("EnvPool", "envpool", partial(_envpool, subject)))
-    factory = subject.factory()
-    if factory is None:
+        found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, subject, subject.num_envs // 2)))
+    if envpool_has(subject):
+        found.append(Peer("EnvPool", "envpool", partial(_best_envpool, subject)))
+    factories = subject.factories()
+    if factories is None:
         return found
-    factories = [factory] * subject.num_envs
-    found.append(Peer("Gymnasium SyncVectorEnv", "gymnasium", partial(_gymnasium, "Sync", subject, factories)))
-    found.append(Peer("Gymnasium AsyncVectorEnv", "gymnasium", partial(_gymnasium, "Async", subject, factories)))
+    found.append(Peer("Gymnasium SyncVectorEnv", "gymnasium", partial(gymnasium_envs, "Sync", subject, factories)))
+    found.append(Peer("Gymnasium AsyncVectorEnv", "gymnasium", partial(gymnasium_envs, "Async", subject, factories)))
     if is_installed(SB3):
         found.append(Peer("SB3 DummyVecEnv", "stable-baselines3", partial(_sb3, "Dummy", subject, factories)))
         found.append(Peer("SB3 SubprocVecEnv", "stable-baselines3", partial(_sb3, "Subproc", subject, factories)))
@@ -159,38 +177,50 @@ def _silenced() -> Iterator[None]:
         os.close(kept)
 
 
-def _stepmill(subject: Subject, batch_size: int | None = None) -> Contestant:
-    pool = stepmill.make(subject.task, num_envs=subject.num_envs, batch_size=batch_size, seed=SEED, **subject.config)
+def stepmill_pool(subject: Subject, batch_size: int | None = None, **settings: Any) -> Contestant:
+    """Ours, sync or with batches of so many; ``settings`` are those of ``make``."""
+    arguments = {"num_envs": subject.num_envs, "batch_size": batch_size, "seed": SEED, **settings}
+    pool = stepmill.make(subject.task, **arguments, **subject.config)
     kind = Contestant if batch_size is None else AsyncContestant
-    return kind(pool, subject.actions(batch_size or subject.num_envs))
+    return kind(pool, subject.actions(batch_size or subject.num_envs), pool.config.get("num_threads"))
 
 
-def _envpool_has(subject: Subject) -> bool:
-    import envpool
+def envpool_has(subject: Subject) -> bool:
+    """Whether EnvPool is installed, and has the env, or may have it: one that is broken says so when it is used."""
+    if not is_installed(_ENVPOOL) or subject.config or not isinstance(subject.task, str):
+        return False
+    try:
+        import envpool
+    except Exception:  # whatever a broken package raises
+        return True
+    return subject.task in envpool.list_all_envs()
 
-    return subject.is_native and not subject.config and subject.task in envpool.list_all_envs()
 
-
-def _envpool(subject: Subject) -> Contestant:
+def _best_envpool(subject: Subject) -> Contestant:
     """With the number of threads that is best here: its default is as many as envs."""
-    import envpool
-
     best: tuple[float, int] = (0.0, 1)
-    for threads in sorted({1, cores(), 2 * cores()}):
-        contestant = _envpool_with(envpool, subject, min(threads, subject.num_envs))
+    for threads in sorted({min(count, subject.num_envs) for count in (1, cores(), 2 * cores())}):
+        contestant = envpool_pool(subject, threads)
         best = max(best, (steps_per_second(contestant, _TRIAL_S), threads))
         contestant.close()
-    return _envpool_with(envpool, subject, min(best[1], subject.num_envs))
+    return envpool_pool(subject, best[1])
 
 
-def _envpool_with(envpool: Any, subject: Subject, threads: int) -> Contestant:
-    pool = envpool.make_gymnasium(subject.task, num_envs=subject.num_envs, num_threads=threads, seed=SEED)
+def envpool_pool(subject: Subject, num_threads: int, batch_size: int | None = None) -> Contestant:
+    """EnvPool's, sync or with batches of so many."""
+    import envpool
+
+    given = {} if batch_size is None else {"batch_size": batch_size}
+    pool = envpool.make_gymnasium(subject.task, num_envs=subject.num_envs, num_threads=num_threads, seed=SEED, **given)
     dtype = pool.spec.action_array_spec["action"].dtype
-    return Contestant(pool, [action.astype(dtype) for action in subject.actions(subject.num_envs)])
+    actions = [action.astype(dtype) for action in subject.actions(batch_size or subject.num_envs)]
+    kind = Contestant if batch_size is None else AsyncContestant
+    return kind(pool, actions, num_threads)
 
 
-def _gymnasium(kind: str, subject: Subject, factories: list[Any]) -> Contestant:
-    envs = getattr(gymnasium.vector, f"{kind}VectorEnv")(factories)
+def gymnasium_envs(kind: str, subject: Subject, factories: list[Any] | None = None) -> Contestant:
+    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv``, of the subject's factories unless they are given."""
+    envs = getattr(gymnasium.vector, f"{kind}VectorEnv")(factories or subject.factories())
     return Contestant(envs, subject.actions(subject.num_envs))
 
 

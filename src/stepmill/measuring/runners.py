@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["AsyncContestant", "Contestant", "TianshouContestant"]
+__all__ = ["ACTION_BATCHES", "SEED", "AsyncContestant", "Contestant", "TianshouContestant"]
+
+SEED = 42
+ACTION_BATCHES = 32  # drawn before the clock starts, and repeated
 
 
 class Contestant:

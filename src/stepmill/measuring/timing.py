@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Effort", "Runner", "interleaved", "sampled", "steps_per_second"]
+__all__ = ["Effort", "Runner", "interleaved", "sample", "steps_per_second"]
 
 BLOCK_S = 0.002  # the clock is read about this often: its own cost must not show
 
@@ -57,17 +57,16 @@ def _block(runner: Runner, seconds: float) -> int:
             return block
 
 
-def sampled(runners: Mapping[str, Any], effort: Effort) -> Iterator[tuple[str, float]]:
-    """One sample of each, round after round, so that a disturbance hits all of them alike."""
-    for _ in range(effort.repeats):
-        for name, runner in runners.items():
-            own_clock = getattr(runner, "steps_per_second", None)  # of a program that measures itself
-            yield name, own_clock(effort.seconds) if own_clock else steps_per_second(runner, effort.seconds)
+def sample(runner: Any, seconds: float) -> float:
+    """Steps per second, by the clock of a program that measures itself, or by ours."""
+    own_clock = getattr(runner, "steps_per_second", None)
+    return float(own_clock(seconds)) if own_clock else steps_per_second(runner, seconds)
 
 
 def interleaved(runners: Mapping[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
-    """The median of the samples of each."""
+    """The median of one sample in each round, so that a disturbance hits all of them alike."""
     samples: dict[str, list[float]] = {name: [] for name in runners}
-    for name, rate in sampled(runners, effort):
-        samples[name].append(rate)
+    for _ in range(effort.repeats):
+        for name, runner in runners.items():
+            samples[name].append(sample(runner, effort.seconds))
     return {name: {"steps_per_s": statistics.median(all_), "samples": all_} for name, all_ in samples.items()}

@@ -11,8 +11,27 @@ import pytest
 from stepmill.cli.entry import main
 
 POLICY = """
+import sys
+
 def one(observation, generator):
     return 1
+
+def confused(observation, generator):
+    raise ValueError("left or right?")
+
+def leaving(observation, generator):
+    sys.exit(0)
+
+class Unwilling:
+    def __call__(self, observation, generator):
+        return 1
+
+    def begin_episode(self, generator):
+        raise ValueError("not today")
+
+class Tired(Unwilling):
+    def begin_episode(self, generator):
+        return confused
 """
 
 
@@ -43,6 +62,40 @@ def test_a_policy_from_a_file(folder: Path) -> None:
     dataset = minari.load_dataset("cli/ones-v0")
     assert [episode.id for episode in dataset] == [0, 1, 2]
     assert all((episode.actions == 1).all() for episode in dataset)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("confused", "ValueError: left or right?"),
+        ("leaving", "SystemExit: 0"),
+        ("Unwilling", "ValueError: not today"),
+        ("Tired", "ValueError: left or right?"),
+    ],
+)
+def test_a_policy_that_fails_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], policy: str, said: str
+) -> None:
+    (folder / "failing.py").write_text(POLICY)
+    assert collect("--episodes", 3, "-o", "cli/failing-v0", "--policy", f"failing.py:{policy}") == 1
+    line = capsys.readouterr().err
+    assert f"the policy failed: {said}" in line
+    assert "failing.py, line" in line
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ["a-file/datasets", "a-folder"])
+def test_a_folder_that_cannot_be_written_to_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (folder / "a-file").touch()
+    (folder / "a-folder").mkdir()
+    (folder / "a-folder" / "cli").touch()  # where the data set's folder would be
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / place))
+    assert collect("--episodes", 3, "-o", "cli/a-v0") == 2
+    line = capsys.readouterr().err
+    assert f"cannot write to {folder / place}" in line
+    assert line.count("\n") == 1
 
 
 def test_a_name_that_minari_does_not_take_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import stepmill
 from stepmill.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.cli.policy import load_policy
+from stepmill.cli.policy import Act, load_policy, telling_failures
 from stepmill.cli.program import FAILED
 from stepmill.cli.terminal import Terminal, new_table
 
@@ -59,7 +59,7 @@ def command(
     act = load_policy(policy)
     with stepmill.make(target, **pool_arguments(options)) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of missing episodes: we say it below
-        player: Any = _Random(pool.spec.action_space) if act is None else act
+        player: Any = _Random(pool.spec.action_space) if act is None else _told(act)
         try:
             done = collect(
                 pool,
@@ -89,6 +89,23 @@ def command(
     }
     terminal.result(document, lambda out: _draw(out, document, done))
     return FAILED if done.missing else 0
+
+
+def _told(act: Act) -> Any:
+    """The user's policy; if it fails, one line says where."""
+
+    def told(*given: Any) -> Any:
+        with telling_failures():
+            return act(*given)
+
+    if (begin := getattr(act, "begin_episode", None)) is not None:
+
+        def begin_episode(generator: np.random.Generator) -> Any:
+            with telling_failures():
+                return _told(begin(generator))
+
+        told.begin_episode = begin_episode  # type: ignore[attr-defined]
+    return told
 
 
 class _Random:

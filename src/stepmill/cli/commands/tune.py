@@ -192,4 +192,4 @@ def _save(picture: Path, name: str, tuning: _Tuning, best: Trial, machine: dict[
     from stepmill.cli.bars import save_bars
 
     note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
-    save_bars(picture, f"{name}: steps per second by settings", _bars(tuning, best), "steps per second", note)
+    save_bars(picture, f"{name}: steps per second by settings", _bars(tuning, best), "Steps per second", note)

@@ -22,7 +22,7 @@ from minari.storage.datasets_root_dir import get_dataset_path
 from stepmill.errors import ConfigError
 from stepmill.interop.minari.episode import Arrays
 from stepmill.interop.minari.origin import Origin, env_spec
-from stepmill.interop.minari.shards import Shards
+from stepmill.interop.minari.shards import Shards, explained_folder
 from stepmill.trees import Tree, map_tree, tree_of
 from stepmill.views.gymnasium import GymnasiumPool
 
@@ -71,7 +71,8 @@ def path_of(name: Any) -> Path:
             "name: expected the id of a data set with a version, and two characters or more before a '/', such as "
             f"'random-v0' or 'cartpole/random-v0', got {name!r}"
         ) from None
-    return Path(get_dataset_path(name)).absolute()  # Minari cannot write to a relative one
+    with explained_folder(os.environ.get("MINARI_DATASETS_PATH", "~/.minari")):  # Minari makes it
+        return Path(get_dataset_path(name)).absolute()  # Minari cannot write to a relative one
 
 
 def existing_dataset(path: Path, name: str, origin: Origin, episodes: int) -> tuple[Any, tuple[int, ...]] | None:

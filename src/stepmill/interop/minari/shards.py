@@ -22,7 +22,7 @@ from stepmill.errors import ConfigError, UsageError
 from stepmill.interop.minari.episode import Arrays
 from stepmill.interop.minari.origin import Origin
 
-__all__ = ["Shards", "opened_shards"]
+__all__ = ["Shards", "explained_folder", "opened_shards"]
 
 _ORIGIN = "origin.json"
 _PART = ".part"
@@ -32,13 +32,26 @@ _PART = ".part"
 def opened_shards(dataset: Path) -> Iterator[Shards]:
     """The shards of a data set that is being collected, for one process at a time."""
     shards = Shards.of(dataset)
-    shards.folder.mkdir(parents=True, exist_ok=True)
-    with open(shards.folder / "lock", "w") as lock:
+    with explained_folder(shards.folder):
+        shards.folder.mkdir(parents=True, exist_ok=True)
+        lock = open(shards.folder / "lock", "w")  # noqa: SIM115  # closed below
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"collect: another call is collecting {dataset.name}, in {shards.folder}") from None
         yield shards
+
+
+@contextlib.contextmanager
+def explained_folder(folder: Path | str) -> Iterator[None]:
+    """Says so if the folder of data sets cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"collect: cannot write to {folder}: {error.strerror}. MINARI_DATASETS_PATH names another folder"
+        ) from error
 
 
 class Shards:
