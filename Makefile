@@ -13,7 +13,7 @@ comma := ,
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \)) CMakeLists.txt pyproject.toml
 
-.PHONY: run test chromium integrations test-cuda examples test-ray test-ray-contract test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize docs docs-serve test-docs dist test-dist clean install develop ding bench-ding islands test-islands
+.PHONY: run test chromium integrations test-cuda examples test-ray test-ray-contract test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize docs docs-serve test-docs dist test-dist clean install develop ding bench-ding bench-ray islands test-islands
 
 # A line per stage, so that nobody waits without knowing for what.
 say = @echo "==> $(1)"
@@ -99,7 +99,7 @@ test-cuda: $(INTEGRATIONS)/.installed
 
 # RLlib pins an older Gymnasium, so it has its own environment.
 $(RLLIB)/.installed: $(RLLIB)/.ready $(WHEEL)/.built
-	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)"
+	$(@D)/bin/pip install --quiet "torch==2.13.0" "ray[rllib]>=2.40" "pytest>=8" "$$(ls $(WHEEL)/*.whl)[cli,ray,atari]"
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall $(WHEEL)/*.whl
 	@touch $@
 
@@ -221,8 +221,12 @@ $(BENCH)/.installed: $(BENCH)/.ready $(SOURCES)
 
 bench: $(BENCH)/.installed
 	-$(BENCH)/bin/python -m benchmarks  # says at its end which parts failed, if any
+	-$(MAKE) bench-ray  # in the environment that has RLlib
 	-$(MAKE) bench-ding  # our env managers beside DI-engine's, in its own environment
 	$(BENCH)/bin/python -m benchmarks --write-docs
+
+bench-ray: $(RLLIB)/.installed
+	$(RLLIB)/bin/python -W ignore -m benchmarks --parts ray,ray-sizing
 
 # The drop-in for EnvPool beside EnvPool itself.
 test-envpool: $(BENCH)/.installed

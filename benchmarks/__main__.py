@@ -99,11 +99,14 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
     failed: list[str] = []
     for name in options.parts:
         try:
-            results["parts"][name] = PARTS[name](effort, lambda line: console.print(line, style="dim"))
+            found = PARTS[name](effort, lambda line: console.print(line, style="dim"))
         except Exception:  # the parts after it must not be lost with it, nor what it had before
             console.print_exception()
             failed.append(name)
             continue
+        if not found:  # a library is missing: what another environment has measured stays
+            continue
+        results["parts"][name] = found
         results["measured"][name] = machine.versions_of(results["machine"])
         results["effort"][name] = {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick}
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -545,6 +545,24 @@ def ding(results: Results) -> Table:
 
 # ---- on Ray ----------------------------------------------------------------------------------------
 
+
+def ray(results: Results) -> Table:
+    """Pools on Ray beside what does the same without."""
+    rows = [
+        (
+            row["case"],
+            str(row["actors"]),
+            rate(row["ours"]),
+            f"{rate(row['other'])} ({row['others']})",
+            f"{row['ratio']:.2f}",
+            f"{row['goal']:g}",
+        )
+        for row in results["parts"]["ray"]
+    ]
+    columns = ("", "actors", "on Ray, steps per second", "beside it", "ratio", "goal")
+    return Table("ray", "Pools on Ray, on one machine", columns, rows)
+
+
 RAY_WAYS = {"step": "`step`", "async": "async", "rollout": "`rollout`"}
 
 
@@ -647,6 +665,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),
     "ding": ("ding", ding),
+    "ray": ("ray", ray),
     "ray-calls": ("ray-sizing", ray_calls),
     "ray-costs": ("ray-sizing", ray_costs),
     "ray-sizing": ("ray-sizing", ray_sizing),

@@ -126,11 +126,13 @@ class Peer:
             return self.build()
 
 
-def peers_of(subject: Subject) -> list[Peer]:
+def peers_of(subject: Subject, on_ray: bool = False) -> list[Peer]:
     """Ours first, then those of the other libraries that are installed and have the env."""
     found = [Peer("stepmill", "stepmill", partial(stepmill_pool, subject))]
     if subject.num_envs > 1:
         found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, subject, subject.num_envs // 2)))
+    if on_ray:
+        found.append(Peer("stepmill on Ray", "stepmill", partial(stepmill_pool, subject, backend="ray")))
     if envpool_has(subject):
         found.append(Peer("EnvPool", "envpool", partial(_best_envpool, subject)))
     factories = subject.factories()

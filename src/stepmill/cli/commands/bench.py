@@ -12,6 +12,7 @@ from stepmill.cli.bars import require_matplotlib
 from stepmill.cli.options import Seconds, complete_id, folder_option, json_option, set_option
 from stepmill.cli.target import find_target, fitted
 from stepmill.cli.terminal import Terminal, until_interrupted
+from stepmill.optional import RAY, check_installed
 
 if TYPE_CHECKING:
     from stepmill.cli.side_by_side import SideBySide
@@ -32,6 +33,7 @@ _DEFAULT = ["CartPole-v1", "gymnasium:CartPole-v1"]  # a native env, and a Pytho
     show_default=True,
     help="For each library in each round.",
 )
+@click.option("--ray", "on_ray", is_flag=True, help="Measure a pool on a Ray cluster, too.")
 @folder_option("Also draw a picture per env into this folder.")
 @set_option
 @json_option
@@ -40,6 +42,7 @@ def command(
     num_envs: int,
     repeats: int,
     seconds: float,
+    on_ray: bool,
     folder: Path | None,
     config: dict[str, Any],
     terminal: Terminal,
@@ -62,12 +65,14 @@ def command(
 
     if folder is not None:
         require_matplotlib()
+    if on_ray:
+        check_installed(RAY, "stepmill bench --ray")
     measured = []
     with quiet(), until_interrupted() as ending:
         for name in targets or _DEFAULT:
             task = find_target(name)
             subject = Subject(name, task, num_envs, fitted(task, config))
-            measured.append(one := SideBySide(subject, peers_of(subject)))
+            measured.append(one := SideBySide(subject, peers_of(subject, on_ray)))
             with until_interrupted() as measuring:
                 one.measure(Effort(repeats, seconds), terminal)
             if one.samples and not terminal.json:
