@@ -20,7 +20,7 @@ from stepmill.pool.mail import PickledMail
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.process.pickling import AT_HOME
+from stepmill.pool.process.pickling import AT_HOME, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
 from stepmill.pool.ray.place import Described, description_of
@@ -143,7 +143,11 @@ class RayHost(PickledMail, _native.RemoteHost):
                 rows = min(most, self.waiting(group))
                 actors.request(group, self.pack(group, rows), rows)
 
-    def play(self, policy: Policy, plan: Plan, observation: Any) -> Record:
+    def pack_policy(self, policy: Policy) -> bytes:
+        """A policy, as ``play`` takes it."""
+        return dumps_argument("rollout(policy)", policy)
+
+    def play(self, policy: bytes, plan: Plan, observation: Any) -> Record:
         """A rollout of all envs, where they are."""
         assert self._actors is not None
         return RemoteRollout(self, self._actors, self._lose, self._finisher.policy, policy, plan).play(observation)
