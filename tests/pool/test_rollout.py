@@ -288,11 +288,13 @@ def test_what_a_policy_returns_is_checked(returned: Any, error: type[Exception],
         pool.rollout(zeros, 2, observation=observation)
 
 
-def test_what_else_a_policy_returns_keeps_its_form() -> None:
-    shapes = iter([(3,), (3, 2)])
+@pytest.mark.parametrize("shapes", [[(3,), (3, 2)], [None, (3,)], [(3,), None]])
+def test_what_else_a_policy_returns_keeps_its_form(shapes: list[Any]) -> None:
+    left = iter(shapes)
 
     def policy(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
-        return np.zeros(3, int), np.zeros(next(shapes))
+        shape = next(left)
+        return np.zeros(3, int) if shape is None else (np.zeros(3, int), np.zeros(shape))
 
     with (
         stepmill.make("CartPole-v1", num_envs=3) as pool,

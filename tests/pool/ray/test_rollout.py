@@ -182,6 +182,8 @@ def test_an_actor_that_died_before_costs_its_envs_their_first_step() -> None:
     with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3, on_error="restart", max_restarts=None) as pool:
         observation, _ = pool.reset()
         ray.kill(actors_of(pool)[1])
+        with pytest.raises(ray.exceptions.RayActorError):  # it takes a moment
+            ray.get(actors_of(pool)[1].stats.remote(), timeout=60)
         *_, info = pool.step(np.zeros(1, int), env_id=[3])  # so it is noticed, and env 2 is not told yet
         assert info["abnormal"].all()
         rollout = pool.rollout(draw, 4, observation=observation)

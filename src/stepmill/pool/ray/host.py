@@ -19,7 +19,7 @@ from stepmill.pool.mail import PickledMail
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.process.pickling import AT_HOME
+from stepmill.pool.process.pickling import AT_HOME, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
 from stepmill.pool.ray.cluster import connect, plan_actors
@@ -155,7 +155,11 @@ class RayHost(PickledMail, _native.RemoteHost):
             if not actors.under_way(group) and self.away(group):  # what was to spare is wanted after all
                 actors.request(group, None, self.away(group) // 2)
 
-    def play(self, policy: Policy, plan: Plan, observation: Any) -> Record:
+    def pack_policy(self, policy: Policy) -> bytes:
+        """A policy, as ``play`` takes it."""
+        return dumps_argument("rollout(policy)", policy)
+
+    def play(self, policy: bytes, plan: Plan, observation: Any) -> Record:
         """A rollout of all envs, where they are."""
         assert self._actors is not None
         return RemoteRollout(self, self._actors, self._lose, self._finisher.policy, policy, plan).play(observation)

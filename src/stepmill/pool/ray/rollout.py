@@ -11,12 +11,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.process.pickling import dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
 from stepmill.pool.ray.visit import Return, Trip
 from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.policy import Policy
 from stepmill.pool.rollout.record import Record
 from stepmill.pool.uninterrupted import uninterrupted
 from stepmill.spaces import FlatSpace
@@ -58,12 +56,12 @@ class RemoteRollout:
         actors: Actors,
         lose: Callable[[int, str], None],
         faults: FaultPolicy,
-        policy: Policy,
+        policy: bytes,
         plan: Plan,
     ) -> None:
-        """``lose``: is told of a group whose actor is gone, and why, and starts another."""
+        """``policy``: pickled. ``lose``: is told of a group whose actor is gone, and why, and starts another."""
         self._host, self._actors, self._replace, self._faults, self._plan = host, actors, lose, faults, plan
-        self._policy = actors.put(dumps_argument("rollout(policy)", policy))  # once, however many actors there are
+        self._policy = actors.put(policy)  # once, however many actors there are
         self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
         self._errors: list[BaseException] = []
 

@@ -70,10 +70,8 @@ def _play_together(
             result = step(actions)
         except InputError as error:
             raise caller.blamed(error) from None
-        record.act(at, actions, extras)
-        record.outcome(at, result)
+        record.step(at, actions, extras, result)
         observation = result[0]
-        record.see(at + 1, observation)
 
 
 class _AsReady:

@@ -45,6 +45,24 @@ class Record:
 
     # ---- rows ------------------------------------------------------------------------------------
 
+    def step(self, at: int, actions: Any, extras: Sequence[np.ndarray], result: Any) -> None:
+        """All of a step of all envs: the three below, with the observation after it, in one call."""
+        observation, rewards, terminated, truncated, info = result
+        acted, seen = self.actions, self.observations
+        if at and not extras and not self.extras and type(acted) is type(actions) is type(seen) is np.ndarray:
+            acted[at] = actions
+            self._seen = at + 1
+            seen[at + 1] = observation
+        else:
+            self.act(at, actions, extras)
+            self.see(at + 1, observation)
+        if at == 0 or self._same_step or "abnormal" in info:
+            self.outcome(at, result)
+            return
+        self.rewards[at] = rewards
+        self.terminated[at] = terminated
+        self.truncated[at] = truncated
+
     def see(self, at: At, observation: Any) -> None:
         """What was seen before a step."""
         if isinstance(at, int):
@@ -65,7 +83,7 @@ class Record:
             self.actions[at] = actions if type(actions) is np.ndarray else _native.without_torch(actions)
         else:
             map_trees(lambda to, part: to.__setitem__(at, _native.without_torch(part)), self.actions, actions)
-        if extras or self.extras:
+        if extras or self.extras is None or self.extras:
             self._act_beside(at, extras)
 
     def _act_beside(self, at: At, extras: Sequence[np.ndarray]) -> None:

@@ -36,7 +36,8 @@ class Rollout:
         truncated: Whether the step cut an episode off: a time limit, or a failure.
         reset: Whether the step was a reset, which ignores the action: with ``autoreset="next_step"`` the one after the
             end of an episode; in any mode the one after a failure, and the first one of an env that was never reset.
-        abnormal: Whether something went wrong in the step: the env failed, or said so itself. Do not learn from it.
+        abnormal: Whether something went wrong in the step: the env failed, or said so itself. Do not learn from it. If
+            the machine of an env was lost, what the policy did there is unknown: actions and extras are zeros then.
         extras: What else the policy returned, such as log-probabilities and values, in its order.
         last_observation: What the envs show after the last step, as (N, ...): for the value of what comes next.
     """

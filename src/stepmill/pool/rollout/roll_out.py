@@ -27,6 +27,7 @@ class Rollouts:
     def __init__(self, engine: _native.Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
         self._host = engine.host
+        self._is_elsewhere = hasattr(self._host, "play")  # the envs are, and policies go there
         self._number = 0
         self._has_begun = False
         self._last: tuple[int, Any] | None = None  # after the last one: the rows received, and what the envs showed
@@ -44,7 +45,9 @@ class Rollouts:
             observation = self._where_it_ended()
         if self._engine.in_flight_count:
             raise InFlightError("rollout: envs are in flight: recv() their results first, or reset() all envs")
-        rollout = self._engine.plainly(self._roll_out, policy, steps, seed, observation)
+        if self._is_elsewhere:
+            policy = self._host.pack_policy(policy)  # before anything changes
+        rollout: Rollout = self._engine.plainly(self._roll_out, policy, steps, seed, observation)
         self._number += 1
         return rollout
 
@@ -89,7 +92,7 @@ class Rollouts:
             )
         return map_tree(np.copy, self._last[1])
 
-    def _roll_out(self, policy: Policy, steps: int, seed: int, observation: Any) -> Rollout:
+    def _roll_out(self, policy: Any, steps: int, seed: int, observation: Any) -> Rollout:
         settings, engine = self._settings, self._engine
         self._has_begun, self._last = True, None
         if observation is None:
@@ -98,7 +101,7 @@ class Rollouts:
         plan = Plan(steps, seed, batch_size, settings.reward_dtype, settings.autoreset == "same_step")
         record: Record
         before = engine.rows_received
-        if hasattr(self._host, "play"):  # the envs are elsewhere, and the policy goes there
+        if self._is_elsewhere:
             record = engine.use(self._host.play, policy, plan, observation)
             rollout = record.rollout()
             ended = (rollout.terminated | rollout.truncated) & ~rollout.abnormal
