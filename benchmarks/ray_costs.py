@@ -25,6 +25,7 @@ from stepmill.measuring.machine import cores
 from stepmill.optional import ALE, RAY, is_installed
 
 WORK_S = 1e-3  # of a step of the Python env
+SMALL = 1000  # bytes: a call that costs what calls cost
 FEW = 4  # envs of a pool whose rows cost next to nothing
 MOST_BYTES = 16e6  # of the arrays that are carried to measure what a rollout costs
 OBJECT_STORE = 200 << 20
@@ -62,7 +63,7 @@ def sizing(effort: Effort, log: Log) -> dict[str, Any]:
     ray.init(address="local", num_cpus=cores(), object_store_memory=OBJECT_STORE, **quiet)
     try:
         log("calls of a Ray actor")
-        call_s, call2_s = _calls(ray, effort)
+        call_s, call2_s = (_call_s(ray, 1, SMALL, SMALL, effort), _call_s(ray, 2, SMALL, SMALL, effort))
         with _on_ray(Case("", "CartPole-v1", FEW, "num_threads")) as pool:
             driver_call_s = _driver_s(pool, effort)
         measured = [_measure(ray, case, driver_call_s, effort, log) for case in cases()]
@@ -97,8 +98,11 @@ def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Lo
     with _on_ray(case, batch_size=case.num_envs // 2) as pool:
         pool.async_reset()
         out["ray_async_per_s"] = _rate(_receiver(pool, case.num_envs // 2), case.num_envs // 2, effort)
+    sizes = out["order_bytes"] * case.num_envs, out["answer_bytes"] * case.num_envs
+    out["call_s"] = _call_s(ray, 1, *map(round, sizes), effort)
+    out["call2_s"] = _call_s(ray, 2, *(round(size / 2) for size in sizes), effort)
     out["rollout_bytes"] = sum(row.nbytes for row in rollout_rows)
-    out["driver_rollout_row_s"] = _gather_s(ray, rollout_rows, case.num_envs, effort)
+    out["driver_rollout_row_s"], out["rollout_call_s"] = _gather_s(ray, rollout_rows, case.num_envs, effort)
     return out
 
 
@@ -202,32 +206,32 @@ def _driver_s(pool: Any, effort: Effort) -> float:
     return _thread_s(_stepper(pool), effort)
 
 
-def _calls(ray: Any, effort: Effort) -> tuple[float, float]:
-    """Seconds per call of an actor that does nothing: waited for one by one, and with two of them under way."""
+def _call_s(ray: Any, most: int, order_bytes: int, answer_bytes: int, effort: Effort) -> float:
+    """Seconds per call of an actor that does nothing but to carry so many bytes, with ``most`` calls under way."""
 
     class Echo:
         def back(self, order: bytes) -> tuple[np.ndarray, list[Any], list[Any]]:
-            return np.frombuffer(order, np.uint8), [], []
+            return np.ones(answer_bytes, np.uint8), [], []
 
     actor = ray.remote(Echo).options(num_cpus=1).remote()
-    order = bytes(1000)
+    order = bytes(order_bytes)
     under_way: deque[Any] = deque()
 
-    def one() -> None:
-        ray.get(actor.back.remote(order))
-
-    def of_two() -> None:
-        while len(under_way) < 2:
+    def call() -> None:
+        while len(under_way) < most:
             under_way.append(actor.back.remote(order))
         ray.get(under_way.popleft())
 
-    result = 1 / _rate(one, 1, effort), 1 / _rate(of_two, 1, effort)
+    seconds = 1 / _rate(call, 1, effort)
     ray.kill(actor)
-    return result
+    return seconds
 
 
-def _gather_s(ray: Any, rows: list[np.ndarray], num_envs: int, effort: Effort) -> float:
-    """What the driver's thread spends on a row of a rollout: taking the arrays from Ray, copying them into its own."""
+def _gather_s(ray: Any, rows: list[np.ndarray], num_envs: int, effort: Effort) -> tuple[float, float]:
+    """Of rollouts: what the driver's thread spends on a row, and how long a call takes for each of its steps.
+
+    The thread takes the arrays from Ray, and copies them into its own.
+    """
     steps = max(2, min(ROLLOUT_STEPS, int(MOST_BYTES / (num_envs * sum(row.nbytes for row in rows)))))
 
     class Source:
@@ -241,9 +245,9 @@ def _gather_s(ray: Any, rows: list[np.ndarray], num_envs: int, effort: Effort) -
             own = np.empty_like(array)  # new memory, as for every rollout
             own[...] = array
 
-    seconds = _thread_s(gather, effort) / (steps * num_envs)
+    result = _thread_s(gather, effort) / (steps * num_envs), 1 / _rate(gather, steps, effort)
     ray.kill(actor)
-    return seconds
+    return result
 
 
 # ---- bytes -----------------------------------------------------------------------------------------

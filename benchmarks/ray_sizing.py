@@ -17,8 +17,8 @@ request and w for each row. The network brings B bytes per second to the driver.
 
       min(n * m / (call2 + m / r),  m / (d + m * w),  B / b)      steps per second
 
-``call`` is the time of a call that is waited for, ``call2`` the time per call with two of them under way. Not in it are
-the time that your policy and your learner take, and what Ray itself needs for many nodes.
+``call`` is the time of a call that carries so many rows and does nothing, ``call2`` with two of them under way. Not in
+it are the time that your policy and your learner take, and what Ray itself needs for many nodes.
 """
 
 from __future__ import annotations
@@ -73,18 +73,20 @@ class Way:
 
 def ways(part: dict[str, Any], case: dict[str, Any], rollout_steps: int = ROLLOUT_STEPS) -> dict[str, Way]:
     """The three ways, by name, from what was measured: all of the part, and of one kind of env."""
-    call, call2, driver_call = part["call_s"], part["call2_s"], part["driver_call_s"]
+    driver_call = part["driver_call_s"]
     envs = case["num_envs"]
     rows = {"step": envs, "async": envs / 2, "rollout": envs * rollout_steps}
     row_s, rollout_row_s = case["driver_row_s"], case["driver_rollout_row_s"]
     travels = case["order_bytes"] + case["answer_bytes"]
     return {
-        "step": Way(rows["step"], case["steps_per_s"], call, driver_call + envs * row_s, travels, False),
-        "async": Way(rows["async"], case["steps_per_s"], call2, driver_call + envs / 2 * row_s, travels, True),
+        "step": Way(rows["step"], case["steps_per_s"], case["call_s"], driver_call + envs * row_s, travels, False),
+        "async": Way(
+            rows["async"], case["steps_per_s"], case["call2_s"], driver_call + envs / 2 * row_s, travels, True
+        ),
         "rollout": Way(
             rows["rollout"],
             case["policy_steps_per_s"],
-            call,
+            case["rollout_call_s"] * rollout_steps,
             driver_call + rows["rollout"] * rollout_row_s,
             case["rollout_bytes"],
             False,

@@ -575,6 +575,7 @@ def ray_costs(results: Results) -> Table:
             number(case["steps_per_s"]),
             number(case["policy_steps_per_s"]),
             f"{case['order_bytes'] + case['answer_bytes']:,.0f}",
+            time_of(1e9 * case["call_s"]),
             time_of(1e9 * case["driver_row_s"]),
             f"{case['rollout_bytes']:,.0f}",
             time_of(1e9 * case["driver_rollout_row_s"]),
@@ -582,7 +583,8 @@ def ray_costs(results: Results) -> Table:
         for case in part["cases"]
     ]
     columns = (
-        *("envs of a node", "steps per second by itself", "with a random policy", "bytes of a row", "driver, per row"),
+        *("envs of a node", "steps per second by itself", "with a random policy", "bytes of a row"),
+        *("a call with all rows", "driver, per row"),
         *("bytes of a row of a rollout", "driver, per row of a rollout"),
     )
     return Table("ray-costs", "Ray: what a step costs", columns, rows)
@@ -592,12 +594,12 @@ def ray_calls(results: Results) -> Table:
     """What each call costs, whatever it carries."""
     part = results["parts"]["ray-sizing"]
     names = {
-        "call_s": "a call that is waited for",
-        "call2_s": "a call, with two under way",
+        "call_s": "a call of an actor",
+        "call2_s": "with two under way, per call",
         "driver_call_s": "time of the driver's thread for a request",
     }
     rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
-    return Table("ray-calls", "Ray: what a call costs", ("", "takes"), rows)
+    return Table("ray-calls", "Ray: what a call costs that carries next to nothing", ("", "takes"), rows)
 
 
 def ray_sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
