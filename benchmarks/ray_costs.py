@@ -92,9 +92,8 @@ def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Lo
         out["order_bytes"], out["answer_bytes"] = counted.order_bytes, counted.answer_bytes
         out["driver_row_s"] = max(driver_s - driver_call_s, 0.0) / case.num_envs
         out["ray_step_per_s"] = _rate(_stepper(pool), case.num_envs, effort)
-        if hasattr(pool, "rollout"):
-            rate = _rate(partial(pool.rollout, _random_policy(pool), ROLLOUT_STEPS, seed=0), 1, effort)
-            out["ray_rollout_per_s"] = rate * case.num_envs * ROLLOUT_STEPS
+        rate = _rate(partial(pool.rollout, _random_policy(pool), ROLLOUT_STEPS, seed=0), 1, effort)
+        out["ray_rollout_per_s"] = rate * case.num_envs * ROLLOUT_STEPS
     with _on_ray(case, batch_size=case.num_envs // 2) as pool:
         pool.async_reset()
         out["ray_async_per_s"] = _rate(_receiver(pool, case.num_envs // 2), case.num_envs // 2, effort)

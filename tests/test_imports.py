@@ -119,7 +119,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 HOSTS = {"stepmill.pool.native", "stepmill.pool.inline", "stepmill.pool.process.host", "stepmill.pool.ray.host"}
 # Those that choose a host. All others, the engine above all, know only what every host offers.
-CHOOSERS = {"stepmill.pool.open_host"}
+CHOOSERS = {"stepmill.pool.open_host", "stepmill.pool.open_local_host"}
 CPP = Path(__file__).parent.parent / "cpp"
 
 

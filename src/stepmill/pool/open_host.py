@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepmill.pool.inline import InlineHost
-from stepmill.pool.native import NativeHost
+from stepmill.pool.open_local_host import open_local_host
 from stepmill.pool.rows import RowFinisher
-from stepmill.pool.settings import Settings, refuse_processes
+from stepmill.pool.settings import Settings
 from stepmill.pool.source import NativeSource, PythonSource
 
 __all__ = ["open_host"]
@@ -21,20 +20,4 @@ def open_host(
         from stepmill.pool.ray.host import RayHost
 
         return RayHost(source, settings, finisher)
-    only_processes = isinstance(source, PythonSource) and (settings.only_processes or source.has_islands)
-    if settings.backend == "process" or only_processes:
-        from stepmill.pool.process.host import ProcessHost
-
-        return ProcessHost(source, settings, finisher)
-    if isinstance(source, NativeSource):
-        refuse_processes(settings.only_processes)
-        return NativeHost(source, settings)
-    if settings.backend == "inline":
-        return InlineHost(source, settings, finisher)
-    from stepmill.pool.auto import choose_backend
-    from stepmill.pool.process.host import ProcessHost
-
-    backend, launcher = choose_backend(source, settings)
-    if backend == "inline":
-        return InlineHost(source, settings, finisher)
-    return ProcessHost(source, settings, finisher, launcher=launcher)
+    return open_local_host(source, settings, finisher)

@@ -20,7 +20,7 @@ from stepmill.description import EnvDescription
 from stepmill.errors import EnvError, ResourceError
 from stepmill.pool.host import PythonHost, open_engine
 from stepmill.pool.models.change import ModelChange
-from stepmill.pool.open_host import open_host
+from stepmill.pool.open_local_host import open_local_host
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.payload import SourcePayload
 from stepmill.pool.process.remote_error import describe
@@ -120,7 +120,7 @@ class Place:
                 f"a node of the cluster has stepmill {VERSION}, and the caller {self._version}: install the same on all"
             )
         payload, settings, self._first, model_changes, finisher = pickle.loads(self._instructions)
-        self._engine: _native.Engine = open_engine(open_host(payload.source(), settings, finisher), settings)
+        self._engine: _native.Engine = open_engine(open_local_host(payload.source(), settings, finisher), settings)
         self._host = self._engine.host
         self._is_inline = self._host.backend == "inline" and not self._host.is_native
         if model_changes:
