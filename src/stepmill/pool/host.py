@@ -2,8 +2,8 @@
 
 The engine (``_native.Engine``) checks actions, waits and returns batches, on top of any host. A host is one class with
 two halves. The engine talks to the native half (``cpp/bindings/host.h``) while envs step. This file describes the other
-half: values that do not fit in arrays, calls of the envs' methods, and the end. There are three hosts: ``native.py``,
-``inline.py`` and ``process/host.py``.
+half: values that do not fit in arrays, calls of the envs' methods, and the end. There are four hosts: ``native.py``,
+``inline.py``, ``process/host.py`` and ``ray/host.py``.
 """
 
 from __future__ import annotations
