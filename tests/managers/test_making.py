@@ -258,8 +258,8 @@ def test_create_env_manager_makes_the_manager_that_cfg_names(name: str) -> None:
 def test_create_env_manager_says_what_is_wrong() -> None:
     with pytest.raises(errors.MissingConfigError, match="create_env_manager: expected a cfg with the key type"):
         create_env_manager({}, [Trial])
-    with pytest.raises(errors.ConfigError, match=r"type: expected one of base, subprocess.*got 'ray'"):
-        create_env_manager({"type": "ray"}, [Trial])
+    with pytest.raises(errors.ConfigError, match=r"type: expected one of base, subprocess.*got 'cloud'"):
+        create_env_manager({"type": "cloud"}, [Trial])
     with pytest.raises(errors.UnknownConfigError, match="no config key 'episodes'"):
         create_env_manager({"type": "base", "episodes": 3}, [Trial])
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):

@@ -57,6 +57,9 @@ class Carried(_native.RemoteHost):
         infos = info_leaves(described.info_space, settings.autoreset)
         return python_env_arguments(self.observation, self.action, described, infos)
 
+    def dispatch(self) -> None:
+        """Nothing goes out before ``exchange``."""
+
     def exchange(self, seconds: float) -> None:
         """One round: everything that waits goes out, and from each group something comes back."""
         self.exchanges += 1

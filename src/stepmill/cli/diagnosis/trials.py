@@ -18,7 +18,7 @@ from stepmill import _native
 from stepmill.cli.diagnosis.packages import extras, requirements_of
 from stepmill.cli.diagnosis.part import Part
 from stepmill.errors import MissingPackageError
-from stepmill.optional import MUJOCO, is_installed
+from stepmill.optional import MUJOCO, RAY, is_installed
 from stepmill.pool.settings import Backend
 
 __all__ = ["Trial", "imports", "play", "pools", "try_all"]
@@ -59,8 +59,9 @@ def imports() -> list[Trial]:
 
 
 def pools() -> list[Trial]:
-    """A tiny pool on every backend, and one that steps MuJoCo natively, if that is installed."""
-    tried = [(one, "CartPole-v1" if one == "thread" else "gymnasium:CartPole-v1") for one in get_args(Backend)]
+    """A tiny pool on every backend, on Ray if that is installed, and one that steps MuJoCo natively, if that is."""
+    backends = [one for one in get_args(Backend) if one != "ray" or is_installed(RAY)]
+    tried = [(one, "CartPole-v1" if one == "thread" else "gymnasium:CartPole-v1") for one in backends]
     if is_installed(MUJOCO):
         tried.append(("thread", "Ant-v5"))
     return [
