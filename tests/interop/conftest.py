@@ -18,7 +18,7 @@ NEEDS = {
     "jax": "jax",
 }
 
-APART = {"rllib": "ray"}
+APART = {"rllib": "pyarrow"}  # which ray[rllib] brings, and ray alone does not
 
 expected = set(NEEDS) if os.environ.get("STEPMILL_INTEGRATIONS") else set()
 collect_ignore = [

@@ -17,6 +17,8 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": F
 @functools.cache
 def cluster() -> Any:
     """The cluster of this process, with three nodes. This process is in it, on the first of them."""
+    # Before Ray is imported: otherwise it leaves a token in the user's home folder, and calls home.
+    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     import ray
     from ray.cluster_utils import Cluster
 

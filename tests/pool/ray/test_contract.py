@@ -12,6 +12,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, RayEnvManager, create_env_manager
+from support.backend_envs import assert_same
 from support.manager_envs import Trial, play
 from support.on_ray import make_on_ray
 from support.probes import assert_equal
@@ -130,12 +131,12 @@ def test_stable_baselines3() -> None:
     make = functools.partial(gymnasium.make, "CartPole-v1")
     on_ray = StepmillVecEnv([make] * 4, backend="ray", num_actors=2, resources={"CPU": 1}, seed=3)
     here = StepmillVecEnv([make] * 4, backend="inline", seed=3)
-    assert_equal(on_ray.reset(), here.reset())
+    assert_same(on_ray.reset(), here.reset())
     for step in range(60):
         actions = (np.arange(4) + step) % 2
         seen, expected = on_ray.step(actions), here.step(actions)
         for one in (*seen[3], *expected[3]):
             one.pop("episode", None)  # it has the time of day
-        assert_equal(seen, expected)
+        assert_same(seen, expected)
     on_ray.close()
     here.close()
