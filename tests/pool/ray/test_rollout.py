@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -15,7 +16,8 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.on_ray import actors_of, make_on_ray
+from support.on_ray import actors_of
+from support.on_ray import make_on_ray as make_in_time
 from support.probes import assert_equal
 from support.ray_envs import Teller
 
@@ -23,6 +25,9 @@ pytestmark = [
     pytest.mark.usefixtures("cluster", "server"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
+
+# A loaded machine takes minutes to start an actor.
+make_on_ray = functools.partial(make_in_time, start_timeout=500)
 
 N, T = 5, 30
 MODES = ["next_step", "same_step"]
