@@ -63,6 +63,7 @@ def test_rays_client_is_refused() -> None:
     said = alone("address='ray://127.0.0.1:10001'")
     assert said.startswith("UnsupportedError address: expected 'host:port', 'auto' or 'local', got 'ray://127")
     assert "ray job submit" in said
+    assert alone("", RAY_ADDRESS="ray://127.0.0.1:10001") == said
 
 
 @on_cluster
@@ -71,6 +72,13 @@ def test_one_cluster_at_a_time(cluster: Any) -> None:
         make_on_ray("CartPole-v1", 1, address="127.0.0.1:1")
     with make_on_ray("CartPole-v1", 1, address=cluster.address) as pool:
         pool.reset()
+
+
+@on_cluster
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_a_cluster_has_several_names(cluster: Any, name: str) -> None:
+    """A second pool takes the address that the first one took, of which Ray has made a number."""
+    make_on_ray("CartPole-v1", 1, address=f"{name}:{cluster.address.rpartition(':')[2]}").close()
 
 
 @on_cluster
