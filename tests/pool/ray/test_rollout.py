@@ -14,12 +14,13 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.pool.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray
 from support.probes import assert_equal
 from support.ray_envs import Teller
 
 pytestmark = [
-    pytest.mark.usefixtures("cluster", "server"),
+    pytest.mark.usefixtures("cluster", "server", "deadline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
@@ -166,6 +167,34 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> Non
             pool.rollout(Deadly(tmp_path / "lives", 1), 12)
         observation, *_ = pool.step(np.zeros(4, int))
         pool.rollout(draw, 3, observation=observation)
+
+
+def stops(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_silence_is_named() -> None:
+    with make_on_ray("CartPole-v1", 1, num_envs=2, node_timeout=1) as pool:
+        observation, _ = pool.reset()
+        with pytest.raises(errors.EnvTimeoutError, match=r"gave no sign of life for node_timeout=1 s"):
+            pool.rollout(stops, 4, observation=observation)
+
+
+def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    send_out = Actors.send_out
+
+    def full(actors: Actors, group: int, *rest: Any) -> None:
+        if group == 1:
+            raise MemoryError("the object store is full")
+        send_out(actors, group, *rest)
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
+        observation, _ = pool.reset()
+        monkeypatch.setattr(Actors, "send_out", full)
+        with pytest.raises(MemoryError, match="is full"):
+            pool.rollout(draw, 4, observation=observation)
+        monkeypatch.undo()
+        pool.rollout(draw, 4, observation=pool.reset()[0])
 
 
 def test_restarts_are_limited(tmp_path: Path) -> None:
