@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,13 @@ def test_envs_can_be_asked_wherever_they_are() -> None:
         pool.set_attr("level", [4, 5, 6, 7])
         assert pool.call("get_wrapper_attr", "level") == (4, 5, 6, 7)
         assert [int(frame[0, 0, 0]) for frame in pool.render()] == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_sent_changes_no_env() -> None:
+    with make_on_ray(Teller, 2, num_envs=4) as pool:
+        with pytest.raises(errors.InputError, match="expected a value that can be pickled"):
+            pool.set_attr("level", [4, 5, 6, threading.Lock()])
+        assert pool.get_attr("level") == (1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("task", ["CartPole-v1", Teller])
