@@ -73,6 +73,7 @@ class Actors:
         finisher: type[RowFinisher],
     ) -> None:
         self._ray = ray
+        self._membership = ray.get_runtime_context().get_worker_id()  # another one after each `ray.init`
         self._settings = settings
         self._shares = shares
         self._plan = plan
@@ -90,6 +91,18 @@ class Actors:
 
     def __len__(self) -> int:
         return len(self._shares)
+
+    def check_cluster(self) -> None:
+        """Raises if this process has left the cluster. Ray would start another one at the next call, unasked."""
+        if not self._is_in_cluster():
+            raise errors.UsageError(
+                "this process has left the Ray cluster that the envs were on (ray.shutdown()), which has ended them: "
+                "close() the pool and make it again"
+            )
+
+    def _is_in_cluster(self) -> bool:
+        ray = self._ray
+        return bool(ray.is_initialized() and ray.get_runtime_context().get_worker_id() == self._membership)
 
     # ---- starting ----------------------------------------------------------------------------
 
@@ -152,6 +165,7 @@ class Actors:
 
     def put(self, value: bytes) -> Any:
         """A reference to a value that many actors need."""
+        self.check_cluster()
         return self._ray.put(value)
 
     def send_out(self, group: int, policy: Any, trip: Trip) -> None:
@@ -161,6 +175,7 @@ class Actors:
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
+        self.check_cluster()
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
         if not busy:
             return
@@ -233,6 +248,7 @@ class Actors:
 
     def replace(self, group: int, model_changes: dict[int, ModelChange]) -> None:
         """Ends an actor and starts another one in its place, wherever the cluster has room."""
+        self.check_cluster()
         self._ray.kill(self._actors[group].handle, no_restart=True)
         self._actors[group] = self._start(group, model_changes)
         self.restarts += 1
@@ -241,6 +257,7 @@ class Actors:
 
     def wait_until_ready(self, group: int) -> Lost | None:
         """Waits for an actor that builds its envs."""
+        self.check_cluster()
         while not (actor := self._actors[group]).is_ready:
             ready, _ = self._ray.wait([actor.started], timeout=_LOOK_S)
             lost = self._read(group, actor.started) if ready else self._judge(actor)
@@ -278,6 +295,7 @@ class Actors:
 
     def stats(self) -> list[dict[str, Any] | None]:
         """What each actor counts; None for one that does not answer soon, as its envs are slow or it is starting."""
+        self.check_cluster()
         references = [actor.handle.stats.remote() if actor.is_ready else None for actor in self._actors]
         asked = [one for one in references if one is not None]
         ready = self._ray.wait(asked, num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
@@ -293,7 +311,7 @@ class Actors:
 
     def close(self, seconds: float) -> list[bytes]:
         """Closes all places within that time, then kills the actors. Returns what their envs raised."""
-        if not self._ray.is_initialized():  # somebody has left the cluster, which ended the actors
+        if not self._is_in_cluster():  # leaving it has ended the actors
             return []
         references = [actor.handle.close.remote() for actor in self._actors]
         raised = []

@@ -145,6 +145,7 @@ class RayHost(PickledMail, _native.RemoteHost):
     def _send_waiting(self) -> None:
         actors = self._actors
         assert actors is not None
+        actors.check_cluster()  # before anything is packed
         for group in range(len(actors)):
             if not actors.is_ready(group):
                 continue
