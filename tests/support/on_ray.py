@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import stepmill
@@ -16,3 +17,12 @@ def make_on_ray(task: Any, num_actors: int, **arguments: Any) -> Any:
 def actors_of(pool: Any) -> list[Any]:
     """The handles of its actors."""
     return [actor.handle for actor in pool._engine.host._actors._actors]
+
+
+def wait_until_dead(handle: Any) -> None:
+    """``ray.kill`` returns before the actor is gone."""
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RayActorError):
+        while True:
+            ray.get(handle.stats.remote(), timeout=60)

@@ -63,6 +63,7 @@ def test_rays_client_is_refused() -> None:
     said = alone("address='ray://127.0.0.1:10001'")
     assert said.startswith("UnsupportedError address: expected 'host:port', 'auto' or 'local', got 'ray://127")
     assert "ray job submit" in said
+    assert alone("", RAY_ADDRESS="ray://127.0.0.1:10001") == said
 
 
 @on_cluster
@@ -71,6 +72,46 @@ def test_one_cluster_at_a_time(cluster: Any) -> None:
         make_on_ray("CartPole-v1", 1, address="127.0.0.1:1")
     with make_on_ray("CartPole-v1", 1, address=cluster.address) as pool:
         pool.reset()
+
+
+@on_cluster
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_a_cluster_has_several_names(cluster: Any, name: str) -> None:
+    """A second pool takes the address that the first one took, of which Ray has made a number."""
+    make_on_ray("CartPole-v1", 1, address=f"{name}:{cluster.address.rpartition(':')[2]}").close()
+
+
+LEAVES = """
+import sys
+import numpy as np, ray, stepmill
+def join():
+    ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+def say(call):
+    try:
+        call()
+    except stepmill.errors.UsageError as error:
+        print(error)
+join()
+pool = stepmill.make("CartPole-v1", num_envs=2, backend="ray", num_actors=1, num_threads=1)
+pool.reset()
+ray.shutdown()
+say(lambda: pool.rollout(lambda *_: np.zeros(2, int), 2, observation=np.zeros((2, 4), np.float32)))
+say(pool.stats)
+say(lambda: pool.step(np.zeros(2, int)))
+assert not ray.is_initialized()
+join()
+say(lambda: pool.get_attr("np_random"))
+pool.close()
+"""
+
+
+@on_cluster
+def test_who_leaves_the_cluster_is_told(cluster: Any) -> None:
+    """Ray by itself would start another cluster, and wait there."""
+    program = [sys.executable, "-W", "ignore", "-c", LEAVES, cluster.address]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(said) == 4
+    assert all(one.startswith("this process has left the Ray cluster") for one in said)
 
 
 @on_cluster

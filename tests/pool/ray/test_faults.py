@@ -105,6 +105,20 @@ def test_a_question_to_a_silent_actor_ends() -> None:
             pool.get_attr("level")
 
 
+def test_a_question_to_a_dead_actor_starts_another_one() -> None:
+    import ray
+
+    with make_on_ray(Teller, 1, num_envs=2, **PATIENT) as pool:
+        pool.reset()
+        ray.kill(actors_of(pool)[0])
+        with pytest.raises(errors.WorkerDiedError, match="env 1 failed in get_attr: the Ray actor that ran it is gone"):
+            wait_until(lambda: pool.get_attr("level", [1]) == ())  # it takes a moment
+        assert pool.get_attr("level") == (1, 1)
+        *_, truncated, info = pool.step(np.zeros(2, int))  # tells that the episodes are lost
+        assert truncated.all()
+        assert info["abnormal"].all()
+
+
 @pytest.mark.parametrize("task", ["CartPole-v1", Teller])
 def test_envs_of_a_dead_node_go_on_elsewhere(cluster: Any, task: Any) -> None:
     with more_nodes(cluster, 2, meadow=1) as nodes:
@@ -144,6 +158,8 @@ def test_what_is_missing_for_another_place_is_named(cluster: Any) -> None:
             errors.WorkerDiedError, match=r"no actor could be started .*start_timeout=8 s\. Each needs 1 CPU, 1 meadow"
         ):
             pool.step(np.zeros(2, int))
+        with pytest.raises(errors.WorkerDiedError, match=r"env 1 failed in random_states: no actor could be started"):
+            pool._engine.use(pool._engine.host.random_states, [1])
 
 
 def test_every_action_has_one_row_while_actors_are_killed() -> None:

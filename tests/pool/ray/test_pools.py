@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.on_ray import actors_of, make_on_ray
+from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.ray_envs import Teller, Unbuildable
 
@@ -65,6 +66,13 @@ def test_envs_can_be_asked_wherever_they_are() -> None:
         assert [int(frame[0, 0, 0]) for frame in pool.render()] == [0, 1, 2, 3]
 
 
+def test_what_cannot_be_sent_changes_no_env() -> None:
+    with make_on_ray(Teller, 2, num_envs=4) as pool:
+        with pytest.raises(errors.InputError, match="expected a value that can be pickled"):
+            pool.set_attr("level", [4, 5, 6, threading.Lock()])
+        assert pool.get_attr("level") == (1, 1, 1, 1)
+
+
 @pytest.mark.parametrize("task", ["CartPole-v1", Teller])
 def test_a_killed_actor_costs_its_rows_and_comes_back(task: Any) -> None:
     import ray
@@ -72,6 +80,7 @@ def test_a_killed_actor_costs_its_rows_and_comes_back(task: Any) -> None:
     with make_on_ray(task, 2, num_envs=4, seed=3, on_error="restart", max_restarts=None) as pool:
         pool.reset()
         ray.kill(actors_of(pool)[1])
+        wait_until_dead(actors_of(pool)[1])
         *_, terminated, truncated, info = pool.step(np.zeros(4, int))
         assert truncated.tolist() == [False, False, True, True]
         assert info["abnormal"].tolist() == [False, False, True, True]
@@ -87,6 +96,7 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise() -> None:
     with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
         pool.reset()
         ray.kill(actors_of(pool)[0])
+        wait_until_dead(actors_of(pool)[0])
         with pytest.raises(errors.WorkerDiedError, match=r"env 0 failed in step .*the Ray actor that ran it is gone"):
             pool.step(np.zeros(4, int))
         pool.step(np.zeros(4, int))
@@ -105,11 +115,8 @@ def test_what_the_cluster_does_not_have_is_named() -> None:
 
 
 def test_no_actor_is_left() -> None:
-    import ray
-
     pool = make_on_ray("CartPole-v1", 2, num_envs=4)
     handles = actors_of(pool)
     pool.close()
     for handle in handles:
-        with pytest.raises(ray.exceptions.RayActorError):
-            ray.get(handle.stats.remote(), timeout=20)
+        wait_until_dead(handle)

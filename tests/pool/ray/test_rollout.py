@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
@@ -16,13 +15,14 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.on_ray import actors_of
+from stepmill.pool.ray.actors import Actors
+from support.on_ray import actors_of, wait_until_dead
 from support.on_ray import make_on_ray as make_in_time
 from support.probes import assert_equal
 from support.ray_envs import Teller
 
 pytestmark = [
-    pytest.mark.usefixtures("cluster", "server"),
+    pytest.mark.usefixtures("cluster", "server", "deadline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
@@ -74,15 +74,6 @@ def test_is_the_same_in_async_batches() -> None:
         assert_same(pool.rollout(draw, T), plain.rollout(draw, T))
         pool.send(np.ones(7, int))  # to all
         assert len(pool.recv()[4]["env_id"]) == 3
-
-
-def wait_until_dead(handle: Any) -> None:
-    """``ray.kill`` returns before the actor is gone."""
-    import ray
-
-    with contextlib.suppress(ray.exceptions.RayActorError):
-        while True:
-            ray.get(handle.stats.remote(), timeout=60)
 
 
 # ---- failures --------------------------------------------------------------------------------------
@@ -181,6 +172,34 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> Non
             pool.rollout(Deadly(tmp_path / "lives", 1), 12)
         observation, *_ = pool.step(np.zeros(4, int))
         pool.rollout(draw, 3, observation=observation)
+
+
+def stops(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_silence_is_named() -> None:
+    with make_on_ray("CartPole-v1", 1, num_envs=2, node_timeout=1) as pool:
+        observation, _ = pool.reset()
+        with pytest.raises(errors.EnvTimeoutError, match=r"gave no sign of life for node_timeout=1 s"):
+            pool.rollout(stops, 4, observation=observation)
+
+
+def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    send_out = Actors.send_out
+
+    def full(actors: Actors, group: int, *rest: Any) -> None:
+        if group == 1:
+            raise MemoryError("the object store is full")
+        send_out(actors, group, *rest)
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
+        observation, _ = pool.reset()
+        monkeypatch.setattr(Actors, "send_out", full)
+        with pytest.raises(MemoryError, match="is full"):
+            pool.rollout(draw, 4, observation=observation)
+        monkeypatch.undo()
+        pool.rollout(draw, 4, observation=pool.reset()[0])
 
 
 def test_restarts_are_limited(tmp_path: Path) -> None:

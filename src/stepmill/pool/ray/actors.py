@@ -13,7 +13,6 @@ from typing import Any
 from stepmill import errors
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.process.payload import SourcePayload, pack_source
-from stepmill.pool.process.pickling import dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.cluster import Plan
@@ -28,6 +27,8 @@ __all__ = ["Actors", "Lost"]
 
 # Signs of life are asked for on a thread of their own, so that an actor gives them while its envs step.
 _HEALTH = "health"
+# How long a question waits before it looks whether the actor is late.
+_LOOK_S = 0.2
 # How long `stats` waits for actors that are busy.
 _STATS_S = 2.0
 
@@ -72,6 +73,7 @@ class Actors:
         finisher: type[RowFinisher],
     ) -> None:
         self._ray = ray
+        self._membership = ray.get_runtime_context().get_worker_id()  # another one after each `ray.init`
         self._settings = settings
         self._shares = shares
         self._plan = plan
@@ -89,6 +91,18 @@ class Actors:
 
     def __len__(self) -> int:
         return len(self._shares)
+
+    def check_cluster(self) -> None:
+        """Raises if this process has left the cluster. Ray would start another one at the next call, unasked."""
+        if not self._is_in_cluster():
+            raise errors.UsageError(
+                "this process has left the Ray cluster that the envs were on (ray.shutdown()), which has ended them: "
+                "close() the pool and make it again"
+            )
+
+    def _is_in_cluster(self) -> bool:
+        ray = self._ray
+        return bool(ray.is_initialized() and ray.get_runtime_context().get_worker_id() == self._membership)
 
     # ---- starting ----------------------------------------------------------------------------
 
@@ -151,6 +165,7 @@ class Actors:
 
     def put(self, value: bytes) -> Any:
         """A reference to a value that many actors need."""
+        self.check_cluster()
         return self._ray.put(value)
 
     def send_out(self, group: int, policy: Any, trip: Trip) -> None:
@@ -160,6 +175,7 @@ class Actors:
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
+        self.check_cluster()
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
         if not busy:
             return
@@ -206,15 +222,17 @@ class Actors:
         return None
 
     def _judge(self, actor: _Actor) -> Lost | None:
-        """Whether to give an actor up that does not answer; otherwise asks it for a sign of life, now and then."""
+        """Whether to give an actor up that does not answer."""
+        if actor.is_ready:
+            return self._judge_silence(actor) if actor.requests else None
+        if time.monotonic() - actor.since <= self._settings.start_timeout:
+            return None
+        trouble = f". The last one: {actor.trouble}" if actor.trouble else ""
+        return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}")
+
+    def _judge_silence(self, actor: _Actor) -> Lost | None:
+        """Of one that is to answer. Asks it for a sign of life, now and then."""
         now = time.monotonic()
-        if not actor.is_ready:
-            if now - actor.since > self._settings.start_timeout:
-                trouble = f". The last one: {actor.trouble}" if actor.trouble else ""
-                return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}")
-            return None
-        if not actor.requests:
-            return None
         limit = self._settings.node_timeout
         # Looks count for little each: if this process itself was stopped for an hour, that says nothing.
         actor.silent += min(now - actor.looked, limit / 8, 1.0)
@@ -230,33 +248,43 @@ class Actors:
 
     def replace(self, group: int, model_changes: dict[int, ModelChange]) -> None:
         """Ends an actor and starts another one in its place, wherever the cluster has room."""
+        self.check_cluster()
         self._ray.kill(self._actors[group].handle, no_restart=True)
         self._actors[group] = self._start(group, model_changes)
         self.restarts += 1
 
     # ---- questions ---------------------------------------------------------------------------
 
-    def ask(self, group: int, method: str, *arguments: Any) -> Any:
-        """A reference to what ``Place.ask`` will answer."""
-        return self._actors[group].handle.ask.remote(dumps_argument(method, arguments), method)
+    def wait_until_ready(self, group: int) -> Lost | None:
+        """Waits for an actor that builds its envs."""
+        self.check_cluster()
+        while not (actor := self._actors[group]).is_ready:
+            ready, _ = self._ray.wait([actor.started], timeout=_LOOK_S)
+            lost = self._read(group, actor.started) if ready else self._judge(actor)
+            if isinstance(lost, Lost):
+                return lost
+        return None
 
-    def reply(self, group: int, reference: Any) -> Any:
-        """What it refers to. Raises WorkerDiedError if the actor is gone, or gives no sign of life."""
+    def ask(self, group: int, method: str, pickled_arguments: bytes) -> Any:
+        """A reference to what ``Place.ask`` will answer. The actor is ready."""
+        return self._actors[group].handle.ask.remote(pickled_arguments, method)
+
+    def reply(self, group: int, reference: Any) -> bytes | Lost:
+        """What it refers to."""
         actor = self._actors[group]
-        actor.requests.appendleft(reference)  # it is waited for like an answer
-        try:
-            while True:
-                waited = [reference] if actor.ping is None else [reference, actor.ping]
-                ready, _ = self._ray.wait(waited, num_returns=1, timeout=0.2)
-                if reference in ready:
-                    return self.get(reference)
-                if ready:
-                    self.get(ready[0])
-                    actor.is_heard()
-                if actor.is_ready and (lost := self._judge(actor)) is not None:
-                    raise errors.WorkerDiedError(lost.why)
-        finally:
-            actor.requests.remove(reference)
+        while True:
+            waited = [reference] if actor.ping is None else [reference, actor.ping]
+            ready, _ = self._ray.wait(waited, num_returns=1, timeout=_LOOK_S)
+            if reference in ready:
+                try:
+                    reply: bytes = self._ray.get(reference)
+                except self._ray.exceptions.RayError as error:
+                    return Lost(_why(error))
+                actor.is_heard()
+                return reply
+            lost = self._read(group, ready[0]) if ready else self._judge_silence(actor)
+            if isinstance(lost, Lost):
+                return lost
 
     def get(self, reference: Any) -> Any:
         """What it refers to, when it is there."""
@@ -267,6 +295,7 @@ class Actors:
 
     def stats(self) -> list[dict[str, Any] | None]:
         """What each actor counts; None for one that does not answer soon, as its envs are slow or it is starting."""
+        self.check_cluster()
         references = [actor.handle.stats.remote() if actor.is_ready else None for actor in self._actors]
         asked = [one for one in references if one is not None]
         ready = self._ray.wait(asked, num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
@@ -282,7 +311,7 @@ class Actors:
 
     def close(self, seconds: float) -> list[bytes]:
         """Closes all places within that time, then kills the actors. Returns what their envs raised."""
-        if not self._ray.is_initialized():  # somebody has left the cluster, which ended the actors
+        if not self._is_in_cluster():  # leaving it has ended the actors
             return []
         references = [actor.handle.close.remote() for actor in self._actors]
         raised = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import socket
@@ -24,27 +25,53 @@ def connect(settings: Settings) -> ModuleType:
     """Ray, in a cluster: the one of this process, the one at the address, one of this machine, or a new one here."""
     ray = require(*RAY, "backend='ray'")
     address = settings.address
-    if address is not None and "://" in address:
-        raise UnsupportedError(
-            f"address: expected 'host:port', 'auto' or 'local', got {address!r}. Ray's client would carry every batch "
-            "over one more hop: run the program on a machine of the cluster instead, with `ray job submit`"
-        )
+    if address is not None:
+        _refuse_client(address)
     if ray.is_initialized():
         here = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", here):
+        if address not in (None, "auto") and not _is_same(address, here, ray.util.get_node_ip_address()):
             raise UsageError(
                 f"address: this process is in the Ray cluster at {here}, and cannot be in the one at {address} too: "
                 "leave address out, or call ray.shutdown() first"
             )
         return ray
     if given := address or os.environ.get("RAY_ADDRESS"):
+        _refuse_client(given)
         _reach(given, settings.start_timeout)
     try:
         ray.init(address=address, logging_level=logging.WARNING)
-    except (OSError, RuntimeError, ValueError, AssertionError) as error:
+    except Exception as error:  # Ray raises anything, also a bare Exception
         where = "a Ray cluster could not be started here" if address is None else f"address={address!r}: no Ray cluster"
         raise ResourceError(f"{where}: {summary(error)}") from error
     return ray
+
+
+def _refuse_client(address: str) -> None:
+    if "://" in address:
+        raise UnsupportedError(
+            f"address: expected 'host:port', 'auto' or 'local', got {address!r}. Ray's client would carry every batch "
+            "over one more hop: run the program on a machine of the cluster instead, with `ray job submit`"
+        )
+
+
+def _is_same(address: str, known: str, here: str) -> bool:
+    """Whether an address is another name of a cluster that is known by a number. ``here``: this machine's own."""
+    host, _, port = address.rpartition(":")
+    known_host, _, known_port = known.rpartition(":")
+    if port != known_port:
+        return False
+    numbers = _numbers(host)
+    return not numbers.isdisjoint(_numbers(known_host)) or (
+        known_host == here and any(ipaddress.ip_address(one).is_loopback for one in numbers)
+    )
+
+
+def _numbers(host: str) -> set[str]:
+    host = host.strip("[]")
+    try:
+        return {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
+    except OSError:  # nobody knows that name
+        return set()
 
 
 def _reach(address: str, seconds: float) -> None:

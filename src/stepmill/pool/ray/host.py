@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError
+from stepmill.errors import EnvError, StepmillError, WorkerDiedError
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.frames import Frame
 from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
@@ -145,6 +145,7 @@ class RayHost(PickledMail, _native.RemoteHost):
     def _send_waiting(self) -> None:
         actors = self._actors
         assert actors is not None
+        actors.check_cluster()  # before anything is packed
         for group in range(len(actors)):
             if not actors.is_ready(group):
                 continue
@@ -228,21 +229,32 @@ class RayHost(PickledMail, _native.RemoteHost):
         ``arguments`` is given the envs as the group counts them, and where they are in ``env_ids``.
         """
         assert self._actors is not None
-        out: list[Any] = [None] * len(env_ids)
-        asked = []
-        for group, (first, size) in enumerate(zip(self._first, self._sizes, strict=True)):
-            places = [i for i, env_id in enumerate(env_ids) if first <= env_id < first + size]
+        questions = []
+        for group, crew in enumerate(self.crews):
+            places = [i for i, env_id in enumerate(env_ids) if env_id in crew]
             if places:
-                there = [env_ids[i] - first for i in places]
-                asked.append((group, places, self._actors.ask(group, method, *arguments(there, places))))
-        for group, places, answer in asked:
-            good, value = pickle.loads(self._actors.reply(group, answer))
+                there = [env_ids[i] - crew.start for i in places]
+                questions.append((group, places, dumps_argument(method, arguments(there, places))))
+        for group, places, _ in questions:  # what cannot be asked is known before any env is
+            self._check(method, group, env_ids[places[0]], self._actors.wait_until_ready(group))
+        asked = [(*one[:2], self._actors.ask(one[0], method, one[2])) for one in questions]
+        out: list[Any] = [None] * len(env_ids)
+        for group, places, reference in asked:
+            reply = self._check(method, group, env_ids[places[0]], self._actors.reply(group, reference))
+            good, value = pickle.loads(reply)
             if not good:
                 raise rebuild(value)
             if value is not None:
                 for i, one in zip(places, value, strict=True):
                     out[i] = one
         return out
+
+    def _check(self, method: str, group: int, env_id: int, reply: Any) -> Any:
+        """A reply, unless the actor is lost: then another one is started, and the question has failed."""
+        if isinstance(reply, Lost):
+            uninterrupted(lambda _: self._lose(group, reply.why, reply.was_late))
+            raise WorkerDiedError(f"env {env_id} failed in {method}: {reply.why}", env_id=env_id, phase=method)
+        return reply
 
     def describe(self) -> dict[str, Any]:
         """For ``stats``: what each actor counts, and how often one was replaced."""

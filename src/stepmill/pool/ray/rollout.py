@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+from stepmill.errors import summary
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
@@ -54,12 +55,12 @@ class RemoteRollout:
         self,
         host: _Host,
         actors: Actors,
-        lose: Callable[[int, str], None],
+        lose: Callable[[int, str, bool], None],
         faults: FaultPolicy,
         policy: bytes,
         plan: Plan,
     ) -> None:
-        """``policy``: pickled. ``lose``: is told of a group whose actor is gone, and why, and starts another."""
+        """``policy``: pickled. ``lose``: see ``RayHost``; it starts another actor for a group whose actor is gone."""
         self._host, self._actors, self._replace, self._faults, self._plan = host, actors, lose, faults, plan
         self._policy = actors.put(policy)  # once, however many actors there are
         self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
@@ -97,7 +98,11 @@ class RemoteRollout:
         plan = replace(self._plan, steps=self._plan.steps - step, batch_size=self._batch_size(len(env_ids), crew))
         trip = Trip(self._host.lend(group, env_ids), there, crew.start, observation, plan)
         self._lent[group].append(_Lent(env_ids, step))
-        self._actors.send_out(group, self._policy, trip)
+        try:
+            self._actors.send_out(group, self._policy, trip)
+        except Exception as error:  # such as an object store that is full: nobody will answer
+            self._errors.append(error)  # sends nothing out any more
+            self._lose(group, f"it could not be sent to its Ray actor: {summary(error)}")
 
     def _batch_size(self, count: int, crew: range) -> int | None:
         """As large a part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
@@ -110,7 +115,7 @@ class RemoteRollout:
     def _look(self) -> None:
         for group, answer in self._actors.answers(_LOOK_S):
             if isinstance(answer, Lost):
-                self._lose(group, answer.why)
+                self._lose(group, answer.why, answer.was_late)
                 continue
             try:
                 self._take(group, answer)
@@ -134,10 +139,10 @@ class RemoteRollout:
             except (ValueError, TypeError, AttributeError) as error:
                 self._errors.append(error)
 
-    def _lose(self, group: int, why: str) -> None:
+    def _lose(self, group: int, why: str, was_late: bool = False) -> None:
         """Whatever was on its way with that actor has failed, and goes on with the next one."""
         lost, self._lent[group] = self._lent[group], []
-        self._replace(group, why)
+        self._replace(group, why, was_late)
         for env_ids, step in lost:
             failed = self._fail_lost(env_ids, step)
             self._lend(group, [one for one in env_ids if one in failed], step + 1)
@@ -162,7 +167,10 @@ class RemoteRollout:
             while any(self._lent.values()):
                 uninterrupted(lambda _: self._look())
         finally:
-            for group, lent in self._lent.items():
-                if lent:
-                    lent.clear()
-                    self._replace(group, "the rollout was interrupted")
+            uninterrupted(lambda _: self._give_up())
+
+    def _give_up(self) -> None:
+        for group, lent in self._lent.items():
+            if lent:
+                lent.clear()
+                self._replace(group, "the rollout was interrupted", False)
