@@ -10,7 +10,8 @@ import stepmill
 
 def make_on_ray(task: Any, num_actors: int, **arguments: Any) -> Any:
     """With actors of one CPU each, of which the cluster of the tests has three."""
-    settings = {"num_threads": 1} if isinstance(task, str) and ":" not in task else {}
+    settings: dict[str, Any] = {"start_timeout": 500}  # a machine under load starts actors slowly
+    settings |= {"num_threads": 1} if isinstance(task, str) and ":" not in task else {}
     return stepmill.make(task, backend="ray", num_actors=num_actors, **{**settings, **arguments})
 
 
