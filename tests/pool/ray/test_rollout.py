@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import threading
@@ -16,8 +15,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.pool.ray.actors import Actors
-from support.on_ray import actors_of, wait_until_dead
-from support.on_ray import make_on_ray as make_in_time
+from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import assert_equal
 from support.ray_envs import Teller
 
@@ -26,8 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
-# A loaded machine takes minutes to start an actor.
-make_on_ray = functools.partial(make_in_time, start_timeout=500)
 
 N, T = 5, 30
 MODES = ["next_step", "same_step"]
