@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +13,6 @@ from typing_extensions import TypeVar
 from stepmill import _native
 from stepmill.errors import (
     ConfigError,
-    EnvError,
     EnvIdError,
     InFlightError,
     InputError,
@@ -25,6 +23,7 @@ from stepmill.errors import (
 from stepmill.pool.generators import generators_of, seeds_of
 from stepmill.pool.host import Host, PythonHost
 from stepmill.pool.models.calls import get_model, set_model
+from stepmill.pool.rollout.play import drain
 from stepmill.pool.rollout.policy import Policy
 from stepmill.pool.rollout.result import Rollout
 from stepmill.pool.rollout.roll_out import Rollouts
@@ -223,9 +222,7 @@ class PoolView(Uncopyable):
 
     def _drop_in_flight(self) -> None:
         """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""
-        while self._engine.in_flight_count:
-            with contextlib.suppress(EnvError):
-                self._engine.recv(None)
+        drain(self._engine)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""

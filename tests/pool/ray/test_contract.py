@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.mark.parametrize("view", ["gymnasium", "gym", "dm"])
 @pytest.mark.parametrize("task", ["CartPole-v1", Teller])
 def test_views(view: str, task: Any) -> None:
-    arguments = {"env_type": view, "num_envs": 4, "seed": 3}
+    arguments = {"env_type": view, "num_envs": 4, "seed": 3, "start_timeout": 500}
     with make_on_ray(task, 2, **arguments) as pool, stepmill.make(task, **arguments) as plain:
         assert_equal(pool.reset(), plain.reset())
         for step in range(12):

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import pytest
 
 from stepmill import errors
 from support.on_ray import actors_of, make_on_ray
+from support.process_envs import ends
 from support.ray_cluster import NODE
 from support.ray_envs import Sleeper, Teller
 
@@ -46,13 +46,6 @@ def pids_of(pool: Any) -> list[int]:
 
 def kill_raylet(node: Any) -> None:
     os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def wait_until(holds: Any) -> None:
@@ -247,4 +240,4 @@ def test_a_caller_that_dies_leaves_no_actors(cluster: Any) -> None:
         pids = [int(one) for one in driver.stdout.readline().split()]
         assert len(pids) == 2
         driver.kill()
-    wait_until(lambda: all(is_gone(pid) for pid in pids))
+    assert all(ends(pid, 500) for pid in pids)

@@ -18,7 +18,7 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ __all__ = [
     "StderrHandler",
     "one_thread_each",
     "pack_payload",
-    "pack_source",
+    "pack_sources",
     "unpack_payload",
 ]
 
@@ -83,10 +83,11 @@ def unpack_payload(packed: bytes) -> Payload:
     return Payload(**pickle.loads(packed))
 
 
-def pack_source(source: PythonSource | NativeSource) -> SourcePayload:
-    """Packs a source for another machine, which has surroundings of its own."""
+def pack_sources(sources: Iterable[PythonSource | NativeSource]) -> list[SourcePayload]:
+    """Packs sources for other machines, which have surroundings of their own. All get the same ids."""
     dump = functools.partial(dumps, searched={})
-    return SourcePayload(_pickled_specs(dump), _pickled_source(source, dump))
+    specs = _pickled_specs(dump)
+    return [SourcePayload(specs, _pickled_source(source, dump)) for source in sources]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from stepmill import errors
 from stepmill.pool.models.change import ModelChange
-from stepmill.pool.process.payload import SourcePayload, pack_source
+from stepmill.pool.process.payload import pack_sources
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.cluster import Plan
@@ -78,7 +78,7 @@ class Actors:
         self._shares = shares
         self._plan = plan
         self._finisher = finisher
-        self._payloads: list[SourcePayload] = [pack_source(source.part(share.first, share.last)) for share in shares]
+        self._payloads = pack_sources(source.part(share.first, share.last) for share in shares)
         self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
             **plan.options(),
             scheduling_strategy="SPREAD",

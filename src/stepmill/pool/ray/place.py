@@ -95,7 +95,6 @@ class Place:
     Ray calls ``ping`` on one thread and all other methods on another one, in the order in which they were sent.
     """
 
-    _failure: bytes | None = None
     _first = 0
 
     def __init__(self, version: str, instructions: bytes) -> None:
