@@ -239,6 +239,8 @@ void run_all(bool sync, std::int32_t threads) {
         s.faults = seed % 2 == 1;
         s.gathers = true;
         s.steps_only = seed % 5 == 0;
+        const test::Case here(std::to_string(envs) + " envs, " + std::to_string(threads) + " threads, scenario " +
+                              std::to_string(seed));
         Duel duel(s);
         duel.run();
         duel.finish();
