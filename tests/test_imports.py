@@ -203,7 +203,7 @@ def test_import_leaves_optional_packages_alone() -> None:
         "import sys, json, stepmill; pool = stepmill.make('CartPole-v1'); pool.reset(); pool.step([0]); "
         "print(json.dumps(sorted(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     loaded = set(json.loads(done.stdout))
     assert "stepmill" in loaded
     assert loaded.isdisjoint(OPTIONAL), loaded & set(OPTIONAL)
@@ -211,7 +211,7 @@ def test_import_leaves_optional_packages_alone() -> None:
 
 def test_the_dm_view_brings_dm_env() -> None:
     code = "import sys, stepmill; stepmill.make_dm('CartPole-v1'); print('dm_env' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == "True"
 
 

@@ -72,7 +72,7 @@ def test_ctrl_c_ends_it_with_what_there_is(user_folder: Path) -> None:
     assert child.stderr is not None
     assert child.stderr.readline() == "playing\n"
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert child.returncode == 130, err
     assert '"interrupted": true' in out
     assert "the check was interrupted" in out

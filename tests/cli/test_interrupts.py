@@ -130,6 +130,6 @@ def test_before_a_command_has_begun(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -35,7 +35,7 @@ def test_the_version_is_that_of_the_package(stepmill_command: Run) -> None:
 
 def test_python_m_runs_the_same_program() -> None:
     command = [sys.executable, "-m", "stepmill", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout == f"stepmill {stepmill.__version__}\n"
 
 
@@ -74,7 +74,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(stepmill_command: Run, argumen
 
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; from stepmill.cli.entry import main; sys.exit(main([]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 2
     assert "pip install 'stepmill[cli]'" in done.stderr
 
@@ -83,7 +83,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "stepmill", "run", "CartPole-v1", "--steps", "10", "--json"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -91,14 +91,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 @pytest.mark.parametrize("json", [[], ["--json"]])
 def test_a_closed_stdout_is_no_error(json: list[str]) -> None:
     command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "stepmill", "info", "CartPole-v1", *json]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "stepmill", "info", "CartPole-v1"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
     assert done.returncode == 1
     assert done.stderr == "stepmill: the result cannot be written: No space left on device\n"
 
@@ -106,7 +106,7 @@ def test_a_full_disk_is_one_line() -> None:
 def test_a_terminal_that_lacks_some_characters() -> None:
     command = [sys.executable, "-m", "stepmill", "run", "CartPole-v1", "--steps", "1000"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert "steps per second" in done.stdout
 
@@ -146,5 +146,5 @@ def test_the_shell_completes_commands_options_and_ids(words: str, found: set[str
     count = str(len(words.split()) - 1)
     asked = {"_STEPMILL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
     command = [sys.executable, "-m", "stepmill"]
-    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=600)
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == found, done.stderr

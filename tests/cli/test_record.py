@@ -106,7 +106,7 @@ def test_ctrl_c_keeps_what_was_recorded(user_folder: Path) -> None:
     assert child.stderr is not None
     assert child.stderr.readline() == "playing\n"
     os.kill(child.pid, signal.SIGINT)
-    out, err = child.communicate(timeout=120)
+    out, err = child.communicate(timeout=600)
     assert child.returncode == 130, err
     assert '"interrupted": true' in out
     assert len(frames(Path("videos/episode_0000.mp4"))) == 4

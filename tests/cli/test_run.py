@@ -87,7 +87,7 @@ def test_what_a_module_prints_is_not_in_the_document(stepmill_command: Run, user
 def test_what_an_env_prints_is_not_in_the_document(user_folder: Path, backend: str) -> None:
     command = [sys.executable, "-m", "stepmill", "run", "my_envs.py:Talking", "--backend", backend, "--json"]
     command += ["--num-envs", "1", "--steps", "6"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     assert json.loads(done.stdout)["steps"] == 6
     assert "a step\n" in done.stderr
     assert "from a program\n" in done.stderr
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_it_with_what_there_is() -> None:
     assert child.stderr is not None
     assert child.stderr.readline() == "playing\n"
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert child.returncode == 130, err
     assert '"interrupted": true' in out
 

@@ -36,7 +36,7 @@ class Program:
 
     def interrupt(self) -> tuple[int, str, str]:
         self.process.send_signal(signal.SIGINT)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=600)
         return self.process.returncode, out, err
 
 
@@ -67,7 +67,7 @@ def test_it_plays_until_ctrl_c(start: Callable[..., Program]) -> None:
 def test_kill_and_a_closed_terminal_leave_nothing_behind(start: Callable[..., Program], number: signal.Signals) -> None:
     program = start(ENV, "--num-envs", "1", "--backend", "inline")
     program.process.send_signal(number)
-    program.process.communicate(timeout=60)
+    program.process.communicate(timeout=600)
     assert program.process.returncode == 130
     assert not os.path.exists(Path(program.said["file"]).parent)
 

@@ -310,7 +310,7 @@ def test_an_element_pickled_by_value_is_made_anew_with_its_arguments() -> None:
     exec(code, namespace)
     runner = namespace["LimitRunner"]()
     sent = cloudpickle.dumps((namespace["Limit"](3.0), runner))
-    done = subprocess.run([sys.executable, "-c", FAR_SIDE], input=sent, capture_output=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", FAR_SIDE], input=sent, capture_output=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode().strip() == "EnvElement: 3.0 5"
 

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "es_pendulum.py"
 def test_it_runs_and_says_what_it_reached(tmp_path: Path) -> None:
     arguments = "--seed 3 --generations 3 --members 8 --starts 2 --episodes 5 --log curve"
     command = [sys.executable, str(SCRIPT), *arguments.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, b"")
     printed = done.stdout.decode()
     assert re.findall(r"\rgeneration (\d) of 3, [^\r]* per second", printed) == ["1", "2", "3"], "a progress line"

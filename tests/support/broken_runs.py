@@ -158,6 +158,6 @@ def close_what_is_left() -> None:
     for file in LeavesAFile.opened:
         file.close()
     for process in LeavesAProcess.opened:
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     LeavesAFile.opened.clear()
     LeavesAProcess.opened.clear()

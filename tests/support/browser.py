@@ -155,7 +155,7 @@ def _request(method: str, address: str, body: dict[str, Any] | None = None) -> A
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=120) as answer:
+        with opener.open(request, timeout=600) as answer:
             return json.loads(answer.read())["value"]
     except urllib.error.HTTPError as error:
         raise BrowserError(json.loads(error.read())["value"]["message"]) from None

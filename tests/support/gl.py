@@ -15,6 +15,6 @@ def gl_backend() -> str | None:
     """A value of MUJOCO_GL that works; None if there is none."""
     for name in ("egl", "osmesa"):
         env = {**os.environ, "MUJOCO_GL": name}
-        if subprocess.run([sys.executable, "-c", DRAW], env=env, capture_output=True, timeout=120).returncode == 0:
+        if subprocess.run([sys.executable, "-c", DRAW], env=env, capture_output=True, timeout=600).returncode == 0:
             return name
     return None

@@ -41,7 +41,7 @@ def ready_first(pool: GymnasiumPool, batches: int) -> np.ndarray:
     total = np.zeros(pool.num_envs)
     pool.async_reset()
     for _ in range(batches):
-        _, reward, _, _, info = pool.recv(timeout=60.0)
+        _, reward, _, _, info = pool.recv(timeout=600.0)
         total[info["env_id"]] += reward
         pool.send(np.zeros(len(reward), int), info["env_id"])
     return total

@@ -26,4 +26,4 @@ def wait_until_dead(handle: Any) -> None:
 
     with contextlib.suppress(ray.exceptions.RayActorError):
         while True:
-            ray.get(handle.stats.remote(), timeout=60)
+            ray.get(handle.stats.remote(), timeout=600)

@@ -28,7 +28,7 @@ from stepmill import EnvError
 from stepmill.pool.process.remote_error import RemoteEnvError
 from support.probes import ProbeTwin
 
-DEADLINE = 30.0  # seconds; for a machine under load, not for the code
+DEADLINE = 120.0  # seconds; for a machine under load, not for the code
 
 
 # ---- waiting -------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Client:
 
     def send(self, method: str, path: str, cookie: str | None, body: bytes | None, **headers: str) -> Answer:
         """``path`` is from the folder of the page, unless it begins with a slash."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if cookie is not None:
             given["Cookie"] = str(self.cookie) if cookie == "own" else cookie

@@ -166,7 +166,7 @@ try:
 except PermissionError:
     print("refused")
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
         assert done.stdout == "refused\n", done.stderr
 
 

@@ -324,6 +324,6 @@ def controlled(pool: Any) -> Watch:
 
 def raw(client: Client, request: str) -> str:
     """The beginning of what is answered to any text."""
-    with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=600) as connection:
         connection.sendall(f"{request}\r\n".encode())
         return connection.recv(1000).decode()

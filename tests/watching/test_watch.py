@@ -492,7 +492,7 @@ def test_a_program_that_ends_leaves_nothing_behind() -> None:
         "import stepmill; pool = stepmill.make('CartPole-v1', num_envs=2); page = pool.watch(open_browser=False); "
         "pool.reset(); print(page.file)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stderr == ""
     assert not os.path.exists(done.stdout.strip())
 

@@ -265,7 +265,7 @@ except stepmill.errors.MissingPackageError as error:
 
 
 def test_without_sb3() -> None:
-    done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout == (
         "stepmill.interop.sb3 needs stable-baselines3, which is not installed: pip install 'stepmill[sb3]'\n"
     )

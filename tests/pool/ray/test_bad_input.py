@@ -176,6 +176,19 @@ def test_arguments_are_checked_before_anything_starts(arguments: dict[str, Any],
         stepmill.make("CartPole-v1", backend="ray", **arguments)
 
 
+def test_what_only_ray_refuses() -> None:
+    with pytest.raises(errors.ConfigError, match=r"resources or runtime_env: Ray refuses them: ValueError: .*whole"):
+        make_on_ray("CartPole-v1", 1, num_envs=2, resources={"thing": 1.5})
+
+
+def test_a_client_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(ray.util.client.ray, "is_connected", lambda: True)
+    with pytest.raises(errors.UnsupportedError, match=r"through Ray's client \(ray://\)"):
+        make_on_ray("CartPole-v1", 1, num_envs=2)
+
+
 @pytest.mark.parametrize("backend", ["auto", "thread", "process", "inline"])
 @pytest.mark.parametrize("arguments", [{"num_actors": 1}, {"resources": {}}, {"address": "auto"}, {"node_timeout": 5}])
 def test_they_are_for_ray(backend: Any, arguments: dict[str, Any]) -> None:

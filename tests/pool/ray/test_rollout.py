@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -162,9 +163,24 @@ def test_a_killed_actor_costs_its_envs_a_step(task: Any, mode: str, tmp_path: Pa
         assert pool.rollout(draw, 3, observation=pool.reset()[0]).rewards.shape == (3, 4)
 
 
+def test_after_a_loss_other_numbers_are_drawn(tmp_path: Path) -> None:
+    deadly = Deadly(tmp_path / "lives", 1)
+
+    def policy(observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> Any:
+        actions, _ = deadly(observation, env_ids, rngs)
+        return actions, np.array([rng.random() for rng in rngs])
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3, on_error="restart", max_restarts=None) as pool:
+        (drawn,) = pool.rollout(policy, 12, seed=9).extras
+    for env_id in range(2):
+        assert_equal(drawn[:, env_id], np.random.default_rng((9, env_id)).random(12))
+    for env_id in range(2, 4):
+        assert_equal(drawn[1:, env_id], np.random.default_rng((9, env_id, 1)).random(11))
+
+
 def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> None:
     with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
-        with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed in step .*the Ray actor that ran it is gone"):
+        with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed in step .*the Ray actor that ran it is gone.*after its step 0"):
             pool.rollout(Deadly(tmp_path / "lives", 1), 12)
         observation, *_ = pool.step(np.zeros(4, int))
         pool.rollout(draw, 3, observation=observation)
@@ -235,3 +251,41 @@ def test_ctrl_c_brings_all_envs_home(tmp_path: Path) -> None:
             pool.rollout(policy, 12)
         pool.step(np.zeros(4, int))
         pool.rollout(policy, 3, observation=pool.reset()[0])
+
+
+def test_ctrl_c_does_not_wait_for_the_other_steps(tmp_path: Path) -> None:
+    steps = 20_000
+
+    def policy(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+        with (tmp_path / f"calls-{env_ids[0]}").open("a") as file:
+            file.write("x")
+        if 3 in env_ids and not (tmp_path / "sent").exists():
+            (tmp_path / "sent").touch()
+            os.kill(driver, signal.SIGINT)
+        time.sleep(0.01)
+        return np.zeros(len(env_ids), int)
+
+    driver = os.getpid()
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.rollout(policy, steps)
+        assert all(len((tmp_path / f"calls-{first}").read_text()) < steps for first in (0, 2))
+        pool.rollout(policy, 3, observation=pool.reset()[0])  # the next one is not called off
+
+
+def test_what_a_policy_raises_ends_the_others_too(tmp_path: Path) -> None:
+    steps = 20_000
+
+    def policy(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+        if 3 in env_ids:
+            raise RuntimeError("no idea")
+        with (tmp_path / "calls").open("a") as file:
+            file.write("x")
+        time.sleep(0.01)
+        return np.zeros(len(env_ids), int)
+
+    (tmp_path / "calls").touch()
+    with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
+        with pytest.raises(RuntimeError, match="no idea"):
+            pool.rollout(policy, steps)
+        assert len((tmp_path / "calls").read_text()) < steps

@@ -79,14 +79,17 @@ class Actors:
         self._plan = plan
         self._finisher = finisher
         self._payloads = pack_sources(source.part(share.first, share.last) for share in shares)
-        self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
-            **plan.options(),
-            scheduling_strategy="SPREAD",
-            runtime_env=settings.runtime_env,
-            max_restarts=0,
-            max_task_retries=0,
-        )
-        self._actors = [self._start(group, {}) for group in range(len(shares))]
+        try:
+            self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
+                **plan.options(),
+                scheduling_strategy="SPREAD",
+                runtime_env=settings.runtime_env,
+                max_restarts=0,
+                max_task_retries=0,
+            )
+            self._actors = [self._start(group, {}) for group in range(len(shares))]
+        except ValueError as error:  # what only Ray knows, such as how finely a resource can be divided
+            raise errors.ConfigError(f"resources or runtime_env: Ray refuses them: {errors.summary(error)}") from error
         self.restarts = 0
 
     def __len__(self) -> int:
@@ -138,7 +141,7 @@ class Actors:
     def _not_ready(self) -> str:
         limit = f"start_timeout={self._settings.start_timeout:g} s"
         needs = self._plan.shown_needs
-        return f"not ready within {limit}. Each needs {needs}, and the cluster has free: {self._free()}"
+        return f"not ready within {limit}. Each needs {needs} of one node; all nodes together have free: {self._free()}"
 
     def _free(self) -> str:
         free = {name: amount for name, amount in self._ray.available_resources().items() if ":" not in name}
@@ -172,6 +175,10 @@ class Actors:
         """Sends a policy, by its reference, to be answered with a ``Return``."""
         actor = self._actors[group]
         actor.requests.append(actor.handle.rollout.remote(policy, trip))
+
+    def call_off(self, group: int, rollout: int) -> None:
+        """Ends what was sent out for a rollout. It is answered sooner then."""
+        self._actors[group].handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""

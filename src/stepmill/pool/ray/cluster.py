@@ -28,6 +28,11 @@ def connect(settings: Settings) -> ModuleType:
     if address is not None:
         _refuse_client(address)
     if ray.is_initialized():
+        if ray.util.client.ray.is_connected():
+            raise UnsupportedError(
+                "backend='ray': this process is in a cluster through Ray's client (ray://), which would carry every "
+                "batch over one more hop: run the program on a machine of the cluster instead, with `ray job submit`"
+            )
         here = ray.get_runtime_context().gcs_address
         if address not in (None, "auto") and not _is_same(address, here, ray.util.get_node_ip_address()):
             raise UsageError(

@@ -50,6 +50,7 @@ class RayHost(PickledMail, _native.RemoteHost):
     _actors: Actors | None = None
     _destination = AT_HOME
     _is_built = False
+    _rollouts = 0
 
     def __init__(
         self,
@@ -163,7 +164,11 @@ class RayHost(PickledMail, _native.RemoteHost):
     def play(self, policy: bytes, plan: Plan, observation: Any) -> Record:
         """A rollout of all envs, where they are."""
         assert self._actors is not None
-        return RemoteRollout(self, self._actors, self._lose, self._finisher.policy, policy, plan).play(observation)
+        self._rollouts += 1
+        rollout = RemoteRollout(
+            self, self._actors, self._lose, self._finisher.policy, policy, plan, number=self._rollouts
+        )
+        return rollout.play(observation)
 
     def finish_rows(
         self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
@@ -270,9 +275,12 @@ class RayHost(PickledMail, _native.RemoteHost):
         if actors is None or self.forked:
             return
         errors = [rebuild(one) for one in actors.close(_CLOSE_S)]
-        errors = [error for error in errors if isinstance(error, EnvError | StepmillError)]
-        if errors:
-            raise errors[0]
+        of_envs = [error for error in errors if isinstance(error, EnvError)]
+        if of_envs:
+            raise EnvError.gather(of_envs)
+        for error in errors:
+            if isinstance(error, StepmillError):
+                raise error
 
     def __del__(self) -> None:
         """Ends the actors when the engine is gone."""

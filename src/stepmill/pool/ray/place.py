@@ -92,10 +92,12 @@ def instructions_for(
 class Place:
     """The envs, and the engine that steps them.
 
-    Ray calls ``ping`` on one thread and all other methods on another one, in the order in which they were sent.
+    Ray calls ``ping`` and ``call_off`` on one thread and all other methods on another one, in the order in which they
+    were sent.
     """
 
     _first = 0
+    _called_off = -1  # written by one thread, read by the other: rollouts up to this one are to end
 
     def __init__(self, version: str, instructions: bytes) -> None:
         """Does not build anything: ``describe`` does, on the thread on which the envs are used."""
@@ -128,6 +130,10 @@ class Place:
     def ping(self) -> None:
         """A sign of life."""
 
+    def call_off(self, rollout: int) -> None:
+        """Ends a rollout before its policy is asked again, whether it has begun or waits for its turn."""
+        self._called_off = rollout
+
     def exchange(self, order: Order | None, spare: int) -> Answer:
         """Starts envs, if there is an order, and returns the rows that are ready first, whichever was sent when.
 
@@ -147,7 +153,9 @@ class Place:
 
     def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
         """See ``visit``."""
-        return visit(self._engine, pickled_policy, trip, self._described)
+        return visit(
+            self._engine, pickled_policy, trip, lambda: self._called_off >= trip.rollout, self._described
+        )
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""

@@ -59,9 +59,11 @@ class RemoteRollout:
         faults: FaultPolicy,
         policy: bytes,
         plan: Plan,
+        number: int,
     ) -> None:
         """``policy``: pickled. ``lose``: see ``RayHost``; it starts another actor for a group whose actor is gone."""
         self._host, self._actors, self._replace, self._faults, self._plan = host, actors, lose, faults, plan
+        self._number = number
         self._policy = actors.put(policy)  # once, however many actors there are
         self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
         self._errors: list[BaseException] = []
@@ -95,13 +97,18 @@ class RemoteRollout:
         rows = slice(env_ids[0], env_ids[-1] + 1) if len(env_ids) == len(crew) else env_ids
         observation = map_tree(operator.itemgetter((step, rows)), self._record.observations)
         there = [one - crew.start for one in env_ids]
-        plan = replace(self._plan, steps=self._plan.steps - step, batch_size=self._batch_size(len(env_ids), crew))
-        trip = Trip(self._host.lend(group, env_ids), there, crew.start, observation, plan)
+        plan = replace(
+            self._plan,
+            steps=self._plan.steps - step,
+            begin=step,
+            batch_size=self._batch_size(len(env_ids), crew),
+        )
+        trip = Trip(self._host.lend(group, env_ids), there, crew.start, self._number, observation, plan)
         self._lent[group].append(_Lent(env_ids, step))
         try:
             self._actors.send_out(group, self._policy, trip)
         except Exception as error:  # such as an object store that is full: nobody will answer
-            self._errors.append(error)  # sends nothing out any more
+            self._fail(error)
             self._lose(group, f"it could not be sent to its Ray actor: {summary(error)}")
 
     def _batch_size(self, count: int, crew: range) -> int | None:
@@ -132,12 +139,20 @@ class RemoteRollout:
         self._host.take_back(group, answer.states)
         self._lent[group].pop(0)  # from here on they are at home, whatever is wrong with what they did
         if answer.failure is not None:
-            self._errors.append(rebuild(answer.failure))
+            self._fail(rebuild(answer.failure))
         elif record is not None and not self._errors:
             try:
                 self._record.paste(lent.step, lent.env_ids, record)
             except (ValueError, TypeError, AttributeError) as error:
-                self._errors.append(error)
+                self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """The rollout will raise: nothing is sent out any more, and what is under way ends at its next step."""
+        self._errors.append(error)
+        if len(self._errors) == 1:
+            for group, lent in self._lent.items():
+                if lent:
+                    self._actors.call_off(group, self._number)
 
     def _lose(self, group: int, why: str, was_late: bool = False) -> None:
         """Whatever was on its way with that actor has failed, and goes on with the next one."""
@@ -149,20 +164,22 @@ class RemoteRollout:
 
     def _fail_lost(self, env_ids: list[int], step: int) -> set[int]:
         """Writes the rows of those that were lost; raises in the end if that is not tolerated."""
+        then = f"(this was in a rollout, after its step {step}: episode and step are those of then)"
         faults = [Fault.read(one) for one in self._host.take_losses(env_ids)]
+        faults = [replace(one, message=f"{one.message} {then}") for one in faults]
         failed = [one.env_id for one in faults]
         if failed:
             self._record.fail(step, failed)
             error = self._faults.error_of(faults)
             if error is not None:
-                self._errors.append(error)
+                self._fail(error)
         return set(failed)
 
     def _bring_home(self) -> None:
         """What is still on its way: Ctrl-C came in between. Whoever presses it again gives these envs up."""
         if not any(self._lent.values()):
             return
-        self._errors.append(KeyboardInterrupt())  # sends nothing out any more
+        self._fail(KeyboardInterrupt())
         try:
             while any(self._lent.values()):
                 uninterrupted(lambda _: self._look())

@@ -26,6 +26,7 @@ class Trip(NamedTuple):
     states: bytes
     env_ids: Sequence[int]
     first: int
+    rollout: int  # which one of the pool
     observation: Any
     plan: Plan
 
@@ -40,16 +41,29 @@ class Return(NamedTuple):
 
 
 def visit(
-    engine: _native.Engine, pickled_policy: bytes, trip: Trip, described: Callable[[BaseException], bytes]
+    engine: _native.Engine,
+    pickled_policy: bytes,
+    trip: Trip,
+    is_called_off: Callable[[], bool],
+    described: Callable[[BaseException], bytes],
 ) -> Return:
-    """Plays with the envs of a trip. Raises only if the states cannot be had back: then the envs are lost."""
+    """Plays with the envs of a trip. Raises only if the states cannot be had back: then the envs are lost.
+
+    ``is_called_off`` is asked before each call of the policy: the caller has no use for the rest then.
+    """
     engine.take_states(trip.states)
     record = Record(trip.plan, len(trip.env_ids), trip.observation, engine.host.action.space)
     record.see(0, trip.observation)
     try:
         policy = cloudpickle.loads(pickled_policy)
         observation = map_tree(np.array, trip.observation)  # Ray's arrays cannot be written to
-        play(engine, policy, trip.plan, observation, record, trip.env_ids, trip.first)
+
+        def visitor(*arguments: Any) -> Any:
+            if is_called_off():
+                raise KeyboardInterrupt
+            return policy(*arguments)
+
+        play(engine, visitor, trip.plan, observation, record, trip.env_ids, trip.first)
     except BaseException as error:  # whatever a policy raises belongs to the caller, also a SystemExit
         return Return(engine.give_states(trip.env_ids), None, record.last_seen(), described(error))
     return Return(engine.give_states(trip.env_ids), record, None, None)

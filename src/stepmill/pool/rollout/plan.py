@@ -13,6 +13,7 @@ class Plan:
 
     steps: int
     seed: int
+    begin: int  # how many steps were made before; not 0 for envs whose first machine was lost
     batch_size: int | None
     reward_dtype: str
     same_step: bool  # envs are reset in the step that ends an episode

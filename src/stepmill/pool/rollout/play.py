@@ -61,7 +61,7 @@ def _play_together(
 ) -> None:
     env_ids = np.arange(first, first + record.count, dtype=np.int32)
     env_ids.flags.writeable = False
-    rngs = Rows(Generators(plan.seed), env_ids)
+    rngs = Rows(Generators(plan.seed, plan.begin), env_ids)
     step = engine.step_all
     record.see(0, observation)
     for at in range(plan.steps):
@@ -90,7 +90,7 @@ class _AsReady:
         self._engine, self._caller, self._record = engine, caller, record
         self._env_ids, self._first = env_ids, first
         self._steps, self._batch_size = plan.steps, plan.batch_size
-        self._generators = Generators(plan.seed)
+        self._generators = Generators(plan.seed, plan.begin)
         self._done = np.zeros(len(env_ids), np.int64)  # steps of each env of the record
         self._place = np.zeros(int(env_ids.max()) + 1, np.int64)  # by env: where it is in the record
         self._place[env_ids] = np.arange(len(env_ids))

@@ -22,14 +22,16 @@ class Generators:
     Made when it is first used: many policies draw nothing, and a generator costs more than a step.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, begin: int) -> None:
+        """``begin``: see ``Plan``. Those that begin later must not draw the numbers of the first steps once more."""
         self._seed = seed
+        self._begin = (begin,) if begin else ()
         self._made: dict[int, np.random.Generator] = {}
 
     def of(self, env_id: int) -> np.random.Generator:
         made = self._made.get(env_id)
         if made is None:
-            made = self._made[env_id] = np.random.default_rng((self._seed, env_id))
+            made = self._made[env_id] = np.random.default_rng((self._seed, env_id, *self._begin))
         return made
 
 

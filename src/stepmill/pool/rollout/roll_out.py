@@ -98,7 +98,7 @@ class Rollouts:
         if observation is None:
             observation = self._after_reset()
         batch_size = settings.batch_size if settings.is_async else None
-        plan = Plan(steps, seed, batch_size, settings.reward_dtype, settings.autoreset == "same_step")
+        plan = Plan(steps, seed, 0, batch_size, settings.reward_dtype, settings.autoreset == "same_step")
         record: Record
         before = engine.rows_received
         if self._is_elsewhere:
