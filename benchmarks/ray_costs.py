@@ -92,8 +92,7 @@ def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Lo
         out["order_bytes"], out["answer_bytes"] = counted.order_bytes, counted.answer_bytes
         out["driver_row_s"] = max(driver_s - driver_call_s, 0.0) / case.num_envs
         out["ray_step_per_s"] = _rate(_stepper(pool), case.num_envs, effort)
-        rate = _rate(partial(pool.rollout, _random_policy(pool), ROLLOUT_STEPS, seed=0), 1, effort)
-        out["ray_rollout_per_s"] = rate * case.num_envs * ROLLOUT_STEPS
+        out["ray_rollout_per_s"] = _rate(_roller(pool), case.num_envs * ROLLOUT_STEPS, effort)
     with _on_ray(case, batch_size=case.num_envs // 2) as pool:
         pool.async_reset()
         out["ray_async_per_s"] = _rate(_receiver(pool, case.num_envs // 2), case.num_envs // 2, effort)
@@ -123,6 +122,13 @@ def _stepper(pool: Any) -> Callable[[], Any]:
     pool.reset()
     action = np.asarray(pool.action_space.sample())
     return lambda: pool.step(action)
+
+
+def _roller(pool: Any) -> Callable[[], Any]:
+    """A rollout of all envs."""
+    policy = _random_policy(pool)
+    pool.rollout(policy, ROLLOUT_STEPS, seed=0, observation=pool.reset()[0])
+    return partial(pool.rollout, policy, ROLLOUT_STEPS, seed=0)
 
 
 def _receiver(pool: Any, batch_size: int) -> Callable[[], Any]:

@@ -37,7 +37,8 @@ def ray(effort: Effort, log: Log) -> list[dict[str, Any]]:
     import ray as library
 
     cores = _native.available_cores()
-    library.init(num_cpus=2 * cores, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    quiet = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
+    library.init(address="local", num_cpus=2 * cores, **quiet)
     try:
         iterations = round(calibrate() * STEP_S / SHORT_S)
         rows = [

@@ -176,9 +176,17 @@ def test_arguments_are_checked_before_anything_starts(arguments: dict[str, Any],
         stepmill.make("CartPole-v1", backend="ray", **arguments)
 
 
-def test_what_only_ray_refuses() -> None:
-    with pytest.raises(errors.ConfigError, match=r"resources or runtime_env: Ray refuses them: ValueError: .*whole"):
-        make_on_ray("CartPole-v1", 1, num_envs=2, resources={"thing": 1.5})
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"resources": {"GPU": 1.5}}, "must.*be whole numbers"),
+        ({"resources": {"thing": 1e-5}}, "cannot go beyond"),
+        ({"runtime_env": {"pip": 3}}, "must be of type"),
+    ],
+)
+def test_what_only_ray_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"resources or runtime_env: Ray refuses them: .*{message}"):
+        make_on_ray("CartPole-v1", 1, num_envs=2, **arguments)
 
 
 def test_a_client_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

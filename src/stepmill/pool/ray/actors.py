@@ -88,7 +88,7 @@ class Actors:
                 max_task_retries=0,
             )
             self._actors = [self._start(group, {}) for group in range(len(shares))]
-        except ValueError as error:  # what only Ray knows, such as how finely a resource can be divided
+        except (ValueError, TypeError) as error:  # what only Ray knows, such as how finely a resource can be divided
             raise errors.ConfigError(f"resources or runtime_env: Ray refuses them: {errors.summary(error)}") from error
         self.restarts = 0
 
