@@ -292,7 +292,7 @@ def _counted(num_envs: int) -> Iterator[_Counted]:
 
     def counted_answers(self: Any, seconds: float) -> Iterator[Any]:
         for group, answer in answers(self, seconds):
-            if isinstance(answer, tuple):
+            if type(answer) is tuple:  # rows, and neither a loss nor a rollout
                 counted.answers.append(answer[0].nbytes)
             yield group, answer
 
