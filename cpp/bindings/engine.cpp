@@ -218,6 +218,7 @@ void Engine::wait(std::optional<double> timeout) {
 // The same; returns false if the time is over before the batch is ready.
 bool Engine::wait_until(std::optional<Clock::time_point> end) {
   WaitTime waiting(*counters_);
+  bool has_looked = !host_.has_to_fetch();
   while (!pool().ready()) {
     if (host_.wants_attention()) host_.attend();
     if (host_.is_brief()) {  // then the interpreter lock is kept
@@ -229,10 +230,11 @@ bool Engine::wait_until(std::optional<Clock::time_point> end) {
     nanoseconds most = kSignalInterval;
     if (end) {
       const auto now = Clock::now();
-      if (*end <= now) return false;
-      most = std::min<nanoseconds>(most, *end - now);
+      if (*end <= now && has_looked) return false;
+      most = *end <= now ? nanoseconds(0) : std::min<nanoseconds>(most, *end - now);
     }
     host_.work(most);
+    has_looked = true;
     look_for_signals();
   }
   return true;

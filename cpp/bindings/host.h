@@ -75,6 +75,8 @@ class Host {
   virtual bool runs_beside_the_caller() const { return true; }
   // Whether the host needs something done in the calling thread; `attend` does it. Cheap: every wait checks it.
   virtual bool wants_attention() const { return false; }
+  // Whether rows come only while `work` is called: then also a caller who waits no time at all has to call it.
+  virtual bool has_to_fetch() const { return false; }
   virtual void attend() {}
   // Tells the user of envs that have been running for very long, each once. Cheap: every long wait calls it.
   virtual void report_slow() {}

@@ -48,6 +48,7 @@ class RemoteHost final : public Host {
   // Calls the derived class: `dispatch()` sends what waits, so that envs step while the caller does something else.
   bool wants_attention() const override { return remote().has_more_waiting(); }
   void attend() override;
+  bool has_to_fetch() const override { return true; }
   void give_objects(std::int32_t env, nanobind::handle objects) override;
   void give_options(const ResetOrder& order) override;
   // Calls the derived class: `exchange(seconds)` carries parcels until rows have come, or about so long.

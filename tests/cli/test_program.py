@@ -146,5 +146,7 @@ def test_the_shell_completes_commands_options_and_ids(words: str, found: set[str
     count = str(len(words.split()) - 1)
     asked = {"_STEPMILL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
     command = [sys.executable, "-m", "stepmill"]
-    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=600
+    )
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == found, done.stderr

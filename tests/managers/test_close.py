@@ -129,7 +129,7 @@ def test_a_manager_that_is_forgotten_with_a_stuck_child_leaves_nothing(gate: Gat
     assert left_since(before) == []
 
 
-@SERIAL_AND_ASYNC
+@pytest.mark.parametrize("kind", ["serial", "async"])
 def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     out = run_well(
         f"""

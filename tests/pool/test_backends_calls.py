@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.backend_envs import INLINE, PROCESSES, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
+from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
 from support.envs import CountingEnv, FailingEnv
 from support.probes import VIEWS
 
@@ -157,7 +157,7 @@ def test_native_envs_have_no_object_to_ask() -> None:
 
 
 @pytest.mark.parametrize("task", [CountingEnv, "CartPole-v1"], ids=["python", "native"])
-@on_processes
+@pytest.mark.parametrize("backend", [one for one in PROCESSES if one not in RAY], ids=str)  # it has actors for workers
 def test_stats_tell_of_steps_workers_and_memory(backend: Backend, task: Any) -> None:
     with backend.make(task, num_envs=N) as pool:
         pool.reset()

@@ -186,7 +186,7 @@ def make(kind: str, cfgs: int | Sequence[dict[str, Any]], env_fn: Any = Trial, *
         settings.setdefault("num_workers", len(whole))
     if kind == "ray":
         ray_cluster.cluster()
-        settings = {"num_actors": 2, "resources": {"CPU": 1}, **settings}
+        settings = {"num_actors": 2, "resources": {"CPU": 0.5}, **settings}  # there is room for two managers
     return KINDS[kind](env_fn, whole, len(whole), **{"retry_waiting_time": 0, **settings})
 
 

@@ -57,8 +57,8 @@ class NativeSource:
         parts = zip(whole, self.simulators.configs, self.simulators.models, strict=True)
         return [{**one, **keys, **read_in_python, **_shown(model)} for one, read_in_python, model in parts]
 
-    def part(self, first: int, last: int) -> NativeSource:
-        """Some of the envs, neighbours, counted from 0."""
+    def part(self, first: int, last: int, first_worker: int = 0) -> NativeSource:
+        """Some of the envs, neighbours, counted from 0. They are given no ids."""
         simulators = None if self.simulators is None else self.simulators.part(first, last)
         return replace(self, configs=self.configs[first:last], simulators=simulators)
 
@@ -120,10 +120,14 @@ class PythonSource:
     reward_threshold: float | None
     found: Found | None = None  # on an island
     first_env: int = 0  # of a part of a pool: the id that factories are given for its first env
+    first_worker: int = 0  # and for its first worker
 
-    def part(self, first: int, last: int) -> PythonSource:
-        """Some of the envs, neighbours, counted from 0; their factories are given the same ids as before."""
-        return replace(self, envs=self.envs[first:last], first_env=self.first_env + first)
+    def part(self, first: int, last: int, first_worker: int = 0) -> PythonSource:
+        """Some of the envs, neighbours, counted from 0; their factories are given the same ids as before.
+
+        ``first_worker``: the id that they are given for the first worker of this part.
+        """
+        return replace(self, envs=self.envs[first:last], first_env=self.first_env + first, first_worker=first_worker)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -166,7 +170,7 @@ class PythonSource:
     def call_factory(self, env_id: int, worker_id: int = 0) -> Any:
         """One env as its factory makes it, of any kind."""
         blueprint = self.envs[env_id]
-        return blueprint.factory(**_with_ids(blueprint, self.first_env + env_id, worker_id))
+        return blueprint.factory(**_with_ids(blueprint, self.first_env + env_id, self.first_worker + worker_id))
 
     def build(self, env_id: int, worker_id: int = 0) -> Any:
         """Builds one env. If its constructor raises, that exception is the cause of our ``EnvError``.

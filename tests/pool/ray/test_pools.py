@@ -12,6 +12,7 @@ import stepmill
 from stepmill import errors
 from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import MODES, assert_equal
+from support.process_envs import eventually
 from support.ray_envs import Teller, Unbuildable
 
 pytestmark = [
@@ -105,6 +106,32 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise() -> None:
 def test_a_constructor_that_fails_is_named() -> None:
     with pytest.raises(errors.EnvError, match=r"the constructor of env 2 .* failed: RuntimeError: no such map"):
         make_on_ray(Unbuildable, 2, num_envs=3)
+
+
+def test_who_asks_without_waiting_is_given_what_has_come() -> None:
+    def has_come() -> bool:
+        try:
+            pool.recv(timeout=0)
+        except errors.RecvTimeoutError:
+            return False
+        return True
+
+    with make_on_ray(Teller, 2, num_envs=4, batch_size=2) as pool:
+        pool.async_reset()
+        assert eventually(has_come)
+        assert eventually(has_come)
+        with pytest.raises(errors.NothingInFlightError):
+            pool.recv(timeout=0)
+
+
+def test_workers_are_counted_over_all_actors() -> None:
+    class Placed(Teller):
+        def __init__(self, env_id: int, worker_id: int) -> None:
+            super().__init__()
+            self.ids = env_id, worker_id
+
+    with make_on_ray(Placed, 2, num_envs=6, num_workers=2, resources={"CPU": 1}) as pool:
+        assert pool.get_attr("ids") == ((0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (5, 3))
 
 
 def test_what_the_cluster_does_not_have_is_named() -> None:

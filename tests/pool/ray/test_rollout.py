@@ -180,7 +180,9 @@ def test_after_a_loss_other_numbers_are_drawn(tmp_path: Path) -> None:
 
 def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> None:
     with make_on_ray("CartPole-v1", 2, num_envs=4, seed=3) as pool:
-        with pytest.raises(errors.WorkerDiedError, match=r"env 2 failed in step .*the Ray actor that ran it is gone.*after its step 0"):
+        with pytest.raises(
+            errors.WorkerDiedError, match=r"env 2 failed in step .*that ran it is gone.*after its step 0"
+        ):
             pool.rollout(Deadly(tmp_path / "lives", 1), 12)
         observation, *_ = pool.step(np.zeros(4, int))
         pool.rollout(draw, 3, observation=observation)

@@ -6,7 +6,7 @@ import pickle
 import traceback
 from typing import Any
 
-from stepmill.errors import RemoteEnvError
+from stepmill.errors import EnvError, RemoteEnvError
 from stepmill.pool.process import outgoing
 from stepmill.pool.user_code import try_or
 
@@ -21,6 +21,7 @@ def describe(error: BaseException) -> bytes:
             "message": _message(error),
             "traceback": _traceback(error),
             "pickled": _pickled(error),
+            "cause": _cause(error),
         }
     )
 
@@ -31,6 +32,8 @@ def rebuild(description: bytes) -> BaseException:
     pickled: bytes | None = parts["pickled"]
     error = None if pickled is None else try_or(lambda: pickle.loads(pickled), lambda _: None)
     rebuilt = error if isinstance(error, BaseException) else RemoteEnvError(parts["type"], parts["message"])
+    if parts["cause"] is not None:
+        rebuilt.__cause__ = rebuild(parts["cause"])
     note = f"In the worker process:\n{parts['traceback']}"
     try_or(lambda: BaseException.add_note(rebuilt, note), lambda _: None)  # a frozen dataclass takes no notes
     return rebuilt
@@ -58,6 +61,12 @@ def _traceback(error: BaseException) -> str:
     except BaseException:
         lines = "".join(traceback.format_tb(error.__traceback__))
         return f"Traceback (most recent call last):\n{lines}{type(error).__name__}: {_message(error)}"
+
+
+def _cause(error: BaseException) -> bytes | None:
+    """Of our own errors about an env: what the env raised, which pickling leaves out."""
+    cause = error.__cause__ if isinstance(error, EnvError) else None
+    return None if cause is None or isinstance(cause, EnvError) else describe(cause)
 
 
 def _pickled(error: BaseException) -> bytes | None:

@@ -16,7 +16,7 @@ from stepmill.pool.process.payload import pack_sources
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.cluster import Plan
-from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for
+from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for, workers_of
 from stepmill.pool.ray.visit import Trip
 from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings
@@ -78,7 +78,11 @@ class Actors:
         self._shares = shares
         self._plan = plan
         self._finisher = finisher
-        self._payloads = pack_sources(source.part(share.first, share.last) for share in shares)
+        counts = [workers_of(settings, share.last - share.first, plan.workers) for share in shares]
+        first_workers = itertools.accumulate(counts[:-1], initial=0)
+        self._payloads = pack_sources(
+            source.part(share.first, share.last, worker) for share, worker in zip(shares, first_workers, strict=True)
+        )
         try:
             self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
                 **plan.options(),

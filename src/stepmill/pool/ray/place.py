@@ -30,7 +30,7 @@ from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings, default_workers
 from stepmill.pool.shares import Share
 
-__all__ = ["VERSION", "Answer", "Described", "Order", "Place", "description_of", "instructions_for"]
+__all__ = ["VERSION", "Answer", "Described", "Order", "Place", "description_of", "instructions_for", "workers_of"]
 
 VERSION: str = sys.modules["stepmill"].__version__  # an import would point upwards
 
@@ -71,15 +71,12 @@ def instructions_for(
 ) -> bytes:
     """How a place runs its envs: on the best backend of its node; results are taken as they are ready."""
     count = share.last - share.first
-    waits_for_all = not settings.is_async and not settings.as_ready
     its = replace(
         settings,
         backend="auto",
         num_envs=count,
         batch_size=count,
-        num_workers=min(
-            settings.num_workers or default_workers(count, waits_for_all=waits_for_all, cores=workers), count
-        ),
+        num_workers=workers_of(settings, count, workers),
         num_threads=min(workers, count),
         seed=settings.seed[share.first : share.last],
         as_ready=True,
@@ -87,6 +84,12 @@ def instructions_for(
         runtime_env=None,
     )
     return pickle.dumps(Instructions(payload, its, share.first, model_changes, finisher))
+
+
+def workers_of(settings: Settings, count: int, cores: int) -> int:
+    """How many worker processes an actor with so many envs and cores has, if its envs need some."""
+    waits_for_all = not settings.is_async and not settings.as_ready
+    return min(settings.num_workers or default_workers(count, waits_for_all=waits_for_all, cores=cores), count)
 
 
 class Place:
@@ -153,9 +156,7 @@ class Place:
 
     def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
         """See ``visit``."""
-        return visit(
-            self._engine, pickled_policy, trip, lambda: self._called_off >= trip.rollout, self._described
-        )
+        return visit(self._engine, pickled_policy, trip, lambda: self._called_off >= trip.rollout, self._described)
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""
