@@ -26,7 +26,7 @@ UNPROVOKED = {
     "address: no Ray cluster answers at …",  # these need Ray: tests/pool/ray provokes them
     "Ray's client would carry every batch over one more hop",
     "this process is in the Ray cluster at …, and cannot be in the one at … too",
-    "not ready within …. Each needs …, and the cluster has free: …",
+    "not ready within …. Each needs … of one node; all nodes together have free: …",
     "a node of the cluster has stepmill …, and the caller …: install the same on all",
     "a node of the cluster has no module …, which the envs need",
     "the Ray actor that ran it is gone: …",
