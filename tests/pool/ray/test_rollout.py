@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +211,26 @@ def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyP
         observation, _ = pool.reset()
         monkeypatch.setattr(Actors, "send_out", full)
         with pytest.raises(MemoryError, match="is full"):
+            pool.rollout(draw, 4, observation=observation)
+        monkeypatch.undo()
+        pool.rollout(draw, 4, observation=pool.reset()[0])
+
+
+def test_what_cannot_be_read_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Actors.answers
+    raised = []
+
+    def broken(actors: Actors, seconds: float) -> Iterator[Any]:
+        for one in answers(actors, seconds):
+            if not raised:
+                raised.append(one)
+                raise MemoryError("no room for it")
+            yield one
+
+    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
+        observation, _ = pool.reset()
+        monkeypatch.setattr(Actors, "answers", broken)
+        with pytest.raises(MemoryError, match="no room for it"):
             pool.rollout(draw, 4, observation=observation)
         monkeypatch.undo()
         pool.rollout(draw, 4, observation=pool.reset()[0])
