@@ -1,0 +1,14 @@
+"""With `make test-ray` the managers run on a Ray cluster too."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import ray_cluster
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cluster() -> None:
+    """Started before any test looks at what its process has: a test may not be blamed for what Ray opens."""
+    if ray_cluster.WANTED:
+        ray_cluster.cluster()
