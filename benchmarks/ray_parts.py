@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import multiprocessing
 import os
 import time
@@ -42,14 +43,14 @@ def ray(effort: Effort, log: Log) -> list[dict[str, Any]]:
     try:
         iterations = round(calibrate() * STEP_S / SHORT_S)
         rows = [
-            _beside_processes("sync", iterations, None, cores, effort, log),
-            _beside_processes("async", iterations, ENVS // 2, cores, effort, log),
-            _beside_loops(iterations, cores, effort, log),
-            _beside_threads("random", at_random, cores, effort, log),
-            _beside_threads("by the pole", by_the_pole, cores, effort, log),
+            *_beside_processes("sync", iterations, None, cores, effort, log),
+            *_beside_processes("async", iterations, ENVS // 2, cores, effort, log),
+            *_beside_loops(iterations, cores, effort, log),
+            *_beside_threads("random", at_random, cores, effort, log),
+            *_beside_threads("by the pole", by_the_pole, cores, effort, log),
         ]
         if importlib.util.find_spec("ray.rllib") is not None and importlib.util.find_spec("torch") is not None:
-            rows.append(_beside_rllib(cores, effort, log))
+            rows.extend(_beside_rllib(cores, effort, log))
         return rows
     finally:
         library.shutdown()
@@ -101,69 +102,74 @@ def _steps(pool: Any, batch_size: int | None) -> Calls:
 
 
 def _compared(
-    case: str, goal: float, others: str, runners: dict[str, Any], effort: Effort, **facts: Any
-) -> dict[str, Any]:
-    """The first of the runners is ours."""
+    case: str, actors: int, ours: Any, others: dict[str, tuple[Any, float | None]], effort: Effort
+) -> list[dict[str, Any]]:
+    """A row for each of the others: what it is called, what runs it, and the ratio that is the goal, if any."""
+    runners = {"": ours} | {name: runner for name, (runner, _) in others.items()}
     results = interleaved(runners, effort)
     for runner in runners.values():
         runner.close()
-    ours, other = results.values()
-    ratio = ours["steps_per_s"] / other["steps_per_s"]
-    return {"case": case, "ours": ours, "other": other, "others": others, "ratio": ratio, "goal": goal, **facts}
+    rows = []
+    for name, (_, goal) in others.items():
+        ratio = results[""]["steps_per_s"] / results[name]["steps_per_s"]
+        compared = {"ours": results[""], "other": results[name], "others": name, "ratio": ratio, "goal": goal}
+        rows.append({"case": case, "actors": actors, **compared})
+    return rows
 
 
 def _beside_processes(
     mode: str, iterations: int, batch_size: int | None, cores: int, effort: Effort, log: Log
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     log(f"Ray beside worker processes, {mode}")
     task = partial(Busy, iterations)
     given = {"num_envs": ENVS, "batch_size": batch_size, "seed": SEED}
-    runners = {
-        "ray": _steps(stepmill.make(task, backend="ray", num_actors=cores, num_workers=1, **given), batch_size),
-        "process": _steps(stepmill.make(task, backend="process", num_workers=cores, **given), batch_size),
-    }
-    return _compared(f"{ENVS} envs of 1 ms, {mode}", 0.85, "worker processes", runners, effort, actors=cores)
+    ours = _steps(stepmill.make(task, backend="ray", num_actors=cores, num_workers=1, **given), batch_size)
+    processes = _steps(stepmill.make(task, backend="process", num_workers=cores, **given), batch_size)
+    return _compared(f"{ENVS} envs of 1 ms, {mode}", cores, ours, {"worker processes": (processes, 0.85)}, effort)
 
 
 def _rollouts(pool: Any, policy: Any, steps: int) -> Calls:
     return Calls(lambda: pool.rollout(policy, steps), steps * pool.num_envs, pool.close)
 
 
-def _beside_loops(iterations: int, cores: int, effort: Effort, log: Log) -> dict[str, Any]:
+def _beside_loops(iterations: int, cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     log("rollouts on Ray beside bare loops")
     task = partial(Busy, iterations)
     pool = stepmill.make(task, num_envs=ENVS, backend="ray", num_actors=cores, num_workers=1, seed=SEED)
-    runners = {"ray": _rollouts(pool, at_random, SLOW_ROLLOUT), "loops": Loops(task, cores)}
-    return _compared(f"rollout of {ENVS} envs of 1 ms", 0.9, "bare loops", runners, effort, actors=cores)
+    loops, that_meet = Loops(task, cores), Loops(task, cores)
+    steps = SLOW_ROLLOUT * ENVS
+    # What the slower core costs whoever waits for both: a rollout does, at its end.
+    meeting = Calls(lambda: that_meet.make(steps // cores), steps, that_meet.close)
+    others = {"bare loops": (loops, 0.9), "bare loops that meet at its end": (meeting, None)}
+    ours = _rollouts(pool, at_random, SLOW_ROLLOUT)
+    return _compared(f"rollout of {ENVS} envs of 1 ms", cores, ours, others, effort)
 
 
-def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log) -> dict[str, Any]:
+def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     actors = 2 * cores
     log(f"rollouts of CartPole on {actors} actors beside the pool of one process, policy {name}")
     given = {"num_envs": CARTPOLES, "seed": SEED}
     on_ray = stepmill.make("CartPole-v1", backend="ray", num_actors=actors, num_threads=1, **given)
-    runners = {
-        "ray": _rollouts(on_ray, policy, CARTPOLE_STEPS),
-        "thread": _rollouts(stepmill.make("CartPole-v1", **given), policy, CARTPOLE_STEPS),
-    }
+    ours = _rollouts(on_ray, policy, CARTPOLE_STEPS)
+    threads = _rollouts(stepmill.make("CartPole-v1", **given), policy, CARTPOLE_STEPS)
     case = f"rollout of {CARTPOLES:,} CartPoles, policy {name}"
-    return _compared(case, 0.8, "threads of one process", runners, effort, actors=actors)
+    return _compared(case, actors, ours, {"threads of one process": (threads, 0.8)}, effort)
 
 
-def _beside_rllib(cores: int, effort: Effort, log: Log) -> dict[str, Any]:
+def _beside_rllib(cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     log("rollouts of CartPole beside RLlib's env runners")
     num_envs = RLLIB_ENVS * cores
     pool = stepmill.make("CartPole-v1", num_envs=num_envs, backend="ray", num_actors=cores, num_threads=1, seed=SEED)
-    runners = {"ray": _rollouts(pool, at_random, RLLIB_STEPS // RLLIB_ENVS), "rllib": Runners(cores)}
+    ours = _rollouts(pool, at_random, RLLIB_STEPS // RLLIB_ENVS)
     case = f"{num_envs} CartPoles at random"
-    return _compared(case, 10.0, "RLlib's env runners", runners, effort, actors=cores)
+    return _compared(case, cores, ours, {"RLlib's env runners": (Runners(cores), 10.0)}, effort)
 
 
 # ---- the others ----------------------------------------------------------------------------------
 
 
 class Loops:
-    """A process per core that steps an env of its own with the same policy, and waits for nobody."""
+    """A process per core that steps an env of its own with the same policy."""
 
     def __init__(self, task: Callable[[], Any], cores: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -176,9 +182,17 @@ class Loops:
             self._processes[-1].start()
 
     def steps_per_second(self, seconds: float) -> float:
+        """Of loops that wait for nobody."""
+        return sum(steps / spent for steps, spent in self._loop(seconds, math.inf))
+
+    def make(self, steps: int) -> None:
+        """Each makes so many steps; returns when the last one has."""
+        self._loop(math.inf, steps)
+
+    def _loop(self, seconds: float, steps: float) -> list[tuple[int, float]]:
         for pipe in self._pipes:
-            pipe.send(seconds)
-        return float(sum(pipe.recv() for pipe in self._pipes))
+            pipe.send((seconds, steps))
+        return [pipe.recv() for pipe in self._pipes]
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -193,12 +207,13 @@ def _loop(pipe: Any, task: Callable[[], Any], core: int) -> None:
     observation, _ = env.reset(seed=core)
     rngs = [np.random.default_rng((SEED, core))]
     ids = np.array([core])
-    while (seconds := pipe.recv()) is not None:
+    while (order := pipe.recv()) is not None:
+        seconds, most = order
         steps, start = 0, time.perf_counter()
-        while (now := time.perf_counter()) - start < seconds:
+        while (spent := time.perf_counter() - start) < seconds and steps < most:
             observation, *_ = env.step(at_random(observation[None], ids, rngs)[0])
             steps += 1
-        pipe.send(steps / (now - start))
+        pipe.send((steps, spent))
 
 
 class Runners:

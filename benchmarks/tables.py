@@ -555,7 +555,7 @@ def ray(results: Results) -> Table:
             rate(row["ours"]),
             f"{rate(row['other'])} ({row['others']})",
             f"{row['ratio']:.2f}",
-            f"{row['goal']:g}",
+            "" if row["goal"] is None else f"{row['goal']:g}",
         )
         for row in results["parts"]["ray"]
     ]
