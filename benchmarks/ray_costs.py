@@ -6,6 +6,7 @@ The driver's costs are CPU time of its thread, which does not depend on what els
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import time
 from collections import deque
@@ -20,7 +21,7 @@ import stepmill
 from benchmarks.python_envs import STEP_S, Busy
 from benchmarks.python_parts import iterations
 from benchmarks.ray_sizing import ROLLOUT_STEPS
-from benchmarks.timing import Effort
+from benchmarks.timing import Calls, Effort, interleaved
 from stepmill.measuring.machine import cores
 from stepmill.optional import ALE, RAY, is_installed
 
@@ -59,8 +60,9 @@ def sizing(effort: Effort, log: Log) -> dict[str, Any]:
         return {}
     import ray
 
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 would let everything else on the machine go first
     quiet = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
-    ray.init(address="local", num_cpus=cores(), object_store_memory=OBJECT_STORE, **quiet)
+    ray.init(address="local", num_cpus=3 * cores(), object_store_memory=OBJECT_STORE, **quiet)
     try:
         log("calls of a Ray actor")
         call_s, call2_s = (_call_s(ray, 1, SMALL, SMALL, effort), _call_s(ray, 2, SMALL, SMALL, effort))
@@ -80,28 +82,43 @@ def sizing(effort: Effort, log: Log) -> dict[str, Any]:
 
 
 def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Log) -> dict[str, Any]:
-    log(f"{case.num_envs} x {case.name}: here")
-    with stepmill.make(case.task, num_envs=case.num_envs, seed=0) as pool:
-        out: dict[str, Any] = {"name": case.name, "num_envs": case.num_envs}
-        out["steps_per_s"] = _rate(_stepper(pool), case.num_envs, effort)
-        out["policy_steps_per_s"] = _rate(_player(pool), case.num_envs, effort)
-        rollout_rows = _rollout_rows(pool)
-    log(f"{case.num_envs} x {case.name}: on Ray")
+    log(f"{case.num_envs} x {case.name}")
+    out: dict[str, Any] = {"name": case.name, "num_envs": case.num_envs}
     with _counted(case.num_envs) as counted, _on_ray(case) as pool:
         driver_s = _driver_s(pool, effort)
         out["order_bytes"], out["answer_bytes"] = counted.order_bytes, counted.answer_bytes
         out["driver_row_s"] = max(driver_s - driver_call_s, 0.0) / case.num_envs
-        out["ray_step_per_s"] = _rate(_stepper(pool), case.num_envs, effort)
-        out["ray_rollout_per_s"] = _rate(_roller(pool), case.num_envs * ROLLOUT_STEPS, effort)
-    with _on_ray(case, batch_size=case.num_envs // 2) as pool:
-        pool.async_reset()
-        out["ray_async_per_s"] = _rate(_receiver(pool, case.num_envs // 2), case.num_envs // 2, effort)
+    out |= _speeds(case, effort)
+    with stepmill.make(case.task, num_envs=case.num_envs, seed=0) as pool:
+        rollout_rows = _rollout_rows(pool)
     sizes = out["order_bytes"] * case.num_envs, out["answer_bytes"] * case.num_envs
     out["call_s"] = _call_s(ray, 1, *map(round, sizes), effort)
     out["call2_s"] = _call_s(ray, 2, *(round(size / 2) for size in sizes), effort)
     out["rollout_bytes"] = sum(row.nbytes for row in rollout_rows)
     out["driver_rollout_row_s"], out["rollout_call_s"] = _gather_s(ray, rollout_rows, case.num_envs, effort)
     return out
+
+
+def _speeds(case: Case, effort: Effort) -> dict[str, float]:
+    """Steps per second here, and on Ray on this machine. In turn: they are to be compared."""
+    envs = case.num_envs
+    local = {"num_envs": envs, "seed": 0}
+    with (
+        stepmill.make(case.task, **local) as stepped,
+        stepmill.make(case.task, **local) as played,
+        _on_ray(case) as on_ray,
+        _on_ray(case) as rolled,
+        _on_ray(case, batch_size=envs // 2) as received,
+    ):
+        received.async_reset()
+        runners = {
+            "steps_per_s": Calls(_stepper(stepped), envs),
+            "policy_steps_per_s": Calls(_player(played), envs),
+            "ray_step_per_s": Calls(_stepper(on_ray), envs),
+            "ray_async_per_s": Calls(_receiver(received, envs // 2), envs // 2),
+            "ray_rollout_per_s": Calls(_roller(rolled), envs * ROLLOUT_STEPS),
+        }
+        return {name: result["steps_per_s"] for name, result in interleaved(runners, effort).items()}
 
 
 # ---- pools -----------------------------------------------------------------------------------------

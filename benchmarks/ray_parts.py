@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import stepmill
 from benchmarks.python_envs import STEP_S as SHORT_S
 from benchmarks.python_envs import Busy, calibrate
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Calls, Effort, interleaved
 from stepmill import _native
 
 ENVS = 64
@@ -38,6 +37,7 @@ def ray(effort: Effort, log: Log) -> list[dict[str, Any]]:
     import ray as library
 
     cores = _native.available_cores()
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 would let everything else on the machine go first
     quiet = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
     library.init(address="local", num_cpus=2 * cores, **quiet)
     try:
@@ -69,23 +69,6 @@ def by_the_pole(observation: np.ndarray, env_ids: np.ndarray, rngs: Sequence[np.
 
 
 # ---- what is measured ----------------------------------------------------------------------------
-
-
-@dataclass
-class Calls:
-    """Calls a function again and again; each makes ``steps`` steps."""
-
-    call: Callable[[], Any]
-    steps: int
-    close: Callable[[], None] = lambda: None
-
-    def steps_per_second(self, seconds: float) -> float:
-        self.call()
-        calls, start = 0, time.perf_counter()
-        while (now := time.perf_counter()) - start < seconds:
-            self.call()
-            calls += 1
-        return calls * self.steps / (now - start)
 
 
 def _steps(pool: Any, batch_size: int | None) -> Calls:

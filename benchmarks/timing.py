@@ -5,7 +5,10 @@ The package's file is loaded alone: importing the package would load stepmill in
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +31,23 @@ class Effort(_timing.Effort):  # type: ignore[misc, name-defined]
     def search_s(self) -> float:
         """The time for each trial of a thread count, before the rounds."""
         return float(self.seconds / 2)
+
+
+@dataclass
+class Calls:
+    """Calls a function again and again; each makes ``steps`` steps."""
+
+    call: Callable[[], Any]
+    steps: int
+    close: Callable[[], None] = lambda: None
+
+    def steps_per_second(self, seconds: float) -> float:
+        self.call()
+        calls, start = 0, time.perf_counter()
+        while (now := time.perf_counter()) - start < seconds:
+            self.call()
+            calls += 1
+        return calls * self.steps / (now - start)
 
 
 def percentiles(times_ns: np.ndarray) -> dict[str, float]:
