@@ -199,6 +199,17 @@ def test_silence_is_named() -> None:
             pool.rollout(stops, 4, observation=observation)
 
 
+def assert_raises_and_goes_on(monkeypatch: pytest.MonkeyPatch, method: str, broken: Any, message: str) -> None:
+    """A rollout with this method of ``Actors`` raises, and the next one, without it, is good."""
+    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
+        observation, _ = pool.reset()
+        monkeypatch.setattr(Actors, method, broken)
+        with pytest.raises(MemoryError, match=message):
+            pool.rollout(draw, 4, observation=observation)
+        monkeypatch.undo()
+        pool.rollout(draw, 4, observation=pool.reset()[0])
+
+
 def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     send_out = Actors.send_out
 
@@ -207,13 +218,7 @@ def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyP
             raise MemoryError("the object store is full")
         send_out(actors, group, *rest)
 
-    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
-        observation, _ = pool.reset()
-        monkeypatch.setattr(Actors, "send_out", full)
-        with pytest.raises(MemoryError, match="is full"):
-            pool.rollout(draw, 4, observation=observation)
-        monkeypatch.undo()
-        pool.rollout(draw, 4, observation=pool.reset()[0])
+    assert_raises_and_goes_on(monkeypatch, "send_out", full, "is full")
 
 
 def test_what_cannot_be_read_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,13 +232,7 @@ def test_what_cannot_be_read_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyP
                 raise MemoryError("no room for it")
             yield one
 
-    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
-        observation, _ = pool.reset()
-        monkeypatch.setattr(Actors, "answers", broken)
-        with pytest.raises(MemoryError, match="no room for it"):
-            pool.rollout(draw, 4, observation=observation)
-        monkeypatch.undo()
-        pool.rollout(draw, 4, observation=pool.reset()[0])
+    assert_raises_and_goes_on(monkeypatch, "answers", broken, "no room for it")
 
 
 def test_restarts_are_limited(tmp_path: Path) -> None:
