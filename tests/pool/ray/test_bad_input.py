@@ -176,6 +176,7 @@ def test_arguments_are_checked_before_anything_starts(arguments: dict[str, Any],
         stepmill.make("CartPole-v1", backend="ray", **arguments)
 
 
+@on_cluster
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -189,6 +190,7 @@ def test_what_only_ray_refuses(arguments: dict[str, Any], message: str) -> None:
         make_on_ray("CartPole-v1", 1, num_envs=2, **arguments)
 
 
+@on_cluster
 def test_a_client_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
