@@ -28,7 +28,7 @@ def main() -> None:
             browser.open(file.as_uri())
             browser.wait_for(lambda: browser.run("return view.state && view.state.totals.episodes > 100"), 300)
             browser.click(".cell[data-env='5']")
-            browser.wait_for(lambda: "every" in browser.text("#picked-every"))
+            browser.wait_for(lambda: "Drawn" in browser.text("#picked-every"))
             for name in ("light", "dark"):
                 browser.dark(name == "dark")
                 browser.wait_for(lambda: browser.run("return new Promise(done => setTimeout(() => done(true), 1000))"))
