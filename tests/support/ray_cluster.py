@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -22,6 +23,7 @@ def cluster() -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
+    logging.getLogger("ray").setLevel(logging.WARNING)  # it tells of every other cluster of the machine
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own code
         made = Cluster()
