@@ -27,7 +27,7 @@ from stepmill.optional import ALE, RAY, is_installed
 
 WORK_S = 1e-3  # of a step of the Python env
 SMALL = 1000  # bytes: a call that costs what calls cost
-FEW = 4  # envs of a pool whose rows cost next to nothing
+FEW = 16  # rows that cost next to nothing
 MOST_BYTES = 16e6  # of the arrays that are carried to measure what a rollout costs
 OBJECT_STORE = 200 << 20
 
@@ -64,36 +64,39 @@ def sizing(effort: Effort, log: Log) -> dict[str, Any]:
     quiet = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
     ray.init(address="local", num_cpus=3 * cores(), object_store_memory=OBJECT_STORE, **quiet)
     try:
-        log("calls of a Ray actor")
-        call_s, call2_s = (_call_s(ray, 1, SMALL, SMALL, effort), _call_s(ray, 2, SMALL, SMALL, effort))
-        with _on_ray(Case("", "CartPole-v1", FEW, "num_threads")) as pool:
-            driver_call_s = _driver_s(pool, effort)
-        measured = [_measure(ray, case, driver_call_s, effort, log) for case in cases()]
+        log("requests that carry next to nothing")
+        requests = _requests(effort)
+        measured = [_measure(ray, case, requests, effort, log) for case in cases()]
     finally:
         ray.shutdown()
-    return {
-        "call_s": call_s,
-        "call2_s": call2_s,
-        "driver_call_s": driver_call_s,
-        "cores": cores(),
-        "ray": ray.__version__,
-        "cases": measured,
-    }
+    return {**requests, "cores": cores(), "ray": ray.__version__, "cases": measured}
 
 
-def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Log) -> dict[str, Any]:
+def _requests(effort: Effort) -> dict[str, float]:
+    """Of requests with few rows of cheap envs: how long one takes, one by one and with two under way."""
+    one, two = (Case("", "CartPole-v1", count, "num_threads") for count in (FEW, 2 * FEW))
+    with _on_ray(one) as pool:
+        driver_call_s = _driver_s(pool, effort)
+        call_s = 1 / _rate(_stepper(pool), 1, effort)
+    with _on_ray(two, batch_size=FEW) as pool:
+        pool.async_reset()
+        call2_s = 1 / _rate(_receiver(pool, FEW), 1, effort)
+    return {"call_s": call_s, "call2_s": call2_s, "driver_call_s": driver_call_s}
+
+
+def _measure(ray: Any, case: Case, requests: dict[str, float], effort: Effort, log: Log) -> dict[str, Any]:
     log(f"{case.num_envs} x {case.name}")
     out: dict[str, Any] = {"name": case.name, "num_envs": case.num_envs}
     with _counted(case.num_envs) as counted, _on_ray(case) as pool:
         driver_s = _driver_s(pool, effort)
         out["order_bytes"], out["answer_bytes"] = counted.order_bytes, counted.answer_bytes
-        out["driver_row_s"] = max(driver_s - driver_call_s, 0.0) / case.num_envs
+        out["driver_row_s"] = max(driver_s - requests["driver_call_s"], 0.0) / case.num_envs
     out |= _speeds(case, effort)
     with stepmill.make(case.task, num_envs=case.num_envs, seed=0) as pool:
         rollout_rows = _rollout_rows(pool)
     sizes = out["order_bytes"] * case.num_envs, out["answer_bytes"] * case.num_envs
-    out["call_s"] = _call_s(ray, 1, *map(round, sizes), effort)
-    out["call2_s"] = _call_s(ray, 2, *(round(size / 2) for size in sizes), effort)
+    out["call_s"] = requests["call_s"] + _carrying_s(ray, 1, *sizes, effort)
+    out["call2_s"] = requests["call2_s"] + _carrying_s(ray, 2, *(size / 2 for size in sizes), effort)
     out["rollout_bytes"] = sum(row.nbytes for row in rollout_rows)
     out["driver_rollout_row_s"], out["rollout_call_s"] = _gather_s(ray, rollout_rows, case.num_envs, effort)
     return out
@@ -113,7 +116,7 @@ def _speeds(case: Case, effort: Effort) -> dict[str, float]:
         received.async_reset()
         runners = {
             "steps_per_s": Calls(_stepper(stepped), envs),
-            "policy_steps_per_s": Calls(_player(played), envs),
+            "policy_steps_per_s": Calls(_roller(played), envs * ROLLOUT_STEPS),
             "ray_step_per_s": Calls(_stepper(on_ray), envs),
             "ray_async_per_s": Calls(_receiver(received, envs // 2), envs // 2),
             "ray_rollout_per_s": Calls(_roller(rolled), envs * ROLLOUT_STEPS),
@@ -157,29 +160,6 @@ def _receiver(pool: Any, batch_size: int) -> Callable[[], Any]:
         pool.send(action, info["env_id"])
 
     return receive
-
-
-def _player(pool: Any) -> Callable[[], Any]:
-    """All envs make a step with actions drawn at random, and what comes of it is written down, as in a rollout."""
-    seen, _ = pool.reset()
-    rng = np.random.default_rng(0)
-    kinds = pool.single_action_space.n
-    rows = [
-        np.empty((16, *seen.shape), seen.dtype),
-        *(np.empty((16, pool.num_envs), dtype) for dtype in ("q", "d", "?", "?")),
-    ]
-    at = 0
-
-    def play() -> None:
-        nonlocal seen, at
-        action = rng.integers(kinds, size=pool.num_envs)
-        before = seen
-        seen, reward, terminated, truncated, _ = pool.step(action)
-        for array, row in zip(rows, (before, action, reward, terminated, truncated), strict=True):
-            array[at] = row
-        at = (at + 1) % 16
-
-    return play
 
 
 def _random_policy(pool: Any) -> Any:
@@ -226,6 +206,12 @@ def _thread_s(call: Callable[[], Any], effort: Effort) -> float:
 def _driver_s(pool: Any, effort: Effort) -> float:
     """What the driver's thread spends on a step of all envs of its one actor: one request."""
     return _thread_s(_stepper(pool), effort)
+
+
+def _carrying_s(ray: Any, most: int, order_bytes: float, answer_bytes: float, effort: Effort) -> float:
+    """How much longer a call takes that carries so many bytes."""
+    loaded = _call_s(ray, most, round(order_bytes), round(answer_bytes), effort)
+    return max(loaded - _call_s(ray, most, SMALL, SMALL, effort), 0.0)
 
 
 def _call_s(ray: Any, most: int, order_bytes: int, answer_bytes: int, effort: Effort) -> float:

@@ -4,21 +4,21 @@
 this command computes them again for another network or other numbers of nodes.
 
 The calculation. A node has one actor with E envs, which steps r of them per second by itself. A request carries m
-rows of b bytes each, and costs a call, which somebody waits for, and the time of the driver's thread: d for the
-request and w for each row. The network brings B bytes per second to the driver.
+rows of b bytes each. It takes a time, call, and some of the driver's thread: d for the request and w for each row. The network brings B bytes per second to the driver.
 
 - Step and rollout: all nodes work, then their answers come one after another. With m = E, or E times the steps of the
   rollout, a round of n nodes takes::
 
-      call + m / r + n * max(d + m * w, m * b / B)
+      call - d + m / r + n * max(d + m * w, m * b / B)
 
 - Async, with batches of at most half of the envs: an actor has two requests of m = E / 2 rows and works on one while
   the answer to the other travels. The slowest part decides::
 
       min(n * m / (call2 + m / r),  m / (d + m * w),  B / b)      steps per second
 
-``call`` is the time of a call that carries so many rows and does nothing, ``call2`` with two of them under way. Not in
-it are the time that your policy and your learner take, and what Ray itself needs for many nodes.
+``call`` is the time of a request for few rows of cheap envs, and how much longer a bare call of an actor takes that
+carries the bytes of m rows; ``call2`` with two of them under way. Not in it are the time that your policy and your
+learner take, and what Ray itself needs for many nodes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,14 @@ def ways(part: dict[str, Any], case: dict[str, Any], rollout_steps: int = ROLLOU
     row_s, rollout_row_s = case["driver_row_s"], case["driver_rollout_row_s"]
     travels = case["order_bytes"] + case["answer_bytes"]
     return {
-        "step": Way(rows["step"], case["steps_per_s"], case["call_s"], driver_call + envs * row_s, travels, False),
+        "step": Way(
+            rows["step"],
+            case["steps_per_s"],
+            max(case["call_s"] - driver_call, 0.0),
+            driver_call + envs * row_s,
+            travels,
+            False,
+        ),
         "async": Way(
             rows["async"], case["steps_per_s"], case["call2_s"], driver_call + envs / 2 * row_s, travels, True
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -583,23 +584,23 @@ def ray_costs(results: Results) -> Table:
         for case in part["cases"]
     ]
     columns = (
-        *("envs of a node", "steps per second by itself", "with a random policy", "bytes of a row"),
-        *("a call with all rows", "driver, per row"),
+        *("envs of a node", "steps per second by itself", "in rollouts", "bytes of a row"),
+        *("a request for all", "driver, per row"),
         *("bytes of a row of a rollout", "driver, per row of a rollout"),
     )
     return Table("ray-costs", "Ray: what a step costs", columns, rows)
 
 
 def ray_calls(results: Results) -> Table:
-    """What each call costs, whatever it carries."""
+    """What each request costs, whatever it carries."""
     part = results["parts"]["ray-sizing"]
     names = {
-        "call_s": "a call of an actor",
-        "call2_s": "with two under way, per call",
+        "call_s": "a request, one by one",
+        "call2_s": "with two under way, per request",
         "driver_call_s": "time of the driver's thread for a request",
     }
     rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
-    return Table("ray-calls", "Ray: what a call costs that carries next to nothing", ("", "takes"), rows)
+    return Table("ray-calls", "Ray: what a request costs that carries next to nothing", ("", "takes"), rows)
 
 
 def ray_sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
@@ -610,7 +611,8 @@ def ray_sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: flo
         for name, way in ways(part, case).items():
             rates = (number(way.rate(count, network)) for count in nodes)
             limit = f"{number(way.limit(network))}, {way.limited_by(network)}"
-            rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, number(way.nodes_at_limit(network))))
+            enough = f"{math.ceil(way.nodes_at_limit(network)):,}"
+            rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, enough))
     counts = [f"{count:,} node{'s' if count != 1 else ''}" for count in nodes]
     columns = ("computed, steps per second", *counts, "limit", "reached by nodes")
     return Table("ray-sizing", "Ray: computed, steps per second", columns, rows)

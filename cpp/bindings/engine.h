@@ -41,7 +41,7 @@ class Engine {
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   // For an engine that serves another one: engine_parcels.cpp.
   void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
-  nanobind::object recv_parcel(int enough, nanobind::handle timeout);
+  nanobind::object recv_parcel(int enough, int at_least, nanobind::handle timeout);
   // The same for envs that the other engine lends this one, which steps them by itself.
   void take_states(nanobind::handle parcel);
   nanobind::object give_states(const std::vector<std::int32_t>& envs);

@@ -111,7 +111,7 @@ def test_a_broken_answer_changes_nothing() -> None:
     engine.send_reset(None, None, None)
     (place,) = host.places
     place.send_parcel(*host.pack(0, 2))
-    parcel, notes, faults = place.recv_parcel(2, None)
+    parcel, notes, faults = place.recv_parcel(2, 0, None)
     for broken in (b"", parcel[:-1], parcel + b"x", b"\xff" * len(parcel)):
         with pytest.raises(ValueError, match=r"parcel|answer|row"):
             host.unpack(0, broken, notes, faults)
@@ -120,6 +120,22 @@ def test_a_broken_answer_changes_nothing() -> None:
     assert host.away(0) == 2
     host.unpack(0, parcel, notes, faults)
     assert engine.recv()[4]["env_id"].tolist() == [0, 1]
+    engine.close()
+
+
+def test_an_answer_has_at_least_the_rows_that_were_asked_for_however_late() -> None:
+    engine, host = make_carried("CartPole-v1", [0], num_envs=8, seed=3)
+    engine.send_reset(None, None, None)
+    (place,) = host.places
+    for _ in range(100):
+        place.send_parcel(*host.pack(0, 8))
+        host.unpack(0, *place.recv_parcel(8, 6, 0.0))
+        assert host.away(0) <= 2
+        if host.away(0):
+            host.unpack(0, *place.recv_parcel(host.away(0), 0, None))
+        *_, info = engine.recv()
+        assert sorted(info["env_id"]) == list(range(8))
+        engine.send(np.zeros(8, int), info["env_id"])
     engine.close()
 
 

@@ -39,6 +39,9 @@ Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
 # A parcel as an array of bytes, what goes with its rows (row, env, bytes), and which envs failed.
 Answer = tuple[np.ndarray, list[tuple[int, int, bytes]], list[Any]]
 
+# How long an answer may wait for the last of its rows: a fraction of what a call takes.
+_QUICK_S = 2e-4
+
 
 class Described(NamedTuple):
     """What an actor tells of itself: the backend that it has chosen, and what its envs are like, pickled.
@@ -141,14 +144,16 @@ class Place:
         """Starts envs, if there is an order, and returns the rows that are ready first, whichever was sent when.
 
         ``spare``: as soon as no more than so many envs are still at work. With some to spare, the workers do not stand
-        still between two orders, and nobody waits for slow envs.
+        still between two orders, and nobody waits for slow envs. Quick ones are waited for all the same: a caller who
+        is told of nearly all that it sent has no whole batch, and waits for one more call.
         """
         if order is not None:
             parcel, objects, options = order
             if self._is_inline:
                 objects, options = self._read_mail(objects, options)
             self._engine.send_parcel(parcel, objects, options)
-        answer = self._engine.recv_parcel(max(1, self._engine.in_flight_count - spare), None)
+        at_work = self._engine.in_flight_count
+        answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S)
         assert answer is not None, "something is in flight"
         parcel, notes, faults = answer
         rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
