@@ -27,7 +27,7 @@ from stepmill.optional import ALE, RAY, is_installed
 
 WORK_S = 1e-3  # of a step of the Python env
 SMALL = 1000  # bytes: a call that costs what calls cost
-FEW = 16  # rows that cost next to nothing
+FEW = 16  # rows of a request that carries next to nothing
 MOST_BYTES = 16e6  # of the arrays that are carried to measure what a rollout costs
 OBJECT_STORE = 200 << 20
 
@@ -42,6 +42,11 @@ class Case:
     task: Any
     num_envs: int
     size: str  # the argument that says how many workers an actor has
+
+
+def _few(num_envs: int) -> Case:
+    """Rows that cost next to nothing."""
+    return Case("", "CartPole-v1", num_envs, "num_threads")
 
 
 def cases() -> list[Case]:
@@ -62,48 +67,46 @@ def sizing(effort: Effort, log: Log) -> dict[str, Any]:
 
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 would let everything else on the machine go first
     quiet = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
-    ray.init(address="local", num_cpus=3 * cores(), object_store_memory=OBJECT_STORE, **quiet)
+    ray.init(address="local", num_cpus=5 * cores(), object_store_memory=OBJECT_STORE, **quiet)
     try:
-        log("requests that carry next to nothing")
-        requests = _requests(effort)
-        measured = [_measure(ray, case, requests, effort, log) for case in cases()]
+        with _on_ray(_few(FEW)) as pool:
+            driver_call_s = _driver_s(pool, effort)
+        measured = [_measure(ray, case, driver_call_s, effort, log) for case in cases()]
     finally:
         ray.shutdown()
-    return {**requests, "cores": cores(), "ray": ray.__version__, "cases": measured}
+    return {
+        "call_s": statistics.median(case["request_s"] for case in measured),
+        "call2_s": statistics.median(case["request2_s"] for case in measured),
+        "driver_call_s": driver_call_s,
+        "cores": cores(),
+        "ray": ray.__version__,
+        "cases": measured,
+    }
 
 
-def _requests(effort: Effort) -> dict[str, float]:
-    """Of requests with few rows of cheap envs: how long one takes, one by one and with two under way."""
-    one, two = (Case("", "CartPole-v1", count, "num_threads") for count in (FEW, 2 * FEW))
-    with _on_ray(one) as pool:
-        driver_call_s = _driver_s(pool, effort)
-        call_s = 1 / _rate(_stepper(pool), 1, effort)
-    with _on_ray(two, batch_size=FEW) as pool:
-        pool.async_reset()
-        call2_s = 1 / _rate(_receiver(pool, FEW), 1, effort)
-    return {"call_s": call_s, "call2_s": call2_s, "driver_call_s": driver_call_s}
-
-
-def _measure(ray: Any, case: Case, requests: dict[str, float], effort: Effort, log: Log) -> dict[str, Any]:
+def _measure(ray: Any, case: Case, driver_call_s: float, effort: Effort, log: Log) -> dict[str, Any]:
     log(f"{case.num_envs} x {case.name}")
     out: dict[str, Any] = {"name": case.name, "num_envs": case.num_envs}
     with _counted(case.num_envs) as counted, _on_ray(case) as pool:
         driver_s = _driver_s(pool, effort)
         out["order_bytes"], out["answer_bytes"] = counted.order_bytes, counted.answer_bytes
-        out["driver_row_s"] = max(driver_s - requests["driver_call_s"], 0.0) / case.num_envs
+        out["driver_row_s"] = max(driver_s - driver_call_s, 0.0) / case.num_envs
     out |= _speeds(case, effort)
     with stepmill.make(case.task, num_envs=case.num_envs, seed=0) as pool:
         rollout_rows = _rollout_rows(pool)
     sizes = out["order_bytes"] * case.num_envs, out["answer_bytes"] * case.num_envs
-    out["call_s"] = requests["call_s"] + _carrying_s(ray, 1, *sizes, effort)
-    out["call2_s"] = requests["call2_s"] + _carrying_s(ray, 2, *(size / 2 for size in sizes), effort)
+    out["call_s"] = out["request_s"] + _carrying_s(ray, 1, *sizes, effort)
+    out["call2_s"] = out["request2_s"] + _carrying_s(ray, 2, *(size / 2 for size in sizes), effort)
     out["rollout_bytes"] = sum(row.nbytes for row in rollout_rows)
     out["driver_rollout_row_s"], out["rollout_call_s"] = _gather_s(ray, rollout_rows, case.num_envs, effort)
     return out
 
 
 def _speeds(case: Case, effort: Effort) -> dict[str, float]:
-    """Steps per second here, and on Ray on this machine. In turn: they are to be compared."""
+    """Steps per second here, and on Ray on this machine, and the time of requests that carry next to nothing.
+
+    In turn: they are to be compared.
+    """
     envs = case.num_envs
     local = {"num_envs": envs, "seed": 0}
     with (
@@ -112,16 +115,22 @@ def _speeds(case: Case, effort: Effort) -> dict[str, float]:
         _on_ray(case) as on_ray,
         _on_ray(case) as rolled,
         _on_ray(case, batch_size=envs // 2) as received,
+        _on_ray(_few(FEW)) as one,
+        _on_ray(_few(2 * FEW), batch_size=FEW) as two,
     ):
         received.async_reset()
+        two.async_reset()
         runners = {
             "steps_per_s": Calls(_stepper(stepped), envs),
             "policy_steps_per_s": Calls(_roller(played), envs * ROLLOUT_STEPS),
             "ray_step_per_s": Calls(_stepper(on_ray), envs),
             "ray_async_per_s": Calls(_receiver(received, envs // 2), envs // 2),
             "ray_rollout_per_s": Calls(_roller(rolled), envs * ROLLOUT_STEPS),
+            "request_s": Calls(_stepper(one), 1),
+            "request2_s": Calls(_receiver(two, FEW), 1),
         }
-        return {name: result["steps_per_s"] for name, result in interleaved(runners, effort).items()}
+        rates = {name: result["steps_per_s"] for name, result in interleaved(runners, effort).items()}
+        return {name: rate if name.endswith("per_s") else 1 / rate for name, rate in rates.items()}
 
 
 # ---- pools -----------------------------------------------------------------------------------------
@@ -191,7 +200,7 @@ def _rate(call: Callable[[], Any], rows: int, effort: Effort) -> float:
 
 
 def _thread_s(call: Callable[[], Any], effort: Effort) -> float:
-    """CPU seconds of this thread per call: the median of the rounds."""
+    """CPU seconds of this thread per call: of the quickest round, as whatever disturbs one only adds to it."""
     call()
     costs = []
     for _ in range(effort.repeats):
@@ -200,7 +209,7 @@ def _thread_s(call: Callable[[], Any], effort: Effort) -> float:
             call()
             calls += 1
         costs.append((time.thread_time() - start) / calls)
-    return statistics.median(costs)
+    return min(costs)
 
 
 def _driver_s(pool: Any, effort: Effort) -> float:

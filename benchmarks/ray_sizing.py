@@ -4,7 +4,8 @@
 this command computes them again for another network or other numbers of nodes.
 
 The calculation. A node has one actor with E envs, which steps r of them per second by itself. A request carries m
-rows of b bytes each. It takes a time, call, and some of the driver's thread: d for the request and w for each row. The network brings B bytes per second to the driver.
+rows of b bytes each. It takes a time, call, and some of the driver's thread: d for the request and w for each row. The
+network brings B bytes per second to the driver.
 
 - Step and rollout: all nodes work, then their answers come one after another. With m = E, or E times the steps of the
   rollout, a round of n nodes takes::
