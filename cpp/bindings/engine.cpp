@@ -131,19 +131,26 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
 }
 
-// Waits for rows as `recv_some` says. Whether there is a batch to take.
-bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only) {
+// Waits for rows as `recv_some` and `recv_parcel` say. Whether there is a batch to take.
+bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only, std::optional<double> patience) {
   const std::optional<double> seconds = read_timeout(timeout);
   if (pool().in_flight_count() == 0) return false;
   if (!pool().gathering()) {
-    const auto end = end_of(seconds);
-    if (!wait_for_rows(enough, steps_only, end) &&
-        !(at_least > 0 && wait_for_rows(at_least, steps_only, std::nullopt)) &&
-        !wait_for_rows(1, false, Clock::time_point::min()))
-      return false;
+    bool any = wait_for_rows(enough, steps_only, end_of(seconds));
+    if (!any && at_least > 0)
+      any = patience ? wait_patiently(at_least, *patience) : wait_for_rows(at_least, steps_only, std::nullopt);
+    if (!any && !wait_for_rows(1, false, Clock::time_point::min())) return false;
     if (!pool().ready()) pool().seal_early();
   }
   wait(std::nullopt);
+  return true;
+}
+
+// Waits for the first row however long it takes, then as long as others follow it in time. Whether so many were ready.
+bool Engine::wait_patiently(int rows, double patience) {
+  if (wait_for_rows(rows, false, end_of(patience))) return true;  // most often, and without a look at each row
+  for (int row = 1; row <= rows; ++row)
+    if (!wait_for_rows(row, false, row == 1 ? std::nullopt : end_of(patience))) return false;
   return true;
 }
 

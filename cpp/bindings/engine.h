@@ -41,7 +41,9 @@ class Engine {
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   // For an engine that serves another one: engine_parcels.cpp.
   void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
-  nanobind::object recv_parcel(int enough, int at_least, nanobind::handle timeout);
+  // As `recv_some`, but less than `at_least` if there is a row and for `patience` seconds (if any) none has
+  // come.
+  nanobind::object recv_parcel(int enough, int at_least, nanobind::handle timeout, std::optional<double> patience);
   // The same for envs that the other engine lends this one, which steps them by itself.
   void take_states(nanobind::handle parcel);
   nanobind::object give_states(const std::vector<std::int32_t>& envs);
@@ -113,7 +115,9 @@ class Engine {
   void start(std::span<const std::int32_t> envs, bool gather, bool recv_follows);
   void wait(std::optional<double> timeout);
   bool wait_until(std::optional<Clock::time_point> end);
-  bool ready_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
+  bool ready_some(int enough, int at_least, nanobind::handle timeout, bool steps_only,
+                  std::optional<double> patience = std::nullopt);
+  bool wait_patiently(int rows, double patience);
   bool wait_for_rows(int rows, bool steps_only, std::optional<Clock::time_point> end);
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);

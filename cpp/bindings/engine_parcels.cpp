@@ -48,10 +48,10 @@ void Engine::send_parcel(nb::handle parcel, nb::dict objects, nb::dict options) 
   start(envs, false, false);
 }
 
-// The rows that are ready, when `recv_some` would return them: (parcel, notes, faults). None if there is none.
-nb::object Engine::recv_parcel(int enough, int at_least, nb::handle timeout) {
+// (parcel, notes, faults)
+nb::object Engine::recv_parcel(int enough, int at_least, nb::handle timeout, std::optional<double> patience) {
   const Use use(*this);
-  if (!ready_some(enough, at_least, timeout, false)) return nb::none();
+  if (!ready_some(enough, at_least, timeout, false, patience)) return nb::none();
   faults_.clear();
   Batch batch = pool().take_batch(faults_);
   count(batch);

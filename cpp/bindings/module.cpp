@@ -324,7 +324,7 @@ NB_MODULE(_native, m) {
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
       .def("send_parcel", &Engine::send_parcel, "parcel"_a, "objects"_a, "options"_a)
-      .def("recv_parcel", &Engine::recv_parcel, "enough"_a, "at_least"_a, "timeout"_a.none())
+      .def("recv_parcel", &Engine::recv_parcel, "enough"_a, "at_least"_a, "timeout"_a.none(), "patience"_a.none())
       .def("take_states", &Engine::take_states, "parcel"_a)
       .def("give_states", &Engine::give_states, "env_ids"_a)
       .def("count_elsewhere", &Engine::count_elsewhere, "steps"_a, "episodes"_a, "failures"_a)

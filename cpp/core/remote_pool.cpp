@@ -198,10 +198,10 @@ void RemotePool::lose(int group, const Fault& reason) {
     const Place place = std::exchange(place_[e], Place::kIdle);
     if (place == Place::kWaiting || place == Place::kAway) {
       fail(env, reason);
-    } else if (place == Place::kLent || table_.state(env).phase == SM_LIVE) {
-      lost_[e] = 1;
-      reseed(env);
+      continue;
     }
+    if (place == Place::kLent || table_.state(env).phase == SM_LIVE) lost_[e] = 1;
+    reseed(env);  // also if its episode is over: its next reset would draw from a generator that is gone
   }
 }
 

@@ -321,6 +321,17 @@ TEST(envs_that_are_built_again_have_other_seeds) {
   CHECK(r.pool.table().reset_request(1).seed == 5);
 }
 
+// The caller has the last row of its episode, and has not sent the action that resets it.
+TEST(envs_that_had_ended_have_other_seeds_too) {
+  Remote r(test::sync_of(2, 1));
+  r.send_reset({0, 1});
+  r.drop(r.recv());
+  r.pool.table().state(1).phase = SM_ENDED;
+  r.pool.lose(1, loss());
+  CHECK(r.pool.table().reset_request(1).has_seed == 1);
+  CHECK(r.pool.table().reset_request(0).has_seed == 0);
+}
+
 TEST(a_reset_of_a_lost_env_starts_over) {
   Remote r(test::sync_of(2, 1));
   r.send_reset({0, 1});

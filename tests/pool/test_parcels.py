@@ -111,7 +111,7 @@ def test_a_broken_answer_changes_nothing() -> None:
     engine.send_reset(None, None, None)
     (place,) = host.places
     place.send_parcel(*host.pack(0, 2))
-    parcel, notes, faults = place.recv_parcel(2, 0, None)
+    parcel, notes, faults = place.recv_parcel(2, 0, None, None)
     for broken in (b"", parcel[:-1], parcel + b"x", b"\xff" * len(parcel)):
         with pytest.raises(ValueError, match=r"parcel|answer|row"):
             host.unpack(0, broken, notes, faults)
@@ -129,10 +129,10 @@ def test_an_answer_has_at_least_the_rows_that_were_asked_for_however_late() -> N
     (place,) = host.places
     for _ in range(100):
         place.send_parcel(*host.pack(0, 8))
-        host.unpack(0, *place.recv_parcel(8, 6, 0.0))
+        host.unpack(0, *place.recv_parcel(8, 6, 0.0, None))
         assert host.away(0) <= 2
         if host.away(0):
-            host.unpack(0, *place.recv_parcel(host.away(0), 0, None))
+            host.unpack(0, *place.recv_parcel(host.away(0), 0, None, None))
         *_, info = engine.recv()
         assert sorted(info["env_id"]) == list(range(8))
         engine.send(np.zeros(8, int), info["env_id"])

@@ -67,7 +67,7 @@ class Carried(_native.RemoteHost):
             if self.waiting(group):
                 place.send_parcel(*self.pack(group, 1_000_000))
             if self.away(group):
-                answer = place.recv_parcel(1, 0, seconds)
+                answer = place.recv_parcel(1, 0, seconds, None)
                 if answer is not None:
                     self.unpack(group, *answer)
 

@@ -50,6 +50,12 @@ class Unbuildable(Teller):
         super().__init__(env_id)
 
 
+class SlowToBuild(Teller):
+    def __init__(self, env_id: int = 0) -> None:
+        time.sleep(600)
+        super().__init__(env_id)
+
+
 class Sleeper(gymnasium.Env[np.ndarray, np.ndarray]):
     """A step takes as many seconds as its action says."""
 

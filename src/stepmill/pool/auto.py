@@ -75,12 +75,12 @@ def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
     """Whether worker processes finish a batch of such steps sooner than the calling thread."""
     rows, workers, cores = settings.batch_size, settings.num_workers, _native.available_cores()
     one = step.own + _ROW_S
-    wake = _ASYNC_SLEEP_S if settings.is_async else _SLEEP_S
+    wake = _SLEEP_S if settings.waits_for_all else _ASYNC_SLEEP_S
     if workers < cores:
         wake = _SPIN_S
     turn = one + _SWITCH_S if workers > cores else one
     turns: float = rows / min(workers, cores)
-    if not settings.is_async:  # in async mode the workers go on with other envs while a batch is received
+    if settings.waits_for_all:  # in async mode the workers go on with other envs while a batch is received
         turns = math.ceil(turns)
     in_processes = wake + turns * turn + rows * (_RECEIVED_ROW_S + step.info)
     return in_processes < rows * one
@@ -108,7 +108,7 @@ def _first_stands_for_all(source: PythonSource, settings: Settings) -> bool:
         its_code, its_captured = _taken_apart(env.factory)
         if its_code != code:
             return False
-        if settings.is_async and not _are_equal([its_captured, env.config], [captured, first.config]):
+        if not settings.waits_for_all and not _are_equal([its_captured, env.config], [captured, first.config]):
             return False
     return True
 

@@ -186,10 +186,17 @@ class Settings:
     reward_dtype: str
     # Return results as they are ready, even if a batch holds all envs. Env managers use this.
     as_ready: bool = False
+    # Whether whoever takes the results waits for all envs; None: if a batch holds all of them. For envs that serve
+    # another pool, which is told as they are ready.
+    in_step: bool | None = None
 
     @property
     def is_async(self) -> bool:
         return self.batch_size < self.num_envs
+
+    @property
+    def waits_for_all(self) -> bool:
+        return not (self.is_async or self.as_ready) if self.in_step is None else self.in_step
 
 
 SETTINGS: dict[str, Setting] = {

@@ -219,6 +219,19 @@ def test_a_slow_env_holds_back_nobody() -> None:
         assert len(seen) == 7
 
 
+def test_slow_envs_hold_back_only_those_of_their_worker() -> None:
+    # Worker 0 has half of the envs: more than an actor may leave at work when it answers.
+    with make_on_ray(Sleeper, 1, num_envs=8, batch_size=2, num_workers=2, resources={"CPU": 1}) as pool:
+        pool.async_reset()
+        seen = Counter[int]()
+        for _ in range(30):
+            ids = pool.recv()[4]["env_id"]
+            pool.send(np.where(ids == 0, 600.0, 0.0), ids)
+            seen.update(ids.tolist())
+        assert seen[0] <= 1
+        assert max(seen.values()) > 3
+
+
 # ---- the caller ----------------------------------------------------------------------------------
 
 DRIVER = """

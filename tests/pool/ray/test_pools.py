@@ -10,10 +10,11 @@ import pytest
 
 import stepmill
 from stepmill import errors
+from stepmill.pool.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.process_envs import eventually
-from support.ray_envs import Teller, Unbuildable
+from support.ray_envs import SlowToBuild, Teller, Unbuildable
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server"),
@@ -139,6 +140,45 @@ def test_what_the_cluster_does_not_have_is_named() -> None:
         errors.ResourceError, match=r"2 of 2 actors were not ready within start_timeout=2 s.*1 CPU, 1 tpu"
     ):
         make_on_ray("CartPole-v1", 2, num_envs=4, resources={"tpu": 1}, start_timeout=2)
+
+
+def test_envs_that_take_too_long_to_build_are_no_lack_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    describe_all = Actors.describe_all
+
+    def when_all_have_a_place(self: Actors) -> Any:
+        ray.get([actor.handle.ping.options(concurrency_group="health").remote() for actor in self._actors])
+        return describe_all(self)
+
+    monkeypatch.setattr(Actors, "describe_all", when_all_have_a_place)
+    with pytest.raises(errors.EnvTimeoutError, match="start_timeout"):
+        make_on_ray(SlowToBuild, 1, num_envs=2, start_timeout=3)
+
+
+def test_an_async_pool_is_async_in_its_actors() -> None:
+    # In one thread, the slow ones of different envs would hold back all.
+    config = [{"env_id": env_id} for env_id in range(4)]
+    with make_on_ray(Teller, 1, num_envs=4, batch_size=2, env_config=config) as pool:
+        assert pool.stats()["actors"][0]["backend"] == "process"
+
+
+@pytest.mark.parametrize(("batch_size", "most"), [(4, 2), (5, 1), (8, 1)])
+def test_requests_under_way(batch_size: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = set()
+    request = Actors.request
+
+    def counted(self: Actors, group: int, *order: Any) -> None:
+        request(self, group, *order)
+        counts.add(self.under_way(group))
+
+    monkeypatch.setattr(Actors, "request", counted)
+    with make_on_ray("CartPole-v1", 1, num_envs=8, batch_size=batch_size) as pool:
+        pool.async_reset()
+        for _ in range(20):
+            ids = pool.recv()[4]["env_id"]
+            pool.send(np.zeros(len(ids), int), ids)
+    assert max(counts) == most
 
 
 def test_no_actor_is_left() -> None:

@@ -188,6 +188,14 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise(tmp_path: Path) -> Non
         pool.rollout(draw, 3, observation=observation)
 
 
+def test_all_that_fail_in_one_step_are_in_the_error() -> None:
+    with make_on_ray(Teller, 2, num_envs=6, seed=3) as pool:
+        observation, _ = pool.reset()
+        with pytest.raises(errors.EnvError, match="it broke") as caught:
+            pool.rollout(lambda seen, env_ids, rngs: np.where(env_ids < 3, 0, 2), 4, observation=observation)
+        assert [one.env_id for one in caught.value.errors] == [3, 4, 5]
+
+
 def stops(observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
     os.kill(os.getpid(), signal.SIGSTOP)
 

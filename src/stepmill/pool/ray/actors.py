@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ __all__ = ["Actors", "Lost"]
 _HEALTH = "health"
 # How long a question waits before it looks whether the actor is late.
 _LOOK_S = 0.2
+# Ray colours its texts, also where nobody has a terminal.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # How long `stats` waits for actors that are busy.
 _STATS_S = 2.0
 
@@ -134,13 +137,26 @@ class Actors:
         while waited:  # an error is raised at once, however long the others take
             ready, waited = self._ray.wait(waited, num_returns=1, timeout=max(0.0, end - time.monotonic()))
             if not ready:
-                raise errors.ResourceError(f"{len(waited)} of {len(self)} actors were {self._not_ready()}")
+                raise self._never_started()
             told = self.get(ready[0])
             if told.failure is not None:
                 raise _explained(rebuild(told.failure))
         for actor in self._actors:
             actor.is_ready = True
         return [self.get(actor.started) for actor in self._actors]
+
+    def _never_started(self) -> errors.StepmillError:
+        """Tells actors that have no place from those that have one, and whose envs take too long to build."""
+        waited = [actor for actor in self._actors if not self._ray.wait([actor.started], timeout=0)[0]]
+        pings = [actor.handle.ping.options(concurrency_group=_HEALTH).remote() for actor in waited]
+        alive = len(self._ray.wait(pings, num_returns=len(pings), timeout=_STATS_S)[0]) if pings else 0
+        if alive < len(waited):
+            return errors.ResourceError(f"{len(waited) - alive} of {len(self)} actors were {self._not_ready()}")
+        return errors.EnvTimeoutError(
+            f"{alive} of {len(self)} actors have a place in the cluster, but had not built their envs within "
+            f"start_timeout={self._settings.start_timeout:g} s: make it larger, or look at what their constructors do",
+            phase="make",
+        )
 
     def _not_ready(self) -> str:
         limit = f"start_timeout={self._settings.start_timeout:g} s"
@@ -271,8 +287,9 @@ class Actors:
         self.check_cluster()
         while not (actor := self._actors[group]).is_ready:
             ready, _ = self._ray.wait([actor.started], timeout=_LOOK_S)
-            lost = self._read(group, actor.started) if ready else self._judge(actor)
-            if isinstance(lost, Lost):
+            lost = self._read(group, actor.started) if ready else None
+            lost = lost if isinstance(lost, Lost) else self._judge(self._actors[group])
+            if lost is not None:
                 return lost
         return None
 
@@ -341,10 +358,13 @@ class Actors:
 
 
 def _why(error: BaseException) -> str:
-    """The reason that Ray gives. It is at the end of a long text if the actor could not be made."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    made = any("creation task" in line for line in lines)
-    text = (lines[-1] if made else lines[0]) if lines else type(error).__name__
+    """The reason that Ray gives. It is at the end of a long text if the actor could not be made or has raised."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):  # what a method of the actor raised, which none should
+        return f"the Ray actor that ran it raised {errors.summary(cause)}"
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    at_the_end = any(word in line for line in lines for word in ("creation task", "runtime environment"))
+    text = (lines[-1] if at_the_end else lines[0]) if lines else type(error).__name__
     return f"the Ray actor that ran it is gone: {type(error).__name__}: {text}"
 
 
@@ -354,7 +374,7 @@ def _explained(error: BaseException) -> BaseException:
         return error
     explained = errors.MissingPackageError(
         f"a node of the cluster has no module {error.name!r}, which the envs need: runtime_env={{'pip': [...]}} "
-        "installs packages there, runtime_env={'working_dir': '.'} sends your own files"
+        "installs packages there; ray.init(runtime_env={'working_dir': '.'}) before make sends your own files"
     )
     explained.__cause__ = error
     return explained

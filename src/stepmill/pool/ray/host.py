@@ -68,8 +68,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         # With two requests an actor works on one while the answer to the other is on its way.
         self._most_requests = 2 if settings.batch_size <= settings.num_envs // 2 or settings.as_ready else 1
         # How many envs of an actor may still be at work when it answers. A caller who wants all of them waits for all.
-        waits_for_all = not settings.is_async and not settings.as_ready
-        self._spare = [0 if waits_for_all else max(plan.workers, size // 4) for size in self._sizes]
+        self._spare = [0 if settings.waits_for_all else max(plan.workers, size // 4) for size in self._sizes]
         self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
             self._read_spaces(source, self._actors.describe_all())
@@ -116,14 +115,24 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     def dispatch(self) -> None:
         """Sends what waits, as far as its actors take it now."""
-        uninterrupted(lambda _: self._send_waiting())
+        uninterrupted(lambda _: self._dispatch())
 
     def exchange(self, seconds: float) -> None:
         """Sends what waits, then takes what has come within that time."""
         uninterrupted(lambda _: self._exchange(seconds))
 
+    def _dispatch(self) -> None:
+        self._send_waiting()
+        if any(self.waiting(group) for group in range(len(self._sizes))):
+            # An answer that nobody has read takes the place of a request, and its actor may stand still.
+            self._take_answers(0.0)
+            self._send_waiting()
+
     def _exchange(self, seconds: float) -> None:
         self._send_waiting()
+        self._take_answers(seconds)
+
+    def _take_answers(self, seconds: float) -> None:
         assert self._actors is not None
         for group, answer in self._actors.answers(seconds):
             if isinstance(answer, Lost):

@@ -39,8 +39,12 @@ Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
 # A parcel as an array of bytes, what goes with its rows (row, env, bytes), and which envs failed.
 Answer = tuple[np.ndarray, list[tuple[int, int, bytes]], list[Any]]
 
+# Of `start_timeout`: envs that are slow to build are found here, with their stack, before the caller gives up.
+_OWN_SHARE = 0.8
 # How long an answer may wait for the last of its rows: a fraction of what a call takes.
 _QUICK_S = 2e-4
+# How long it may wait for the next one: some calls, or a slow env would hold back those that are done.
+_NEXT_S = 1e-2
 
 
 class Described(NamedTuple):
@@ -83,6 +87,8 @@ def instructions_for(
         num_threads=min(workers, count),
         seed=settings.seed[share.first : share.last],
         as_ready=True,
+        in_step=settings.waits_for_all,
+        start_timeout=_OWN_SHARE * settings.start_timeout,
         resources=None,
         runtime_env=None,
     )
@@ -91,8 +97,8 @@ def instructions_for(
 
 def workers_of(settings: Settings, count: int, cores: int) -> int:
     """How many worker processes an actor with so many envs and cores has, if its envs need some."""
-    waits_for_all = not settings.is_async and not settings.as_ready
-    return min(settings.num_workers or default_workers(count, waits_for_all=waits_for_all, cores=cores), count)
+    workers = settings.num_workers or default_workers(count, waits_for_all=settings.waits_for_all, cores=cores)
+    return min(workers, count)
 
 
 class Place:
@@ -129,6 +135,8 @@ class Place:
         payload, settings, self._first, model_changes, finisher = pickle.loads(self._instructions)
         self._engine: _native.Engine = open_engine(open_local_host(payload.source(), settings, finisher), settings)
         self._host = self._engine.host
+        # Whoever waits for all envs has no use for some of them.
+        self._patience = None if settings.waits_for_all else _NEXT_S
         self._is_inline = self._host.backend == "inline" and not self._host.is_native
         if model_changes:
             self._host.ask_models("set_model", list(model_changes.values()), list(model_changes))
@@ -144,8 +152,9 @@ class Place:
         """Starts envs, if there is an order, and returns the rows that are ready first, whichever was sent when.
 
         ``spare``: as soon as no more than so many envs are still at work. With some to spare, the workers do not stand
-        still between two orders, and nobody waits for slow envs. Quick ones are waited for all the same: a caller who
-        is told of nearly all that it sent has no whole batch, and waits for one more call.
+        still between two orders. Quick envs are waited for all the same: a caller who is told of nearly all that it
+        sent has no whole batch, and waits for one more call. Slow ones are not, if nothing else comes: others may wait
+        behind them, in the same worker.
         """
         if order is not None:
             parcel, objects, options = order
@@ -153,7 +162,7 @@ class Place:
                 objects, options = self._read_mail(objects, options)
             self._engine.send_parcel(parcel, objects, options)
         at_work = self._engine.in_flight_count
-        answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S)
+        answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
         assert answer is not None, "something is in flight"
         parcel, notes, faults = answer
         rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
@@ -200,20 +209,26 @@ class Place:
         return None
 
     def _described(self, error: BaseException) -> bytes:
-        """An exception on its way to the caller, for whom the envs have other numbers than here."""
-        if isinstance(error, EnvError) and error.env_id is not None:
-            there = self._first + error.env_id
-            moved = type(error)(
-                str(error).replace(f"env {error.env_id}", f"env {there}", 1),
-                env_id=there,
-                phase=error.phase,
-                episode=error.episode,
-                step=error.step,
-            )
-            moved.__cause__ = error.__cause__
-            moved.__traceback__ = error.__traceback__
-            error = moved
+        """An exception on its way to the caller."""
+        if isinstance(error, EnvError):
+            error = EnvError.gather([self._moved(one) for one in error.errors])
         return describe(error)
+
+    def _moved(self, error: EnvError) -> EnvError:
+        """The same for the caller, for whom the envs have other numbers than here."""
+        if error.env_id is None:
+            return error
+        there = self._first + error.env_id
+        moved = type(error)(
+            str(error).replace(f"env {error.env_id}", f"env {there}", 1),
+            env_id=there,
+            phase=error.phase,
+            episode=error.episode,
+            step=error.step,
+        )
+        moved.__cause__ = error.__cause__
+        moved.__traceback__ = error.__traceback__
+        return moved
 
 
 def _written(
