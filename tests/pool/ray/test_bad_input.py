@@ -142,7 +142,7 @@ def test_a_cluster_with_a_token(of_its_own: str) -> None:
     with_token, _, without = of_its_own.partition("\n1 ")
     assert with_token.startswith("0 ")
     assert "ResourceError: address: the Ray cluster at " in without
-    assert "lets nobody in: AuthenticationError" in without
+    assert "refuses this process: AuthenticationError" in without
     assert "token is missing or incorrect" in without
 
 

@@ -154,7 +154,7 @@ def _stranger_to_ray(ray: ModuleType, address: str, seconds: float) -> str | Non
     try:
         ask(address, None, max(1, int(seconds * 1000)))
     except lacks_token as error:
-        raise ResourceError(f"address: the Ray cluster at {address} lets nobody in: {summary(error)}") from error
+        raise ResourceError(f"address: the Ray cluster at {address} refuses this process: {summary(error)}") from error
     except has_no_answer as error:
         return f"another service does ({summary(error).rstrip(' :')})"
     except Exception:  # it takes other arguments in this version of Ray: the same
