@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -51,6 +52,104 @@ def test_nobody_at_the_address() -> None:
         assert said.startswith(f"ResourceError address: no Ray cluster answers at {address}: ConnectionRefusedError")
         assert "ray start --head" in said
         assert f"at {address}" in alone("", RAY_ADDRESS=address)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a web server does"),  # Ray's dashboard
+        (b"220 mail.example.org\r\n", "something else does"),
+        (b"", "something else does"),  # it hangs up
+        (None, "something takes connections there, and says nothing"),
+    ],
+)
+def test_something_else_at_the_address(answer: bytes | None, found: str) -> None:
+    """Ray itself would wait forever."""
+    is_over = threading.Event()
+
+    class Stranger(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if answer is None:
+                is_over.wait()
+            else:
+                self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            address = f"127.0.0.1:{server.server_address[1]}"
+            said = alone(f"address='{address}'")
+            told_by_environment = alone("address='auto'", RAY_ADDRESS=address)
+        finally:
+            is_over.set()
+            server.shutdown()
+    assert said.startswith(f"ResourceError address: no Ray cluster answers at {address}: {found}")
+    assert "6379" in said
+    assert "8265 is that of the dashboard" in said
+    assert told_by_environment == said
+
+
+@on_cluster
+def test_another_service_of_ray_at_the_address(cluster: Any) -> None:
+    import ray
+
+    node = ray.nodes()[0]
+    address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+    said = alone(f"address='{address}'", RAY_AUTH_MODE="disabled")
+    assert said.startswith(f"ResourceError address: no Ray cluster answers at {address}: another service does")
+
+
+ALL_ONES = """
+import os, subprocess, sys
+import ray, stepmill
+def make(**arguments):
+    return stepmill.make("CartPole-v1", num_envs=2, backend="ray", start_timeout=500, **arguments)
+address = sys.argv[1]
+if address == "local":
+    ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="WARNING")
+first = make(address=address)
+first.reset()
+if address == "local":
+    with make(address="local", resources={"CPU": 0}) as second:
+        second.reset()
+    first.close()
+    found = ray.get_runtime_context().gcs_address
+    for token in (os.environ["RAY_AUTH_TOKEN"], "another" * 8):
+        environ = {**os.environ, "RAY_AUTH_TOKEN": token}
+        program = [sys.executable, "-W", "ignore", "-c", ALL_ONES, found]
+        said = subprocess.run(program, env=environ, capture_output=True, text=True)
+        print(said.returncode, said.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def of_its_own() -> str:
+    """What a program says that starts a cluster with a token, makes pools there, and lets other programs in."""
+    environ = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "nobody_knows" * 4, "RAY_ADDRESS": ""}
+    program = f"ALL_ONES = {ALL_ONES!r}\n{ALL_ONES}"
+    run = [sys.executable, "-W", "ignore", "-c", program, "local"]
+    said = subprocess.run(run, env=environ, capture_output=True, text=True, timeout=550)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def test_local_is_the_cluster_that_this_process_has_started(of_its_own: str) -> None:
+    """The second pool of a program may say the same as the first, and finds room if it takes no CPUs."""
+    assert of_its_own
+
+
+def test_a_cluster_with_a_token(of_its_own: str) -> None:
+    with_token, _, without = of_its_own.partition("\n1 ")
+    assert with_token.startswith("0 ")
+    assert "ResourceError: address: the Ray cluster at " in without
+    assert "refuses this process: AuthenticationError" in without
+    assert "token is missing or incorrect" in without
+
+
+@on_cluster
+def test_local_is_no_cluster_that_others_have_started() -> None:
+    with pytest.raises(errors.UsageError, match="cannot be in the one at local too"):
+        make_on_ray("CartPole-v1", 1, address="local")
 
 
 @pytest.mark.parametrize("address", ["here", "host:", "host:0", "host:port", "host:99999", ":"])

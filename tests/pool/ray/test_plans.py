@@ -37,6 +37,16 @@ SMALL = [node(4), node(4), node(2)]
         ([], {}, (1, 1)),
         (SMALL, {"resources": {"CPU": 2}}, (5, 2)),
         (SMALL, {"resources": {"CPU": 0.5}, "num_actors": 3}, (3, 2)),
+        (SMALL, {"resources": {"CPU": 1.5}}, (5, 1)),
+        (SMALL, {"resources": {"CPU": 0}}, (3, 2)),
+        ([node(16)], {"resources": {"CPU": 8}, "num_threads": 4}, (2, 4)),
+        ([node(16, licence=2)], {"resources": {"licence": 1}, "num_threads": 4}, (2, 4)),
+        ([node(16, licence=2)], {"resources": {"licence": 0.4}, "num_threads": 4}, (4, 4)),
+        ([node(32, GPU=1), node(8, GPU=1)], {"resources": {"GPU": 1}, "num_actors": 2}, (2, 8)),
+        ([node(32, GPU=2), node(8, GPU=1)], {"resources": {"GPU": 1}, "num_actors": 2}, (2, 16)),
+        ([node(16, GPU=2)], {"resources": {"GPU": 0.6}, "num_threads": 4}, (2, 4)),  # not half of each
+        ([node(16, GPU=1)], {"resources": {"GPU": 0.1}, "num_threads": 1}, (10, 1)),
+        ([node(16, memory=3e9)], {"resources": {"memory": 1e9}, "num_threads": 1}, (3, 1)),
     ],
 )
 def test_actors(nodes: list[Any], arguments: dict[str, Any], expected: tuple[int, int]) -> None:
