@@ -180,11 +180,39 @@ def test_a_cluster_has_several_names(cluster: Any, name: str) -> None:
     make_on_ray("CartPole-v1", 1, address=f"{name}:{cluster.address.rpartition(':')[2]}").close()
 
 
+FORKS = """
+import gc, os, sys
+import numpy as np, ray, stepmill
+ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+pool = stepmill.make("CartPole-v1", num_envs=2, backend="ray", num_actors=1, num_threads=1)
+pool.reset()
+for closes in (True, False):
+    if not (child := os.fork()):
+        if closes:
+            pool.close()
+        del pool
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    pool.step(np.zeros(2, int))
+    pool.step(np.zeros(2, int))
+print("good")
+"""
+
+
+@on_cluster
+def test_a_forked_child_ends_nothing(cluster: Any) -> None:
+    """Ray's handles would end the actors when they go."""
+    program = [sys.executable, "-W", "ignore", "-c", FORKS, cluster.address]
+    assert subprocess.run(program, capture_output=True, text=True, timeout=600).stdout == "good\n"
+
+
 LEAVES = """
 import sys
 import numpy as np, ray, stepmill
 def join():
-    ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+    size = {"num_cpus": 1, "include_dashboard": False} if sys.argv[1] == "local" else {}
+    ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False, logging_level="WARNING", **size)
 def say(call):
     try:
         call()
@@ -205,9 +233,10 @@ pool.close()
 
 
 @on_cluster
-def test_who_leaves_the_cluster_is_told(cluster: Any) -> None:
-    """Ray by itself would start another cluster, and wait there."""
-    program = [sys.executable, "-W", "ignore", "-c", LEAVES, cluster.address]
+@pytest.mark.parametrize("where", ["there", "local"])
+def test_who_leaves_the_cluster_is_told(cluster: Any, where: str) -> None:
+    """Ray by itself would start another cluster, and wait there. Of two local ones, both know this process as the first."""
+    program = [sys.executable, "-W", "ignore", "-c", LEAVES, "local" if where == "local" else cluster.address]
     said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(said) == 4
     assert all(one.startswith("this process has left the Ray cluster") for one in said)

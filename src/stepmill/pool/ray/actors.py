@@ -76,7 +76,7 @@ class Actors:
         finisher: type[RowFinisher],
     ) -> None:
         self._ray = ray
-        self._membership = ray.get_runtime_context().get_worker_id()  # another one after each `ray.init`
+        self._membership = _membership(ray)
         self._settings = settings
         self._shares = shares
         self._plan = plan
@@ -112,7 +112,7 @@ class Actors:
 
     def _is_in_cluster(self) -> bool:
         ray = self._ray
-        return bool(ray.is_initialized() and ray.get_runtime_context().get_worker_id() == self._membership)
+        return bool(ray.is_initialized() and _membership(ray) == self._membership)
 
     # ---- starting ----------------------------------------------------------------------------
 
@@ -355,6 +355,12 @@ class Actors:
                 self._ray.kill(actor.handle, no_restart=True)
             self._actors = []
         return [one for one in raised if one is not None]
+
+
+def _membership(ray: ModuleType) -> tuple[str, str]:
+    """Another one after each `ray.init`. Drivers are counted by their cluster, so the first ones of two are alike."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_worker_id()
 
 
 def _why(error: BaseException) -> str:

@@ -39,6 +39,8 @@ __all__ = ["RayHost"]
 
 # How long actors may take to close their envs.
 _CLOSE_S = 10.0
+# In a forked child: what its parent uses. Ray's handles, if they went, would end the actors over the parent's connection.
+_OF_PARENTS: list[Actors] = []
 
 
 class RayHost(PickledMail, _native.RemoteHost):
@@ -281,7 +283,10 @@ class RayHost(PickledMail, _native.RemoteHost):
         """Closes the envs, wherever they are, and ends the actors."""
         super().close()
         actors, self._actors = self._actors, None
-        if actors is None or self.forked:
+        if actors is None:
+            return
+        if self.forked:
+            _OF_PARENTS.append(actors)
             return
         errors = [rebuild(one) for one in actors.close(_CLOSE_S)]
         of_envs = [error for error in errors if isinstance(error, EnvError)]
