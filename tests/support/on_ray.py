@@ -20,6 +20,13 @@ def actors_of(pool: Any) -> list[Any]:
     return [actor.handle for actor in pool._engine.host._actors._actors]
 
 
+def told_by_actors(pool: Any) -> list[dict[str, Any]]:
+    """What each of its actors counts, as soon as all of them answer: on a machine under load that may take long."""
+    while None in (told := pool.stats()["actors"]):
+        continue
+    return list(told)
+
+
 def wait_until_dead(handle: Any) -> None:
     """``ray.kill`` returns before the actor is gone."""
     import ray

@@ -235,7 +235,7 @@ pool.close()
 @on_cluster
 @pytest.mark.parametrize("where", ["there", "local"])
 def test_who_leaves_the_cluster_is_told(cluster: Any, where: str) -> None:
-    """Ray by itself would start another cluster, and wait there. Of two local ones, both know this process as the first."""
+    """Ray by itself would start another cluster, and wait there. Two local ones both call this process their first."""
     program = [sys.executable, "-W", "ignore", "-c", LEAVES, "local" if where == "local" else cluster.address]
     said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(said) == 4

@@ -39,7 +39,7 @@ __all__ = ["RayHost"]
 
 # How long actors may take to close their envs.
 _CLOSE_S = 10.0
-# In a forked child: what its parent uses. Ray's handles, if they went, would end the actors over the parent's connection.
+# In a forked child: what its parent uses. If Ray's handles went, they would end the actors, over its connection.
 _OF_PARENTS: list[Actors] = []
 
 

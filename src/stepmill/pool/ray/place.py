@@ -5,10 +5,12 @@ Ray makes an actor of ``Place``. The pool of the caller has its own engine, whic
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -121,7 +123,8 @@ class Place:
         Does not raise: Ray would make a text of the exception.
         """
         try:
-            self._build()
+            with _nobody_interrupts():
+                self._build()
         except BaseException as error:
             return Described("", None, self._described(error))
         envs = None if self._host.is_native else outgoing.pickled(self._host.described)
@@ -162,7 +165,8 @@ class Place:
                 objects, options = self._read_mail(objects, options)
             self._engine.send_parcel(parcel, objects, options)
         at_work = self._engine.in_flight_count
-        answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
+        with _nobody_interrupts():
+            answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
         assert answer is not None, "something is in flight"
         parcel, notes, faults = answer
         rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
@@ -229,6 +233,15 @@ class Place:
         moved.__cause__ = error.__cause__
         moved.__traceback__ = error.__traceback__
         return moved
+
+
+@contextlib.contextmanager
+def _nobody_interrupts() -> Iterator[None]:
+    """Here nobody presses Ctrl-C: a KeyboardInterrupt is an env's own, and must not look like the caller's."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise EnvError("an env raised KeyboardInterrupt") from error
 
 
 def _written(
