@@ -146,11 +146,11 @@ bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps
   return true;
 }
 
-// Waits for the first row however long it takes, then as long as others follow it in time. Whether so many were ready.
+// Waits as long as one row follows the other in time. Whether so many were ready.
 bool Engine::wait_patiently(int rows, double patience) {
   if (wait_for_rows(rows, false, end_of(patience))) return true;  // most often, and without a look at each row
   for (int row = 1; row <= rows; ++row)
-    if (!wait_for_rows(row, false, row == 1 ? std::nullopt : end_of(patience))) return false;
+    if (!wait_for_rows(row, false, end_of(row == 1 ? 10 * patience : patience))) return false;
   return true;
 }
 

@@ -41,8 +41,8 @@ class Engine {
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
   // For an engine that serves another one: engine_parcels.cpp.
   void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
-  // As `recv_some`, but less than `at_least` if there is a row and for `patience` seconds (if any) none has
-  // come.
+  // As `recv_some`, but less than `at_least`, or None, if for `patience` seconds none has come; for the first one it
+  // waits ten times as long. Without `patience` it has at least so many.
   nanobind::object recv_parcel(int enough, int at_least, nanobind::handle timeout, std::optional<double> patience);
   // The same for envs that the other engine lends this one, which steps them by itself.
   void take_states(nanobind::handle parcel);

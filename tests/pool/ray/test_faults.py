@@ -217,6 +217,15 @@ def test_a_slow_env_holds_back_no_other_worker(num_workers: int) -> None:
         assert max(seen.values()) > 3
 
 
+def test_orders_do_not_wait_behind_slow_envs() -> None:
+    with make_on_ray(Sleeper, 1, num_envs=4, batch_size=2, num_workers=2, resources={"CPU": 1}) as pool:
+        pool.async_reset()
+        assert sorted(np.concatenate([pool.recv()[4]["env_id"] for _ in range(2)])) == [0, 1, 2, 3]
+        pool.send(np.full(2, 600.0), np.array([0, 1]))
+        pool.send(np.zeros(2), np.array([2, 3]))
+        assert sorted(pool.recv()[4]["env_id"]) == [2, 3]
+
+
 @pytest.mark.parametrize("where", ["constructor", "step"])
 def test_nobody_seems_to_press_ctrl_c(where: str) -> None:
     class Interrupting(Teller):

@@ -200,7 +200,7 @@ class Actors:
         """Ends what was sent out for a rollout. It is answered sooner then."""
         self._actors[group].handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
 
-    def answers(self, seconds: float) -> Iterator[tuple[int, Answer | Lost]]:
+    def answers(self, seconds: float) -> Iterator[tuple[int, Answer | tuple[()] | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
         self.check_cluster()
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
@@ -225,7 +225,7 @@ class Actors:
             if lost is not None:
                 yield group, lost
 
-    def _read(self, group: int, reference: Any) -> Answer | Lost | None:
+    def _read(self, group: int, reference: Any) -> Answer | tuple[()] | Lost | None:
         """What has come; None for a sign of life."""
         actor = self._actors[group]
         if reference not in (actor.started, actor.ping, *itertools.islice(actor.requests, 1)):
@@ -244,7 +244,7 @@ class Actors:
                 return Lost(f"its env could not be built again: {summary_of(value.failure)}")
         elif actor.requests and reference == actor.requests[0]:
             actor.requests.popleft()
-            answer: Answer = value
+            answer: Answer | tuple[()] = value
             return answer
         return None
 

@@ -140,6 +140,8 @@ class RayHost(PickledMail, _native.RemoteHost):
             if isinstance(answer, Lost):
                 self._lose(group, answer.why, answer.was_late)
                 continue
+            if not answer:  # all of its envs are slow
+                continue
             try:
                 self.unpack(group, *answer)
             except (ValueError, TypeError) as error:

@@ -151,13 +151,13 @@ class Place:
         """Ends a rollout before its policy is asked again, whether it has begun or waits for its turn."""
         self._called_off = rollout
 
-    def exchange(self, order: Order | None, spare: int) -> Answer:
+    def exchange(self, order: Order | None, spare: int) -> Answer | tuple[()]:
         """Starts envs, if there is an order, and returns the rows that are ready first, whichever was sent when.
 
         ``spare``: as soon as no more than so many envs are still at work. With some to spare, the workers do not stand
         still between two orders. Quick envs are waited for all the same: a caller who is told of nearly all that it
         sent has no whole batch, and waits for one more call. Slow ones are not, if nothing else comes: others may wait
-        behind them, in the same worker.
+        behind them, in the same worker, and other orders behind this one. Then the answer has few rows, or none.
         """
         if order is not None:
             parcel, objects, options = order
@@ -167,7 +167,8 @@ class Place:
         at_work = self._engine.in_flight_count
         with _nobody_interrupts():
             answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
-        assert answer is not None, "something is in flight"
+        if answer is None:
+            return ()
         parcel, notes, faults = answer
         rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
         return rows, [_written(*note) for note in notes] if self._is_inline else notes, faults
