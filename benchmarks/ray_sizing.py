@@ -12,6 +12,8 @@ network brings B bytes per second to the driver.
 
       call - d + m / r + n * max(d + m * w, m * b / B)
 
+  For a rollout, call is that of a bare call which brings its arrays: it has no d to take off.
+
 - Async, with batches of at most half of the envs: an actor has two requests of m = E / 2 rows and works on one while
   the answer to the other travels. The slowest part decides::
 

@@ -137,7 +137,7 @@ class Actors:
         while waited:  # an error is raised at once, however long the others take
             ready, waited = self._ray.wait(waited, num_returns=1, timeout=max(0.0, end - time.monotonic()))
             if not ready:
-                raise self._never_started()
+                raise self._never_started(waited)
             told = self.get(ready[0])
             if told.failure is not None:
                 raise _explained(rebuild(told.failure))
@@ -145,11 +145,11 @@ class Actors:
             actor.is_ready = True
         return [self.get(actor.started) for actor in self._actors]
 
-    def _never_started(self) -> errors.StepmillError:
+    def _never_started(self, waited: Sequence[Any]) -> errors.StepmillError:
         """Tells actors that have no place from those that have one, and whose envs take too long to build."""
-        waited = [actor for actor in self._actors if not self._ray.wait([actor.started], timeout=0)[0]]
-        pings = [actor.handle.ping.options(concurrency_group=_HEALTH).remote() for actor in waited]
-        alive = len(self._ray.wait(pings, num_returns=len(pings), timeout=_STATS_S)[0]) if pings else 0
+        late = [actor for actor in self._actors if actor.started in waited]
+        pings = [actor.handle.ping.options(concurrency_group=_HEALTH).remote() for actor in late]
+        alive = len(self._ray.wait(pings, num_returns=len(pings), timeout=_STATS_S)[0])
         if alive < len(waited):
             return errors.ResourceError(f"{len(waited) - alive} of {len(self)} actors were {self._not_ready()}")
         return errors.EnvTimeoutError(
