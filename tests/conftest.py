@@ -5,9 +5,10 @@ No test has any of these by itself: a file whose tests all need one says so at i
 
 from __future__ import annotations
 
+import functools
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ def make() -> Any:
     yield build
     for pool in pools:
         pool.close()
+
+
+@pytest.fixture
+def stepmill_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """``stepmill_command("run", "CartPole-v1")``: its exit code, stdout and stderr."""
+    from support.commands import run_command  # the command line has packages of its own
+
+    return functools.partial(run_command, capfd)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ UNPROVOKED = {
     "Ray's client would carry every batch over one more hop",
     "this process is in the Ray cluster at …, and cannot be in the one at … too",
     "not ready within …. Each needs … of one node; all nodes together have free: …",
+    "actors have a place in the cluster, but had not built their envs within …",
     "a node of the cluster has stepmill …, and the caller …: install the same on all",
     "a node of the cluster has no module …, which the envs need",
     "the Ray actor that ran it is gone: …",

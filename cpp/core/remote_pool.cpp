@@ -222,7 +222,11 @@ void RemotePool::fail(std::int32_t env, const Fault& reason) {
                      return static_cast<const std::byte*>(shared.last_observation[leaf]) +
                             env * shared.observation_bytes[leaf] * shared.max_num_players;
                    });
-  faults_.add(mark_failed(env, reason));
+  const sm_env_state& state = table_.state(env);
+  const bool resets = state.phase != SM_LIVE || state.command == SM_RESET;
+  Fault fault = mark_failed(env, reason);
+  if (resets) fault.phase = SM_IN_RESET;
+  faults_.add(std::move(fault));
   finish_row(env, row);
 }
 

@@ -44,7 +44,7 @@ class RemotePool final : public Pool {
   std::vector<std::byte> pack(int group, std::size_t most);
 
   // Writes the rows of an answer. Throws BrokenParcel if a row is not of an env of this group that is away, and then has
-  // changed nothing: the group is to be lost. `add_fault` is called before, with failures of these rows.
+  // changed nothing: the group is to be lost. `add_fault` is called after it, with failures of these rows.
   void unpack(int group, std::span<const std::byte> parcel);
   void add_fault(Fault fault) { faults_.add(std::move(fault)); }
   bool is_away(std::int32_t env) const { return place_[static_cast<std::size_t>(env)] == Place::kAway; }

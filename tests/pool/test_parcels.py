@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import stepmill
 from stepmill import errors
 from support.carried import make_carried
 from support.probes import MODES, assert_equal
+from support.ray_envs import Teller
 
 pytestmark = pytest.mark.usefixtures("server")
-
-
-class Teller(gymnasium.Env[np.ndarray, int]):
-    """Has infos of every kind, and episodes of four steps; fails if it is told to."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.at = 0
-        return self.np_random.random(2), {"options": str(options), "at": 0}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.at += 1
-        if action == 2:
-            raise ValueError(f"it broke at {self.at}")
-        info = {"at": self.at, "words": ["a"] * self.at} if self.at % 2 else {}
-        return self.np_random.random(2), float(action), self.at == 4, False, info
 
 
 def with_plain(task: Any, groups: list[int], **arguments: Any) -> Any:
@@ -103,6 +83,26 @@ def test_every_action_of_a_lost_group_gets_a_row() -> None:
     assert (info["env_id"].tolist(), truncated.tolist()) == ([3], [False])
     with pytest.raises(errors.NothingInFlightError):
         engine.recv()
+    engine.close()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_what_a_lost_env_was_doing_is_named(mode: str) -> None:
+    engine, host = make_carried(Teller, [0], num_envs=1, seed=3, backend="process", autoreset=mode)
+
+    def phase_of_loss() -> str:
+        host.lose(0, "its node is gone")
+        with pytest.raises(errors.WorkerDiedError, match=r"env 0 failed in (reset|step) .*its node is gone") as caught:
+            engine.recv()
+        return str(caught.value.phase)
+
+    engine.send_reset(None, None, None)
+    assert phase_of_loss() == "reset"
+    engine.send(np.zeros(1, int), None)  # resets, as the episode is over
+    assert phase_of_loss() == "reset"
+    engine.reset(None, None, None)
+    engine.send(np.zeros(1, int), None)
+    assert phase_of_loss() == "step"
     engine.close()
 
 

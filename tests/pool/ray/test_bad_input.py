@@ -8,6 +8,7 @@ import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,29 @@ def test_something_else_at_the_address(answer: bytes | None, found: str) -> None
     assert "6379" in said
     assert "8265 is that of the dashboard" in said
     assert told_by_environment == said
+
+
+STARTS = """
+import numpy as np, ray, stepmill
+with stepmill.make("CartPole-v1", num_envs=2, backend="ray", start_timeout=500, {arguments}) as pool:
+    pool.reset()
+    pool.step(np.zeros(2, int))
+    print(ray.get_runtime_context().gcs_address)
+"""
+
+
+@on_cluster
+@pytest.mark.parametrize("where", ["new", "address", "auto"])
+def test_a_program_joins_a_cluster_or_starts_one(cluster: Any, where: str) -> None:
+    there = cluster.address
+    arguments = {"new": "", "address": f"address='{there}'", "auto": "address='auto'"}[where]
+    environ = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "" if where == "new" else there}
+    program = [sys.executable, "-W", "ignore", "-c", STARTS.format(arguments=arguments)]
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a short path, where no program has left word of a cluster
+        environ["RAY_TMPDIR"] = folder
+        said = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=550)
+    assert said.returncode == 0, said.stderr
+    assert (said.stdout.strip() == there) == (where != "new")
 
 
 @on_cluster

@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stepmill
 from stepmill import errors
-from support.on_ray import actors_of, make_on_ray, told_by_actors
+from stepmill.pool.ray.actors import Actors
+from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
+from support.probes import assert_equal
 from support.process_envs import ends
 from support.ray_cluster import NODE
 from support.ray_envs import Sleeper, Teller
@@ -191,6 +194,64 @@ def test_every_action_has_one_row_while_actors_are_killed() -> None:
         assert received == sent
 
 
+class Answers:
+    """Takes the place of the first answer after ``breaks`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.breaks: Any = None
+        read = Actors._read
+
+        def broken(actors: Actors, *arguments: Any) -> Any:
+            answer = read(actors, *arguments)
+            if isinstance(answer, tuple) and self.breaks is not None:
+                (rows, *_), answer = answer, self.breaks
+                answer, self.breaks = (rows if answer[0] is None else answer[0], *answer[1:]), None
+            return answer
+
+        monkeypatch.setattr(Actors, "_read", broken)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (np.zeros(3, np.uint8), [], []),
+        (None, [(0,)], []),
+        (None, [(0, "one", b"")], []),
+        (None, [(0, 7, b"")], []),
+        (None, [], [(0,)]),
+        (None, 3, []),
+        (None, []),
+    ],
+)
+def test_an_answer_that_cannot_be_read_costs_the_actor(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(monkeypatch)
+    with make_on_ray(Teller, 1, num_envs=2, **PATIENT) as pool:
+        pool.reset()
+        answers.breaks = answer
+        *_, info = pool.step(np.zeros(2, int))
+        assert info["abnormal"].all()
+        assert pool.step(np.zeros(2, int))[4]["elapsed_step"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("task", ["HalfCheetah-v5", "gymnasium:HalfCheetah-v5"])
+@pytest.mark.filterwarnings("ignore:.*is out of date")
+def test_models_are_set_again_in_another_actor(task: str) -> None:
+    pytest.importorskip("mujoco")
+    import ray
+
+    with make_on_ray(task, 2, num_envs=3, resources={"CPU": 1}, **PATIENT) as pool:
+        pool.reset()
+        pool.set_model([1, 2], {"opt.density": np.array([3.0, 4.0])})
+        pool.set_model([2], {"opt.timestep": 0.004})
+        for actor in actors_of(pool):
+            ray.kill(actor)
+            wait_until_dead(actor)
+        assert pool.step(np.zeros((3, 6), np.float32))[4]["abnormal"].all()
+        found = pool.get_model(None, ["opt.density", "opt.timestep"])
+        assert found["opt.density"].tolist() == [0.0, 3.0, 4.0]
+        assert found["opt.timestep"].tolist() == [0.01, 0.01, 0.004]
+
+
 # ---- inside an actor -----------------------------------------------------------------------------
 
 
@@ -202,6 +263,27 @@ def test_deadlines_are_kept_inside_the_actor() -> None:
         assert caught.value.batch[4]["abnormal"].tolist() == [False, True]
         *_, info = pool.step([0.0, 0.0])
         assert info["elapsed_step"].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("settings", [{"step_timeout": 500}, {"num_workers": 1}])
+def test_native_envs_run_in_processes_if_they_are_to(settings: dict[str, Any]) -> None:
+    arguments = {"num_envs": 4, "seed": 3, **PATIENT}
+    with (
+        make_on_ray("CartPole-v1", 2, num_threads=None, resources={"CPU": 1}, **settings, **arguments) as pool,
+        stepmill.make("CartPole-v1", **arguments) as plain,
+    ):
+        assert_equal(pool.reset(), plain.reset())
+        for step in range(20):
+            action = (np.arange(4) + step) % 2
+            result = pool.step(action)
+            assert_equal(result, plain.step(action))
+        assert [one["backend"] for one in told_by_actors(pool)] == ["process", "process"]
+        (worker,) = told_by_actors(pool)[1]["workers"]
+        os.kill(worker["pid"], signal.SIGKILL)
+        while "abnormal" not in (info := pool.step(action)[4]):
+            pass
+        assert info["abnormal"].tolist() == [False, False, True, True]
+        assert pool.stats()["restarts"] == 0  # of actors
 
 
 # With two workers, half of the envs are in the one that is held up.
@@ -230,8 +312,11 @@ def test_orders_do_not_wait_behind_slow_envs() -> None:
         assert sorted(pool.recv()[4]["env_id"]) == [2, 3]
 
 
-@pytest.mark.parametrize("where", ["constructor", "step"])
+@pytest.mark.parametrize("where", ["constructor", "step", "call", "policy"])
 def test_nobody_seems_to_press_ctrl_c(where: str) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
     class Interrupting(Teller):
         def __init__(self) -> None:
             super().__init__()
@@ -241,10 +326,18 @@ def test_nobody_seems_to_press_ctrl_c(where: str) -> None:
         def step(self, action: int) -> Any:
             raise KeyboardInterrupt
 
+        def interrupt(self) -> None:
+            raise KeyboardInterrupt
+
     def use() -> None:
         with make_on_ray(Interrupting, 1, num_envs=2) as pool:
-            pool.reset()
-            pool.step(np.zeros(2, int))
+            observation, _ = pool.reset()
+            if where == "step":
+                pool.step(np.zeros(2, int))
+            elif where == "call":
+                pool.call("interrupt")
+            else:
+                pool.rollout(interrupt, 2, observation=observation)
 
     with pytest.raises(errors.EnvError, match="KeyboardInterrupt"):
         use()

@@ -51,7 +51,7 @@ SMALL = [node(4), node(4), node(2)]
 )
 def test_actors(nodes: list[Any], arguments: dict[str, Any], expected: tuple[int, int]) -> None:
     settings = check_settings(**{"num_envs": 1000, "backend": "ray", "reward_dtype": "float64", **arguments})
-    plan = plan_actors(nodes, settings, is_native=True)
+    plan = plan_actors(nodes, settings, on_threads=True)
     assert (plan.num_actors, plan.workers) == expected
     assert plan.needs["CPU"] == arguments.get("resources", {}).get("CPU", plan.workers)
 
@@ -64,6 +64,6 @@ def test_needs_in_rays_words() -> None:
         resources={"GPU": 0.5, "memory": 2e9, "disk": 1},
         reward_dtype="float64",
     )
-    plan = plan_actors([node(8)], settings, is_native=True)
+    plan = plan_actors([node(8)], settings, on_threads=True)
     assert plan.options() == {"num_cpus": 3, "num_gpus": 0.5, "memory": 2_000_000_000, "resources": {"disk": 1}}
     assert plan.shown_needs == "3 CPU, 0.5 GPU, 2e+09 memory, 1 disk"

@@ -14,7 +14,7 @@ from stepmill.pool.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.process_envs import eventually
-from support.ray_envs import SlowToBuild, Teller, Unbuildable
+from support.ray_envs import DeadlyToBuild, SlowToBuild, Teller, Unbuildable
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server"),
@@ -105,6 +105,16 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise() -> None:
 def test_a_constructor_that_fails_is_named() -> None:
     with pytest.raises(errors.EnvError, match=r"the constructor of env 2 .* failed: RuntimeError: no such map"):
         make_on_ray(Unbuildable, 2, num_envs=3)
+
+
+def test_a_constructor_that_ends_its_process_is_named() -> None:
+    with pytest.raises(errors.WorkerDiedError, match="env 1 could not be built: the Ray actor that ran it is gone"):
+        make_on_ray(DeadlyToBuild, 2, num_envs=2)  # in the process of the actor
+
+
+def test_actors_are_spread_over_the_nodes() -> None:
+    with make_on_ray(Teller, 3, num_envs=3, resources={"CPU": 0.1}) as pool:
+        assert len({one["node_id"] for one in told_by_actors(pool)}) == 3
 
 
 def test_who_asks_without_waiting_is_given_what_has_come() -> None:

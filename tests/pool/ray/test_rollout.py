@@ -18,7 +18,7 @@ from stepmill import errors
 from stepmill.pool.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import assert_equal
-from support.ray_envs import Teller
+from support.ray_envs import Mixed, Teller
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -63,6 +63,54 @@ def test_is_what_one_machine_gives(task: Any, mode: str, num_actors: int) -> Non
         assert pool.stats()["episodes"] == plain.stats()["episodes"]
         with pytest.raises(errors.UsageError, match="have moved"):
             pool.rollout(draw, 2)
+
+
+def draw_parts(observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> Any:
+    push = np.array([rng.uniform(-1, 1, 2) for rng in rngs]) * observation["noise"][:, 0, :1]
+    return (observation["counts"][0] % 3, {"push": push}), env_ids
+
+
+@pytest.mark.parametrize("batch_size", [5, 2])
+def test_observations_and_actions_of_several_parts(batch_size: int) -> None:
+    arguments = {"num_envs": 5, "seed": 3}
+    with make_on_ray(Mixed, 2, batch_size=batch_size, **arguments) as pool, stepmill.make(Mixed, **arguments) as plain:
+        for _ in range(2):
+            assert_same(pool.rollout(draw_parts, 12), plain.rollout(draw_parts, 12))
+
+
+def test_a_policy_is_put_once_whatever_the_number_of_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    class Heavy:
+        weights = None
+
+        def __init__(self) -> None:
+            self.weights = np.zeros(2_000_000, np.uint8)
+
+        def __call__(self, observation: Any, env_ids: np.ndarray, rngs: Any) -> Any:
+            return np.zeros(len(env_ids), int)
+
+    put = ray.put
+    sizes = []
+
+    def counted(value: Any, **arguments: Any) -> Any:
+        sizes.append(len(value))
+        return put(value, **arguments)
+
+    monkeypatch.setattr(ray, "put", counted)
+    with make_on_ray("CartPole-v1", 3, num_envs=6) as pool:
+        for count in (1, 2):
+            pool.rollout(Heavy(), 4)
+            assert len(sizes) == count
+    assert min(sizes) > 2_000_000
+
+
+def test_more_steps_than_there_is_memory_for() -> None:
+    with make_on_ray("CartPole-v1", 2, num_envs=4) as pool:
+        for steps in (10**13, 10**18):
+            with pytest.raises(errors.ResourceError, match=f"rollout: there is no memory for {steps} steps of 4 envs"):
+                pool.rollout(draw, steps, observation=pool.reset()[0])
+            pool.rollout(draw, 2, observation=pool.reset()[0])
 
 
 def test_is_the_same_in_async_batches() -> None:
@@ -128,7 +176,7 @@ def test_a_policy_that_cannot_travel_is_named() -> None:
 
 
 class Deadly:
-    """Ends the process that runs env 3 in the third step, each time that the file says so: once per line."""
+    """Ends the process that runs env 3 in the third call, once for each letter of the file."""
 
     def __init__(self, file: Path, lives: int) -> None:
         self.file, self.calls = file, 0

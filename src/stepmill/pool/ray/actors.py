@@ -16,7 +16,7 @@ from stepmill.pool.models.change import ModelChange
 from stepmill.pool.process.payload import pack_sources
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
-from stepmill.pool.ray.cluster import Plan
+from stepmill.pool.ray.cluster import ActorPlan
 from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for, workers_of
 from stepmill.pool.ray.visit import Trip
 from stepmill.pool.rows import RowFinisher
@@ -59,6 +59,10 @@ class _Actor:
     looked: float = 0.0  # when somebody last waited for it
     silent: float = 0.0  # how long it has been waited for without one
 
+    def sign_of_life(self) -> Any:
+        """A reference to one."""
+        return self.handle.ping.options(concurrency_group=_HEALTH).remote()
+
     def is_heard(self) -> None:
         self.ping, self.silent = None, 0.0
 
@@ -72,7 +76,7 @@ class Actors:
         source: PythonSource | NativeSource,
         settings: Settings,
         shares: Sequence[Share],
-        plan: Plan,
+        plan: ActorPlan,
         finisher: type[RowFinisher],
     ) -> None:
         self._ray = ray
@@ -133,22 +137,34 @@ class Actors:
     def describe_all(self) -> list[Described]:
         """What the envs of each actor are like, as soon as all have built theirs. Raises what building them raised."""
         end = time.monotonic() + self._settings.start_timeout
-        waited = [actor.started for actor in self._actors]
+        groups = {actor.started: group for group, actor in enumerate(self._actors)}
+        told: dict[int, Described] = {}
+        waited = list(groups)
         while waited:  # an error is raised at once, however long the others take
             ready, waited = self._ray.wait(waited, num_returns=1, timeout=max(0.0, end - time.monotonic()))
             if not ready:
                 raise self._never_started(waited)
-            told = self.get(ready[0])
-            if told.failure is not None:
-                raise _explained(rebuild(told.failure))
+            group = groups[ready[0]]
+            told[group] = self._describe(group)
         for actor in self._actors:
             actor.is_ready = True
-        return [self.get(actor.started) for actor in self._actors]
+        return [told[group] for group in range(len(self))]
+
+    def _describe(self, group: int) -> Described:
+        try:
+            told: Described = self._ray.get(self._actors[group].started)
+        except self._ray.exceptions.RayError as error:
+            first, last = self._shares[group].first, self._shares[group].last - 1
+            which = f"env {first}" if first == last else f"one of envs {first} to {last}"
+            raise errors.WorkerDiedError(f"{which} could not be built: {_why(error)}", phase="make") from error
+        if told.failure is not None:
+            raise _explained(rebuild(told.failure))
+        return told
 
     def _never_started(self, waited: Sequence[Any]) -> errors.StepmillError:
         """Tells actors that have no place from those that have one, and whose envs take too long to build."""
         late = [actor for actor in self._actors if actor.started in waited]
-        pings = [actor.handle.ping.options(concurrency_group=_HEALTH).remote() for actor in late]
+        pings = [actor.sign_of_life() for actor in late]
         alive = len(self._ray.wait(pings, num_returns=len(pings), timeout=_STATS_S)[0])
         if alive < len(waited):
             return errors.ResourceError(f"{len(waited) - alive} of {len(self)} actors were {self._not_ready()}")
@@ -265,7 +281,7 @@ class Actors:
         actor.silent += min(now - actor.looked, limit / 8, 1.0)
         actor.looked = now
         if actor.ping is None and actor.silent > min(limit / 4, 1.0):
-            actor.ping = actor.handle.ping.options(concurrency_group=_HEALTH).remote()
+            actor.ping = actor.sign_of_life()
         if actor.silent > limit:
             return Lost(
                 f"the Ray actor that ran it gave no sign of life for node_timeout={limit:g} s: its machine may be gone",
@@ -313,13 +329,6 @@ class Actors:
             lost = self._read(group, ready[0]) if ready else self._judge_silence(actor)
             if isinstance(lost, Lost):
                 return lost
-
-    def get(self, reference: Any) -> Any:
-        """What it refers to, when it is there."""
-        try:
-            return self._ray.get(reference)
-        except self._ray.exceptions.RayError as error:
-            raise errors.WorkerDiedError(_why(error)) from error
 
     def stats(self) -> list[dict[str, Any] | None]:
         """What each actor counts; None for one that does not answer soon, as its envs are slow or it is starting."""

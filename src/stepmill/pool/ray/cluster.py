@@ -16,7 +16,7 @@ from stepmill.errors import ConfigError, ResourceError, UnsupportedError, UsageE
 from stepmill.optional import RAY, require
 from stepmill.pool.settings import Settings
 
-__all__ = ["Plan", "connect", "plan_actors"]
+__all__ = ["ActorPlan", "connect", "plan_actors"]
 
 # What a client of HTTP/2, which Ray's services speak, says first: its greeting, and that it has no settings.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -166,7 +166,7 @@ def _stranger_to_ray(ray: ModuleType, address: str, seconds: float) -> str | Non
 
 
 @dataclass(frozen=True)
-class Plan:
+class ActorPlan:
     """The actors of a pool."""
 
     num_actors: int
@@ -186,16 +186,16 @@ class Plan:
         return {**options, "resources": rest}
 
 
-def plan_actors(nodes: Sequence[Mapping[str, Any]], settings: Settings, is_native: bool) -> Plan:
+def plan_actors(nodes: Sequence[Mapping[str, Any]], settings: Settings, on_threads: bool) -> ActorPlan:
     """By default an actor per node, with a worker for each of its CPUs.
 
     Args:
         nodes: As ``ray.nodes()`` describes them.
         settings: Says how many actors, how many workers each, and what else an actor needs, as far as it does.
-        is_native: Whether threads or processes are the workers.
+        on_threads: Whether threads are the workers, or processes.
     """
     needs = dict(settings.resources or {})
-    asked = settings.num_threads if is_native else settings.num_workers
+    asked = settings.num_threads if on_threads else settings.num_workers
     if not asked and needs.get("CPU", 0) >= 1:
         asked = int(needs["CPU"])
     fitting = [one for one in (node["Resources"] for node in nodes if node["Alive"]) if _fits(one, 1, needs)]
@@ -207,7 +207,7 @@ def plan_actors(nodes: Sequence[Mapping[str, Any]], settings: Settings, is_nativ
         workers = asked or _largest(fitting, most, needs)
     num_actors = max(1, min(most, settings.num_envs))
     workers = min(workers, -(-settings.num_envs // num_actors))
-    return Plan(num_actors, workers, {"CPU": float(workers), **needs})
+    return ActorPlan(num_actors, workers, {"CPU": float(workers), **needs})
 
 
 def _fits(node: Mapping[str, float], workers: int, needs: Mapping[str, float]) -> int:

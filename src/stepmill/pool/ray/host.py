@@ -62,7 +62,8 @@ class RayHost(PickledMail, _native.RemoteHost):
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
         ray = connect(settings)
-        plan = plan_actors(ray.nodes(), settings, self.is_native)
+        # Worker processes have deadlines; so native envs have some too, if they are asked for one.
+        plan = plan_actors(ray.nodes(), settings, on_threads=self.is_native and not settings.only_processes)
         shares = share_out(source, settings.num_envs, plan.num_actors)
         self._first = [share.first for share in shares]
         self._sizes = [share.last - share.first for share in shares]
@@ -144,8 +145,8 @@ class RayHost(PickledMail, _native.RemoteHost):
                 continue
             try:
                 self.unpack(group, *answer)
-            except (ValueError, TypeError) as error:
-                self._lose(group, f"the Ray actor that ran it answered with something else than rows: {error}")
+            except (ValueError, TypeError, IndexError, RuntimeError) as error:  # RuntimeError: of another type
+                self._lose(group, f"the Ray actor that ran it answered with something other than rows: {error}")
 
     def _lose(self, group: int, why: str, was_late: bool = False) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""

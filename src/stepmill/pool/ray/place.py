@@ -5,12 +5,10 @@ Ray makes an actor of ``Place``. The pool of the caller has its own engine, whic
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -82,7 +80,7 @@ def instructions_for(
     count = share.last - share.first
     its = replace(
         settings,
-        backend="auto",
+        backend="process" if settings.only_processes else "auto",
         num_envs=count,
         batch_size=count,
         num_workers=workers_of(settings, count, workers),
@@ -123,8 +121,7 @@ class Place:
         Does not raise: Ray would make a text of the exception.
         """
         try:
-            with _nobody_interrupts():
-                self._build()
+            self._build()
         except BaseException as error:
             return Described("", None, self._described(error))
         envs = None if self._host.is_native else outgoing.pickled(self._host.described)
@@ -165,8 +162,10 @@ class Place:
                 objects, options = self._read_mail(objects, options)
             self._engine.send_parcel(parcel, objects, options)
         at_work = self._engine.in_flight_count
-        with _nobody_interrupts():
+        try:
             answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
+        except KeyboardInterrupt as error:
+            raise _not_the_callers(error) from error
         if answer is None:
             return ()
         parcel, notes, faults = answer
@@ -215,6 +214,8 @@ class Place:
 
     def _described(self, error: BaseException) -> bytes:
         """An exception on its way to the caller."""
+        if isinstance(error, KeyboardInterrupt):
+            error = _not_the_callers(error)
         if isinstance(error, EnvError):
             error = EnvError.gather([self._moved(one) for one in error.errors])
         return describe(error)
@@ -236,13 +237,11 @@ class Place:
         return moved
 
 
-@contextlib.contextmanager
-def _nobody_interrupts() -> Iterator[None]:
-    """Here nobody presses Ctrl-C: a KeyboardInterrupt is an env's own, and must not look like the caller's."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise EnvError("an env raised KeyboardInterrupt") from error
+def _not_the_callers(error: KeyboardInterrupt) -> EnvError:
+    """Here nobody presses Ctrl-C: an env has raised it itself, or a policy."""
+    raised = EnvError("an env or a policy raised KeyboardInterrupt")
+    raised.__cause__ = error
+    return raised.with_traceback(error.__traceback__)
 
 
 def _written(

@@ -127,7 +127,7 @@ class RemoteRollout:
             try:
                 self._take(group, answer)
             except (ValueError, TypeError, AttributeError) as error:
-                self._lose(group, f"the Ray actor that ran it answered with something else than a rollout: {error}")
+                self._lose(group, f"the Ray actor that ran it answered with something other than a rollout: {error}")
         for group, lent in self._lent.items():
             if lent and not self._actors.under_way(group):  # an exception came between an answer and its reader
                 self._lose(group, "the answer of its Ray actor could not be read")

@@ -52,9 +52,10 @@ def visit(
     ``is_called_off`` is asked before each call of the policy: the caller has no use for the rest then.
     """
     engine.take_states(trip.states)
-    record = Record(trip.plan, len(trip.env_ids), trip.observation, engine.host.action.space)
-    record.see(0, trip.observation)
+    record: Record | None = None
     try:
+        record = Record(trip.plan, len(trip.env_ids), trip.observation, engine.host.action.space)
+        record.see(0, trip.observation)
         policy = cloudpickle.loads(pickled_policy)
         observation = map_tree(np.array, trip.observation)  # Ray's arrays cannot be written to
 
@@ -65,5 +66,6 @@ def visit(
 
         play(engine, visitor, trip.plan, observation, record, trip.env_ids, trip.first)
     except BaseException as error:  # whatever a policy raises belongs to the caller, also a SystemExit
-        return Return(engine.give_states(trip.env_ids), None, record.last_seen(), described(error))
+        shown = trip.observation if record is None else record.last_seen()
+        return Return(engine.give_states(trip.env_ids), None, shown, described(error))
     return Return(engine.give_states(trip.env_ids), record, None, None)

@@ -94,5 +94,7 @@ def _extra(value: Any, number: int, rows: int) -> np.ndarray:
     array = value if type(value) is np.ndarray else np.asarray(_native.without_torch(value))
     if array.dtype.hasobject or array.ndim == 0 or len(array) != rows:
         got = f"an array of {array.dtype} and shape {array.shape}" if array.ndim else repr(value)
-        raise InputError(f"policy: part {number} of what it returns beside actions: expected {rows} rows, got {got}")
+        raise InputError(
+            f"policy: part {number} of what it returns beside actions: expected {rows} rows of numbers, got {got}"
+        )
     return array

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import InputError
+from stepmill.errors import InputError, ResourceError, summary
 from stepmill.pool.rollout.plan import Plan
 from stepmill.pool.rollout.result import Ends, Rollout
 from stepmill.trees import leaves, map_tree, map_trees, tree_of
@@ -28,6 +28,19 @@ class Record:
         steps = plan.steps
         self.steps, self.count = steps, count
         self._same_step = plan.same_step
+        try:
+            self._allocate(plan, observation, action_space)
+        except (MemoryError, ValueError) as error:  # ValueError: more than any machine has
+            raise ResourceError(
+                f"rollout: there is no memory for {steps} steps of {count} envs: {summary(error)}. Make shorter "
+                "rollouts, one after another: each goes on where the last one ended"
+            ) from error
+        self._seen: Any = 0  # the last step that was seen before, of all envs or of each
+        self.extras: list[np.ndarray] | None = None
+        self._ends: list[Ends] = []
+
+    def _allocate(self, plan: Plan, observation: Any, action_space: spaces.Space[Any]) -> None:
+        steps, count = plan.steps, self.count
         # One more than steps: after the last one there is something to see, too.
         self.observations = map_tree(
             lambda leaf: np.empty((steps + 1, count, *leaf.shape[1:]), leaf.dtype), observation
@@ -39,9 +52,6 @@ class Record:
         self.terminated, self.truncated, self.reset, self.abnormal = (
             np.zeros((steps, count), np.bool_) for _ in range(4)
         )
-        self._seen: Any = 0  # the last step that was seen before, of all envs or of each
-        self.extras: list[np.ndarray] | None = None
-        self._ends: list[Ends] = []
 
     # ---- rows ------------------------------------------------------------------------------------
 
