@@ -117,6 +117,9 @@ def test_a_broken_answer_changes_nothing() -> None:
             host.unpack(0, broken, notes, faults)
     with pytest.raises(ValueError, match="was not asked"):
         host.unpack(0, parcel, [(0, 7, b"")], faults)
+    for broken_notes, broken_faults in [([(0,)], []), ([(0, "one", b"")], []), ([], [(0,)]), ([], [(0,) * 7]), (3, [])]:
+        with pytest.raises((ValueError, TypeError, IndexError, RuntimeError)):
+            host.unpack(0, parcel, broken_notes, broken_faults)
     assert host.away(0) == 2
     host.unpack(0, parcel, notes, faults)
     assert engine.recv()[4]["env_id"].tolist() == [0, 1]
