@@ -404,7 +404,7 @@ NB_MODULE(_native, m) {
       .def("away", &RemoteHost::away, "group"_a)
       .def("pack", &RemoteHost::pack, "group"_a, "most"_a)
       .def("unpack", &RemoteHost::unpack, "group"_a, "parcel"_a, "notes"_a, "faults"_a)
-      .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "was_late"_a = false)
+      .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "kind"_a = "died")
       .def("lend", &RemoteHost::lend, "group"_a, "env_ids"_a)
       .def("take_back", &RemoteHost::take_back, "group"_a, "parcel"_a)
       .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)

@@ -10,6 +10,22 @@ namespace nb = nanobind;
 
 namespace stepmill {
 
+namespace {
+
+Fault::Kind kind_of_loss(const std::string& name) {
+  if (name == "died") return Fault::kDied;
+  if (name == "late") return Fault::kLate;
+  if (name == "unplaced") return Fault::kUnplaced;
+  throw nb::value_error("kind: expected 'died', 'late' or 'unplaced'");
+}
+
+Fault::Kind checked_kind(int number) {
+  if (number < Fault::kRaised || number > Fault::kLate) throw nb::value_error("a failure of an unknown kind");
+  return static_cast<Fault::Kind>(number);
+}
+
+}  // namespace
+
 int RemoteHost::checked(int group) const {
   if (group < 0 || group >= remote().groups()) throw nb::index_error("there is no such group of envs");
   return group;
@@ -52,7 +68,7 @@ void RemoteHost::unpack(int group, nb::handle parcel, nb::handle notes, nb::hand
   for (nb::handle one : faults)
     read_faults.push_back({to_id(one[0]), nb::cast<std::int32_t>(one[1]), nb::cast<std::int64_t>(one[2]),
                            nb::cast<std::int32_t>(one[3]), nb::cast<std::int32_t>(one[4]),
-                           text_of(one[5]), static_cast<Fault::Kind>(nb::cast<int>(one[6]))});
+                           text_of(one[5]), checked_kind(nb::cast<int>(one[6]))});
   const Contents contents(parcel);
   try {
     pool.unpack(group, contents.bytes());
@@ -64,7 +80,8 @@ void RemoteHost::unpack(int group, nb::handle parcel, nb::handle notes, nb::hand
   for (Fault& fault : read_faults) pool.add_fault(std::move(fault));
 }
 
-void RemoteHost::lose(int group, const std::string& why, bool was_late) {
+void RemoteHost::lose(int group, const std::string& why, const std::string& kind) {
+  const Fault::Kind kind_of_fault = kind_of_loss(kind);
   RemotePool& pool = remote();
   for (std::int32_t env = pool.first_env(checked(group)); env < pool.first_env(group + 1); ++env) {
     objects_.erase(env);
@@ -73,7 +90,7 @@ void RemoteHost::lose(int group, const std::string& why, bool was_late) {
   Fault reason;
   reason.phase = SM_IN_STEP;
   reason.message = why;
-  reason.kind = was_late ? Fault::kLate : Fault::kDied;
+  reason.kind = kind_of_fault;
   pool.lose(group, reason);
 }
 

@@ -30,7 +30,7 @@ class RemoteHost final : public Host {
   // that cannot be, and then has changed nothing: the group is to be lost.
   void unpack(int group, nanobind::handle parcel, nanobind::handle notes, nanobind::handle faults);
   // The envs of a group are gone, and why.
-  void lose(int group, const std::string& why, bool was_late);
+  void lose(int group, const std::string& why, const std::string& kind);
 
   // ---- lending ----
 

@@ -14,7 +14,8 @@ namespace stepmill {
 
 // The failure of one env, kept until the batch with its row is received.
 struct Fault {
-  enum Kind { kRaised, kDied, kLate };
+  // kUnplaced: its process is gone, and another one finds no place. To try again would not help.
+  enum Kind { kRaised, kDied, kLate, kUnplaced };
   std::int32_t env = 0;
   std::int32_t phase = 0;  // sm_fault_phase
   std::int64_t episode = 0;

@@ -270,7 +270,7 @@ def test_what_has_no_arrays_or_nobody_who_resets_is_refused() -> None:
         (np.zeros(7, int), errors.ActionError, "policy: .*7"),
         (np.zeros((2, 2)), errors.ActionError, "policy: .*"),
         ({"action": 1}, errors.ActionTypeError, "policy: expected an array of actions, got a dict"),
-        ((zeros, None), errors.InputError, "policy: part 1 .* expected . rows, got None"),
+        ((zeros, None), errors.InputError, "policy: part 1 .* expected . rows of numbers, got None"),
         ((zeros, np.zeros(7)), errors.InputError, r"policy: part 1 .* got an array of float64 and shape \(7,\)"),
     ],
 )

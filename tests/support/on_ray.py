@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable
 from typing import Any
 
 import stepmill
@@ -23,8 +25,14 @@ def actors_of(pool: Any) -> list[Any]:
 def told_by_actors(pool: Any) -> list[dict[str, Any]]:
     """What each of its actors counts, as soon as all of them answer: on a machine under load that may take long."""
     while None in (told := pool.stats()["actors"]):
-        continue
+        time.sleep(0.05)
     return list(told)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """The fixture ``deadline`` ends the wait."""
+    while not holds():
+        time.sleep(0.05)
 
 
 def wait_until_dead(handle: Any) -> None:

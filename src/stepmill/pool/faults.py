@@ -12,8 +12,9 @@ __all__ = ["Fault", "FaultPolicy"]
 
 # In the order of sm_fault_phase in cpp/core/env_table.h.
 _PHASES = ("reset", "step", "observe", "constructor", "call")
-# In the order of Fault::Kind in cpp/core/pool.h.
-_KINDS = (EnvError, WorkerDiedError, EnvTimeoutError)
+# In the order of Fault::Kind in cpp/core/fault_log.h.
+_KINDS = (EnvError, WorkerDiedError, EnvTimeoutError, WorkerDiedError)
+_UNPLACED = 3
 
 
 class _Raised(Protocol):
@@ -39,12 +40,13 @@ class Fault:
     message: str
     kind: type[EnvError] = EnvError
     cause: BaseException | None = None
+    is_final: bool = False  # to go on would only fail again
 
     @classmethod
     def read(cls, fault: tuple[int, int, int, int, int, str, int]) -> Fault:
         """Reads a fault from the tuple that the engine reports."""
         env_id, phase, episode, step, failures, message, kind = fault
-        return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind])
+        return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind], is_final=kind == _UNPLACED)
 
     def caused_by(self, cause: BaseException | None, phase: str | None = None, message: str | None = None) -> Fault:
         """The same fault with the env's own exception, if it is known; ``message`` is that exception's text."""
@@ -81,4 +83,4 @@ class FaultPolicy:
         return EnvError.gather([fault.error() for fault in faults])
 
     def _is_tolerated(self, fault: Fault) -> bool:
-        return self.max_restarts is None or fault.failures < max(self.max_restarts, 1)
+        return not fault.is_final and (self.max_restarts is None or fault.failures < max(self.max_restarts, 1))

@@ -96,7 +96,7 @@ def test_managers_play_the_episodes_of_one_process() -> None:
     cfgs = [{"id": env_id, "length": 2 + env_id} for env_id in range(4)]
     played = []
     for manager in (
-        RayEnvManager(Trial, cfgs, 4, 3, num_actors=2, resources={"CPU": 1}),
+        RayEnvManager(Trial, cfgs, 4, 3, num_actors=2, resources={"CPU": 1}, connect_timeout=500),
         BaseEnvManager(Trial, cfgs, 4, 3),
     ):
         with manager:
@@ -107,7 +107,8 @@ def test_managers_play_the_episodes_of_one_process() -> None:
 
 
 def test_managers_are_made_from_a_configuration() -> None:
-    cfg = {"type": "ray", "env_fn": Trial, "env_cfg": [{"id": 0}], "env_num": 1, "num_actors": 1, "node_timeout": 7}
+    cfg = {"type": "ray", "env_fn": Trial, "env_cfg": [{"id": 0}], "env_num": 1, "num_actors": 1}
+    cfg["connect_timeout"] = 500
     with create_env_manager(cfg) as manager:
         assert isinstance(manager, RayEnvManager)
         manager.launch()
@@ -129,7 +130,7 @@ def test_stable_baselines3() -> None:
     from stepmill.interop.sb3 import StepmillVecEnv
 
     make = functools.partial(gymnasium.make, "CartPole-v1")
-    on_ray = StepmillVecEnv([make] * 4, backend="ray", num_actors=2, resources={"CPU": 1}, seed=3)
+    on_ray = StepmillVecEnv([make] * 4, backend="ray", num_actors=2, resources={"CPU": 1}, seed=3, start_timeout=500)
     here = StepmillVecEnv([make] * 4, backend="inline", seed=3)
     assert_same(on_ray.reset(), here.reset())
     for step in range(60):

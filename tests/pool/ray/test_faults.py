@@ -11,6 +11,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.pool.ray.actors import Actors
-from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
+from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import assert_equal
 from support.process_envs import ends
 from support.ray_cluster import NODE
@@ -51,17 +53,11 @@ def kill_raylet(node: Any) -> None:
     os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
 
 
-def wait_until(holds: Any) -> None:
-    """The fixture ``deadline`` ends the wait."""
-    while not holds():
-        time.sleep(0.05)
-
-
 # ---- actors and nodes ----------------------------------------------------------------------------
 
 
 def test_an_actor_that_gives_no_sign_of_life_is_given_up() -> None:
-    with make_on_ray("CartPole-v1", 2, num_envs=4, node_timeout=2, **PATIENT) as pool:
+    with make_on_ray("CartPole-v1", 2, num_envs=4, node_timeout=5, **PATIENT) as pool:
         pool.reset()
         stopped, _ = pids_of(pool)
         os.kill(stopped, signal.SIGSTOP)
@@ -77,27 +73,27 @@ def test_an_actor_that_gives_no_sign_of_life_is_given_up() -> None:
 
 
 def test_silence_is_named() -> None:
-    with make_on_ray(Teller, 1, num_envs=1, node_timeout=1) as pool:
+    with make_on_ray(Teller, 1, num_envs=1, node_timeout=5) as pool:
         pool.reset()
         os.kill(pids_of(pool)[0], signal.SIGSTOP)
-        with pytest.raises(errors.EnvTimeoutError, match=r"gave no sign of life for node_timeout=1 s"):
+        with pytest.raises(errors.EnvTimeoutError, match=r"gave no sign of life for node_timeout=5 s"):
             pool.step([0])
 
 
 def test_slow_envs_give_signs_of_life() -> None:
     """The pings have a thread of their own: an env may take many times the timeout."""
-    with make_on_ray(Sleeper, 1, num_envs=1, node_timeout=1) as pool:
+    with make_on_ray(Sleeper, 1, num_envs=1, node_timeout=4) as pool:
         pool.reset()
-        *_, truncated, info = pool.step([3.0])
+        *_, truncated, info = pool.step([12.0])
         assert not truncated.any()
         assert "abnormal" not in info
 
 
 def test_a_question_to_a_silent_actor_ends() -> None:
-    with make_on_ray(Teller, 1, num_envs=1, node_timeout=1) as pool:
+    with make_on_ray(Teller, 1, num_envs=1, node_timeout=5) as pool:
         pool.reset()
         os.kill(pids_of(pool)[0], signal.SIGSTOP)
-        with pytest.raises(errors.WorkerDiedError, match="no sign of life"):
+        with pytest.raises(errors.EnvTimeoutError, match=r"env 0 failed in get_attr: .*no sign of life"):
             pool.get_attr("level")
 
 
@@ -141,21 +137,44 @@ def until_one_fails(pool: Any) -> Any:
             return result
 
 
-def test_what_is_missing_for_another_place_is_named(cluster: Any) -> None:
+@contextlib.contextmanager
+def last_node_lost(cluster: Any, **arguments: Any) -> Iterator[Any]:
+    """A pool whose envs can be nowhere, and which finds that out soon."""
     with (
         more_nodes(cluster, 1, meadow=1) as nodes,
-        make_on_ray("CartPole-v1", 1, num_envs=2, resources={"CPU": 1, "meadow": 1}, start_timeout=8) as pool,
+        make_on_ray("CartPole-v1", 1, num_envs=2, resources={"CPU": 1, "meadow": 1}, **arguments) as pool,
     ):
         pool.reset()
+        actors = pool._engine.host._actors
+        actors._settings = replace(actors._settings, start_timeout=2.0)
         kill_raylet(nodes[0])
+        yield pool
+
+
+NO_PLACE = r"no actor could be started .*start_timeout=2 s\. Each needs 1 CPU, 1 meadow"
+
+
+def test_what_is_missing_for_another_place_is_named(cluster: Any) -> None:
+    with last_node_lost(cluster) as pool:
         with pytest.raises(errors.WorkerDiedError, match="the Ray actor that ran it is gone"):
             until_one_fails(pool)
-        with pytest.raises(
-            errors.WorkerDiedError, match=r"no actor could be started .*start_timeout=8 s\. Each needs 1 CPU, 1 meadow"
-        ):
+        with pytest.raises(errors.WorkerDiedError, match=NO_PLACE):
             pool.step(np.zeros(2, int))
         with pytest.raises(errors.WorkerDiedError, match=r"env 1 failed in random_states: no actor could be started"):
             pool._engine.use(pool._engine.host.random_states, [1])
+
+
+def test_whoever_tolerates_failures_is_told_too_if_there_is_no_place(cluster: Any) -> None:
+    """Otherwise each step of a long training would wait for as long."""
+    with last_node_lost(cluster, **PATIENT) as pool:
+        assert until_one_fails(pool)[4]["abnormal"].all()
+        with pytest.raises(errors.WorkerDiedError, match=NO_PLACE) as caught:
+            pool.step(np.zeros(2, int))
+        observation, *_, truncated, info = caught.value.batch
+        assert truncated.all()
+        assert info["abnormal"].all()
+        with pytest.raises(errors.WorkerDiedError, match=NO_PLACE):
+            pool.rollout(lambda _, env_ids, rngs: np.zeros(len(env_ids), int), 1000, observation=observation)
 
 
 def test_every_action_has_one_row_while_actors_are_killed() -> None:
@@ -241,13 +260,47 @@ def test_models_are_set_again_in_another_actor(task: str) -> None:
         assert found["opt.timestep"].tolist() == [0.01, 0.01, 0.004]
 
 
+@pytest.mark.parametrize("method", ["request", "_read"])
+def test_what_is_lost_on_its_way_is_waited_for_by_nobody(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = getattr(Actors, method)
+    raised = []
+
+    def full(actors: Actors, *arguments: Any) -> Any:
+        result = original(actors, *arguments) if method == "_read" else None
+        if not raised and (method == "request" or isinstance(result, tuple)):
+            raised.append(result)
+            raise MemoryError("the object store is full")
+        return original(actors, *arguments) if method == "request" else result
+
+    with make_on_ray(Teller, 1, num_envs=2, **PATIENT) as pool:
+        pool.reset()
+        monkeypatch.setattr(Actors, method, full)
+        with pytest.raises(MemoryError, match="is full"):
+            pool.step(np.zeros(2, int))
+        assert pool.recv()[4]["abnormal"].all()
+        assert pool.step(np.zeros(2, int))[4]["elapsed_step"].tolist() == [0, 0]
+
+
+def test_options_that_a_node_cannot_read_cost_the_row_of_their_env(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_with_me.py").write_text("class Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    thing = __import__("only_with_me").Thing()
+    with make_on_ray(Teller, 1, num_envs=2, num_workers=1, resources={"CPU": 1}, **PATIENT) as pool:
+        for _ in range(2):
+            *_, info = pool.reset(options=[{"thing": thing}, {"a": 1}])
+            assert info["abnormal"].tolist() == [True, False]
+        assert pool.stats()["restarts"] == 0
+
+
 # ---- inside an actor -----------------------------------------------------------------------------
 
 
 def test_deadlines_are_kept_inside_the_actor() -> None:
-    with make_on_ray(Sleeper, 2, num_envs=2, step_timeout=0.5, num_workers=1) as pool:
+    with make_on_ray(Sleeper, 2, num_envs=2, step_timeout=5, num_workers=1) as pool:
         pool.reset()
-        with pytest.raises(errors.EnvTimeoutError, match=r"env 1 failed in step .*step_timeout=0\.5") as caught:
+        with pytest.raises(errors.EnvTimeoutError, match=r"env 1 failed in step .*step_timeout=5") as caught:
             pool.step([0.0, 600.0])
         assert caught.value.batch[4]["abnormal"].tolist() == [False, True]
         *_, info = pool.step([0.0, 0.0])

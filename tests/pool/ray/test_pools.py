@@ -11,13 +11,13 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.pool.ray.actors import Actors
-from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until_dead
+from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.process_envs import eventually
 from support.ray_envs import DeadlyToBuild, SlowToBuild, Teller, Unbuildable
 
 pytestmark = [
-    pytest.mark.usefixtures("cluster", "server"),
+    pytest.mark.usefixtures("cluster", "server", "deadline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
@@ -112,12 +112,11 @@ def test_a_constructor_that_ends_its_process_is_named() -> None:
         make_on_ray(DeadlyToBuild, 2, num_envs=2)  # in the process of the actor
 
 
-@pytest.mark.usefixtures("deadline")
 def test_actors_are_spread_over_the_nodes() -> None:
     import ray
 
-    while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:
-        pass  # actors of other tests are ending, and a node that is full is left out
+    # Actors of other tests are ending, and a node that is full is left out.
+    wait_until(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"])
     with make_on_ray(Teller, 3, num_envs=3, resources={"CPU": 0.1}) as pool:
         assert len({one["node_id"] for one in told_by_actors(pool)}) == 3
 
@@ -164,6 +163,7 @@ def test_envs_that_take_too_long_to_build_are_no_lack_of_resources(monkeypatch: 
         ray.get([actor.handle.ping.options(concurrency_group="health").remote() for actor in self._actors])
         return describe_all(self)
 
+    monkeypatch.setattr("stepmill.pool.ray.actors._STATS_S", 500.0)
     monkeypatch.setattr(Actors, "describe_all", when_all_have_a_place)
     with pytest.raises(errors.EnvTimeoutError, match="start_timeout"):
         make_on_ray(SlowToBuild, 1, num_envs=2, start_timeout=3)

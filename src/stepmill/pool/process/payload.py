@@ -28,7 +28,7 @@ from stepmill.errors import ConfigError
 from stepmill.interpreters import environ_for, own_folders
 from stepmill.pool.find_source import resolved
 from stepmill.pool.process import plain
-from stepmill.pool.process.pickling import AT_HOME, CodeByValue, Destination, dumps
+from stepmill.pool.process.pickling import AT_HOME, ON_RAY, CodeByValue, Destination, dumps
 from stepmill.pool.source import NativeSource, PythonSource
 
 __all__ = [
@@ -72,7 +72,7 @@ def pack_payload(source: PythonSource | NativeSource, python: str | None = None,
             "logging": _logging(dump),
             "gymnasium_level": gymnasium.logger.min_level,
             "specs": _pickled_specs(dump) if python is None else [],
-            "pickled_source": _pickled_source(source, dump),
+            "pickled_source": _pickled_source(source, dump, to),
         },
         plain.PROTOCOL,
     )
@@ -85,9 +85,9 @@ def unpack_payload(packed: bytes) -> Payload:
 
 def pack_sources(sources: Iterable[PythonSource | NativeSource]) -> list[SourcePayload]:
     """Packs sources for other machines, which have surroundings of their own. All get the same ids."""
-    dump = functools.partial(dumps, searched={})
+    dump = functools.partial(dumps, searched={}, to=ON_RAY)
     specs = _pickled_specs(dump)
-    return [SourcePayload(specs, _pickled_source(source, dump)) for source in sources]
+    return [SourcePayload(specs, _pickled_source(source, dump, ON_RAY)) for source in sources]
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,16 @@ class Payload(SourcePayload):
 # ---- the source ----------------------------------------------------------------------------------
 
 
-def _pickled_source(source: PythonSource | NativeSource, dump: Dump) -> bytes:
+def _pickled_source(source: PythonSource | NativeSource, dump: Dump, to: Destination) -> bytes:
     try:
         return dump(source)
     except CodeByValue:
         raise
     except Exception as error:  # pickling a user's object may raise anything
-        inline = "" if isinstance(source, PythonSource) and source.has_islands else ", or use backend='inline'"
+        has_islands = isinstance(source, PythonSource) and source.has_islands
+        inline = "" if has_islands or to == ON_RAY else ", or use backend='inline'"
         raise ConfigError(
-            f"{_culprit(source)} cannot be sent to a worker process: {type(error).__name__}: {error}. "
+            f"{_culprit(source)} cannot be sent to {to.name}: {type(error).__name__}: {error}. "
             f"Build what cannot be pickled inside the factory{inline}"
         ) from error
 

@@ -25,7 +25,17 @@ from stepmill.errors import InputError, summary
 from stepmill.pool.process import plain
 from stepmill.pool.user_code import reproduced_failure
 
-__all__ = ["ABROAD", "AT_HOME", "BY_NAME", "CodeByValue", "Destination", "dumps", "dumps_argument", "versions"]
+__all__ = [
+    "ABROAD",
+    "AT_HOME",
+    "BY_NAME",
+    "ON_RAY",
+    "CodeByValue",
+    "Destination",
+    "dumps",
+    "dumps_argument",
+    "versions",
+]
 
 
 @dataclass(frozen=True)
@@ -34,9 +44,11 @@ class Destination:
 
     is_abroad: bool = False  # by an interpreter with other packages
     takes_code: bool = True  # by value
+    name: str = "a worker process"
 
 
 AT_HOME = Destination()
+ON_RAY = Destination(name="a Ray actor")
 ABROAD = Destination(is_abroad=True)
 BY_NAME = Destination(is_abroad=True, takes_code=False)
 
@@ -76,9 +88,10 @@ def dumps_argument(what: str, value: Any, kind: type[InputError] = InputError, t
                 f"{what}: expected a value that can be pickled and sent to an island: {summary(error)}. Pass plain "
                 "values and arrays, or objects of modules that can be imported there"
             ) from error
+        inline = ", or use backend='inline'" if to == AT_HOME else ""
         raise kind(
-            f"{what}: expected a value that can be pickled and sent to a worker process: {summary(error)}. Pass such a "
-            "value, or use backend='inline'"
+            f"{what}: expected a value that can be pickled and sent to {to.name}: {summary(error)}. Pass such a "
+            f"value{inline}"
         ) from error
 
 

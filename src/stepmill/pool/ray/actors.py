@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from stepmill import errors
 from stepmill.pool.models.change import ModelChange
@@ -38,10 +38,13 @@ _STATS_S = 2.0
 
 @dataclass(frozen=True)
 class Lost:
-    """Takes the place of an answer: the actor is gone, and why."""
+    """Takes the place of an answer: the actor is gone, and why.
+
+    ``kind``: it died, was late, or could not be started (``Fault::Kind``).
+    """
 
     why: str
-    was_late: bool = False
+    kind: Literal["died", "late", "unplaced"] = "died"
 
 
 @dataclass
@@ -164,20 +167,32 @@ class Actors:
     def _never_started(self, waited: Sequence[Any]) -> errors.StepmillError:
         """Tells actors that have no place from those that have one, and whose envs take too long to build."""
         late = [actor for actor in self._actors if actor.started in waited]
-        pings = [actor.sign_of_life() for actor in late]
-        alive = len(self._ray.wait(pings, num_returns=len(pings), timeout=_STATS_S)[0])
-        if alive < len(waited):
-            return errors.ResourceError(f"{len(waited) - alive} of {len(self)} actors were {self._not_ready()}")
+        placed = self._count_placed(late)
+        if placed < len(waited):
+            return errors.ResourceError(f"{len(waited) - placed} of {len(self)} actors were {self._not_ready()}")
         return errors.EnvTimeoutError(
-            f"{alive} of {len(self)} actors have a place in the cluster, but had not built their envs within "
-            f"start_timeout={self._settings.start_timeout:g} s: make it larger, or look at what their constructors do",
+            f"{placed} of {len(self)} actors have a place in the cluster, but had not built their envs within "
+            f"{self._limit}: make it larger, or look at what their constructors do",
             phase="make",
         )
 
+    def _count_placed(self, late: Sequence[_Actor]) -> int:
+        signs = [actor.sign_of_life() for actor in late]
+        return len(self._ray.wait(signs, num_returns=len(signs), timeout=_STATS_S)[0])
+
+    @property
+    def _limit(self) -> str:
+        return f"start_timeout={self._settings.start_timeout:g} s"
+
     def _not_ready(self) -> str:
-        limit = f"start_timeout={self._settings.start_timeout:g} s"
         needs = self._plan.shown_needs
-        return f"not ready within {limit}. Each needs {needs} of one node; all nodes together have free: {self._free()}"
+        also = ""
+        if self._settings.runtime_env:
+            also = ". Or its runtime_env is still being installed, and needs a larger start_timeout"
+        return (
+            f"not ready within {self._limit}. Each needs {needs} of one node; all nodes together have free: "
+            f"{self._free()}{also}"
+        )
 
     def _free(self) -> str:
         free = {name: amount for name, amount in self._ray.available_resources().items() if ":" not in name}
@@ -270,8 +285,12 @@ class Actors:
             return self._judge_silence(actor) if actor.requests else None
         if time.monotonic() - actor.since <= self._settings.start_timeout:
             return None
+        if self._count_placed([actor]):
+            return Lost(
+                f"another actor has a place for it, but had not built its envs within {self._limit}", "unplaced"
+            )
         trouble = f". The last one: {actor.trouble}" if actor.trouble else ""
-        return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}")
+        return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}", "unplaced")
 
     def _judge_silence(self, actor: _Actor) -> Lost | None:
         """Of one that is to answer. Asks it for a sign of life, now and then."""
@@ -285,7 +304,7 @@ class Actors:
         if actor.silent > limit:
             return Lost(
                 f"the Ray actor that ran it gave no sign of life for node_timeout={limit:g} s: its machine may be gone",
-                was_late=True,
+                "late",
             )
         return None
 

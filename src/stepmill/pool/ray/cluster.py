@@ -58,8 +58,8 @@ def connect(settings: Settings) -> ModuleType:
     try:
         ray.init(address=address, logging_level=logging.WARNING)
     except Exception as error:  # Ray raises anything, also a bare Exception
-        where = "a Ray cluster could not be started here" if address is None else f"address={address!r}: no Ray cluster"
-        raise ResourceError(f"{where}: {summary(error)}") from error
+        where = f"at {given!r}" if given else "here"
+        raise ResourceError(f"no Ray cluster could be joined or started {where}: {summary(error)}") from error
     return ray
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError, WorkerDiedError
+from stepmill.errors import EnvError, EnvTimeoutError, StepmillError, WorkerDiedError
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.frames import Frame
 from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
@@ -19,7 +19,7 @@ from stepmill.pool.mail import PickledMail
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.models.env_model import ModelQuestion
 from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.process.pickling import AT_HOME, dumps_argument
+from stepmill.pool.process.pickling import ON_RAY, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
 from stepmill.pool.ray.cluster import connect, plan_actors
@@ -50,7 +50,7 @@ class RayHost(PickledMail, _native.RemoteHost):
     player_kinds: tuple[str, ...] = ()
     info_space: spaces.Dict | None
     _actors: Actors | None = None
-    _destination = AT_HOME
+    _destination = ON_RAY
     _is_built = False
     _rollouts = 0
 
@@ -139,19 +139,19 @@ class RayHost(PickledMail, _native.RemoteHost):
         assert self._actors is not None
         for group, answer in self._actors.answers(seconds):
             if isinstance(answer, Lost):
-                self._lose(group, answer.why, answer.was_late)
+                self._lose(group, answer)
                 continue
             if not answer:  # all of its envs are slow
                 continue
             try:
                 self.unpack(group, *answer)
             except (ValueError, TypeError, IndexError, RuntimeError) as error:  # RuntimeError: of another type
-                self._lose(group, f"the Ray actor that ran it answered with something other than rows: {error}")
+                self._lose(group, Lost(f"the Ray actor that ran it answered with something other than rows: {error}"))
 
-    def _lose(self, group: int, why: str, was_late: bool = False) -> None:
+    def _lose(self, group: int, lost: Lost) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""
         assert self._actors is not None
-        self.lose(group, why, was_late)
+        self.lose(group, lost.why, lost.kind)
         first = self._first[group]
         there = range(first, first + self._sizes[group])
         changes = {env_id - first: change for env_id, change in self._model_changes.items() if env_id in there}
@@ -173,16 +173,16 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     def pack_policy(self, policy: Policy) -> bytes:
         """A policy, as ``play`` takes it."""
-        return dumps_argument("rollout(policy)", policy)
+        return dumps_argument("rollout(policy)", policy, to=ON_RAY)
 
-    def play(self, policy: bytes, plan: Plan, observation: Any) -> Record:
+    def play(self, policy: bytes, plan: Plan, observation: Any, record: Record) -> None:
         """A rollout of all envs, where they are."""
         assert self._actors is not None
         self._rollouts += 1
         rollout = RemoteRollout(
-            self, self._actors, self._lose, self._finisher.policy, policy, plan, number=self._rollouts
+            self, self._actors, self._lose, self._finisher.policy, policy, plan, record, number=self._rollouts
         )
-        return rollout.play(observation)
+        rollout.play(observation)
 
     def finish_rows(
         self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
@@ -253,7 +253,7 @@ class RayHost(PickledMail, _native.RemoteHost):
             places = [i for i, env_id in enumerate(env_ids) if env_id in crew]
             if places:
                 there = [env_ids[i] - crew.start for i in places]
-                questions.append((group, places, dumps_argument(method, arguments(there, places))))
+                questions.append((group, places, dumps_argument(method, arguments(there, places), to=ON_RAY)))
         for group, places, _ in questions:  # what cannot be asked is known before any env is
             self._check(method, group, env_ids[places[0]], self._actors.wait_until_ready(group))
         asked = [(*one[:2], self._actors.ask(one[0], method, one[2])) for one in questions]
@@ -271,8 +271,9 @@ class RayHost(PickledMail, _native.RemoteHost):
     def _check(self, method: str, group: int, env_id: int, reply: Any) -> Any:
         """A reply, unless the actor is lost: then another one is started, and the question has failed."""
         if isinstance(reply, Lost):
-            uninterrupted(lambda _: self._lose(group, reply.why, reply.was_late))
-            raise WorkerDiedError(f"env {env_id} failed in {method}: {reply.why}", env_id=env_id, phase=method)
+            uninterrupted(lambda _: self._lose(group, reply))
+            kind = EnvTimeoutError if reply.kind == "late" else WorkerDiedError
+            raise kind(f"env {env_id} failed in {method}: {reply.why}", env_id=env_id, phase=method)
         return reply
 
     def describe(self) -> dict[str, Any]:

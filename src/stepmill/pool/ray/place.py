@@ -18,7 +18,7 @@ import numpy as np
 from stepmill import _native
 from stepmill.description import EnvDescription
 from stepmill.errors import EnvError, ResourceError
-from stepmill.pool.host import PythonHost, open_engine
+from stepmill.pool.host import Preparation, open_engine
 from stepmill.pool.models.change import ModelChange
 from stepmill.pool.open_local_host import open_local_host
 from stepmill.pool.process import outgoing
@@ -162,6 +162,8 @@ class Place:
                 objects, options = self._read_mail(objects, options)
             self._engine.send_parcel(parcel, objects, options)
         at_work = self._engine.in_flight_count
+        if not at_work:  # an order or an answer was lost on its way: nothing would ever come
+            raise RuntimeError("its caller waits for envs that have nothing to do")
         try:
             answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
         except KeyboardInterrupt as error:
@@ -178,14 +180,23 @@ class Place:
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""
-        host: PythonHost = self._host
-        read_options = {}
+        read_objects, read_options = {}, {}
         for env_id, mail in options.items():
-            given, _, preparation = pickle.loads(mail)
+            read_options[env_id], _, preparation = self._read_one(env_id, mail)
             if preparation is not None:
-                host.prepare(preparation, [env_id])
-            read_options[env_id] = given
-        return {env_id: pickle.loads(mail)[1] for env_id, mail in objects.items()}, read_options
+                self._host.prepare(preparation, [env_id])
+        for env_id, mail in objects.items():
+            _, read_objects[env_id], _ = self._read_one(env_id, mail)
+        return read_objects, read_options
+
+    def _read_one(self, env_id: int, mail: bytes) -> tuple[Any, Any, Preparation | None]:
+        """Options, objects and preparation. What this node cannot read fails the env, as it would in a worker."""
+        try:
+            read: tuple[Any, Any, Preparation | None] = pickle.loads(mail)
+        except Exception as error:
+            self._host.fail_next(env_id, error)
+            return None, None, None
+        return read
 
     def ask(self, pickled_arguments: bytes, method: str) -> bytes:
         """Calls a method of the host: (whether it went well, its value or what it raised), pickled."""

@@ -49,39 +49,37 @@ class _Lent(NamedTuple):
 
 
 class RemoteRollout:
-    """One rollout. It ends with all envs at home, and with a record or an exception."""
+    """One rollout. It ends with all envs at home, and with all of the record written, or with an exception."""
 
     def __init__(
         self,
         host: _Host,
         actors: Actors,
-        lose: Callable[[int, str, bool], None],
+        lose: Callable[[int, Lost], None],
         faults: FaultPolicy,
         policy: bytes,
         plan: Plan,
+        record: Record,
         number: int,
     ) -> None:
         """``policy``: pickled. ``lose``: see ``RayHost``; it starts another actor for a group whose actor is gone."""
         self._host, self._actors, self._replace, self._faults, self._plan = host, actors, lose, faults, plan
-        self._number = number
+        self._record, self._number = record, number
         self._policy = actors.put(policy)  # once, however many actors there are
         self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
         self._errors: list[BaseException] = []
 
-    def play(self, observation: Any) -> Record:
+    def play(self, observation: Any) -> None:
         """``observation``: of all envs."""
-        crews = self._host.crews
-        self._record = Record(self._plan, crews[-1].stop, observation, self._host.action.space)
         self._record.see(0, observation)
         try:
-            uninterrupted(lambda _: self._lend_all(crews))
+            uninterrupted(lambda _: self._lend_all(self._host.crews))
             while any(self._lent.values()):
                 uninterrupted(lambda _: self._look())
         finally:
             self._bring_home()
         if self._errors:
             raise self._errors[0]
-        return self._record
 
     def _lend_all(self, crews: Sequence[range]) -> None:
         for group, crew in enumerate(crews):
@@ -109,7 +107,7 @@ class RemoteRollout:
             self._actors.send_out(group, self._policy, trip)
         except Exception as error:  # such as an object store that is full: nobody will answer
             self._fail(error)
-            self._lose(group, f"it could not be sent to its Ray actor: {summary(error)}")
+            self._lose(group, Lost(f"it could not be sent to its Ray actor: {summary(error)}"))
 
     def _batch_size(self, count: int, crew: range) -> int | None:
         """As large a part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
@@ -122,15 +120,16 @@ class RemoteRollout:
     def _look(self) -> None:
         for group, answer in self._actors.answers(_LOOK_S):
             if isinstance(answer, Lost):
-                self._lose(group, answer.why, answer.was_late)
+                self._lose(group, answer)
                 continue
             try:
                 self._take(group, answer)
             except (ValueError, TypeError, AttributeError) as error:
-                self._lose(group, f"the Ray actor that ran it answered with something other than a rollout: {error}")
+                why = f"the Ray actor that ran it answered with something other than a rollout: {error}"
+                self._lose(group, Lost(why))
         for group, lent in self._lent.items():
             if lent and not self._actors.under_way(group):  # an exception came between an answer and its reader
-                self._lose(group, "the answer of its Ray actor could not be read")
+                self._lose(group, Lost("the answer of its Ray actor could not be read"))
 
     def _take(self, group: int, answer: Any) -> None:
         answer = Return(*answer)
@@ -157,11 +156,11 @@ class RemoteRollout:
                 if lent:
                     self._actors.call_off(group, self._number)
 
-    def _lose(self, group: int, why: str, was_late: bool = False) -> None:
+    def _lose(self, group: int, lost: Lost) -> None:
         """Whatever was on its way with that actor has failed, and goes on with the next one."""
-        lost, self._lent[group] = self._lent[group], []
-        self._replace(group, why, was_late)
-        for env_ids, step in lost:
+        lent, self._lent[group] = self._lent[group], []
+        self._replace(group, lost)
+        for env_ids, step in lent:
             failed = self._fail_lost(env_ids, step)
             self._lend(group, [one for one in env_ids if one in failed], step + 1)
 
@@ -193,4 +192,4 @@ class RemoteRollout:
         for group, lent in self._lent.items():
             if lent:
                 lent.clear()
-                self._replace(group, "the rollout was interrupted", False)
+                self._replace(group, Lost("the rollout was interrupted"))

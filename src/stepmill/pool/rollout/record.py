@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import InputError, ResourceError, summary
+from stepmill.errors import InputError, OutOfMemoryError, summary
 from stepmill.pool.rollout.plan import Plan
 from stepmill.pool.rollout.result import Ends, Rollout
 from stepmill.trees import leaves, map_tree, map_trees, tree_of
@@ -28,30 +28,20 @@ class Record:
         steps = plan.steps
         self.steps, self.count = steps, count
         self._same_step = plan.same_step
-        try:
-            self._allocate(plan, observation, action_space)
-        except (MemoryError, ValueError) as error:  # ValueError: more than any machine has
-            raise ResourceError(
-                f"rollout: there is no memory for {steps} steps of {count} envs: {summary(error)}. Make shorter "
-                "rollouts, one after another: each goes on where the last one ended"
-            ) from error
+        # One more than steps: after the last one there is something to see, too.
+        self.observations = map_tree(
+            lambda leaf: _reserve(np.empty, (steps + 1, count, *leaf.shape[1:]), leaf.dtype), observation
+        )
+        self.actions = map_tree(
+            lambda space: _reserve(np.zeros, (steps, count, *space.shape), space.dtype), tree_of(action_space)
+        )
+        self.rewards = _reserve(np.zeros, (steps, count), plan.reward_dtype)
+        self.terminated, self.truncated, self.reset, self.abnormal = (
+            _reserve(np.zeros, (steps, count), np.bool_) for _ in range(4)
+        )
         self._seen: Any = 0  # the last step that was seen before, of all envs or of each
         self.extras: list[np.ndarray] | None = None
         self._ends: list[Ends] = []
-
-    def _allocate(self, plan: Plan, observation: Any, action_space: spaces.Space[Any]) -> None:
-        steps, count = plan.steps, self.count
-        # One more than steps: after the last one there is something to see, too.
-        self.observations = map_tree(
-            lambda leaf: np.empty((steps + 1, count, *leaf.shape[1:]), leaf.dtype), observation
-        )
-        self.actions = map_tree(
-            lambda space: np.zeros((steps, count, *space.shape), space.dtype), tree_of(action_space)
-        )
-        self.rewards = np.zeros((steps, count), plan.reward_dtype)
-        self.terminated, self.truncated, self.reset, self.abnormal = (
-            np.zeros((steps, count), np.bool_) for _ in range(4)
-        )
 
     # ---- rows ------------------------------------------------------------------------------------
 
@@ -98,7 +88,8 @@ class Record:
 
     def _act_beside(self, at: At, extras: Sequence[np.ndarray]) -> None:
         if self.extras is None:
-            self.extras = [np.zeros((self.steps, self.count, *one.shape[1:]), one.dtype) for one in extras]
+            rows = (self.steps, self.count)
+            self.extras = [_reserve(np.zeros, rows + one.shape[1:], one.dtype) for one in extras]
         if len(extras) != len(self.extras):
             raise InputError(
                 f"policy: expected {len(self.extras)} parts beside actions, as in its first call, got {len(extras)}"
@@ -160,7 +151,8 @@ class Record:
             copy(getattr(self, name), getattr(other, name))
         extras = other.extras or []
         if self.extras is None:
-            self.extras = [np.zeros((self.steps, self.count, *one.shape[2:]), one.dtype) for one in extras]
+            rows = (self.steps, self.count)
+            self.extras = [_reserve(np.zeros, rows + one.shape[2:], one.dtype) for one in extras]
         if [(one.dtype, one.shape[2:]) for one in extras] != [(one.dtype, one.shape[2:]) for one in self.extras]:
             raise InputError(
                 f"policy: expected the same beside actions for all envs, but env {envs[0]} got others than env 0: "
@@ -194,6 +186,16 @@ class Record:
             last_observation=map_tree(lambda leaf: leaf[-1], self.observations),
             _ends=ends,
         )
+
+
+def _reserve(make: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    try:
+        return make(shape, dtype)
+    except (MemoryError, ValueError) as error:  # ValueError: more than any machine could have
+        raise OutOfMemoryError(
+            f"rollout: there is no memory for its arrays: {summary(error)}. Make shorter rollouts, one after another: "
+            "each goes on where the last one ended"
+        ) from error
 
 
 def _forms(extras: Sequence[np.ndarray]) -> str:

@@ -97,17 +97,18 @@ class Rollouts:
         self._has_begun, self._last = True, None
         if observation is None:
             observation = self._after_reset()
+        self._last = engine.rows_received, observation  # if there is no memory for what follows, it can be tried again
         batch_size = settings.batch_size if settings.is_async else None
         plan = Plan(steps, seed, 0, batch_size, settings.reward_dtype, settings.autoreset == "same_step")
-        record: Record
+        record = Record(plan, settings.num_envs, observation, self._host.action.space)
+        self._last = None
         before = engine.rows_received
         if self._is_elsewhere:
-            record = engine.use(self._host.play, policy, plan, observation)
+            engine.use(self._host.play, policy, plan, observation, record)
             rollout = record.rollout()
             ended = (rollout.terminated | rollout.truncated) & ~rollout.abnormal
             engine.count_elsewhere(rollout.rewards.size, int(ended.sum()), int(rollout.abnormal.sum()))
         else:
-            record = Record(plan, settings.num_envs, observation, self._host.action.space)
             play(engine, policy, plan, observation, record, range(settings.num_envs))
             rollout = record.rollout()
             engine.count_elsewhere(0, 0, 0)
