@@ -281,16 +281,20 @@ def test_what_is_lost_on_its_way_is_waited_for_by_nobody(method: str, monkeypatc
         assert pool.step(np.zeros(2, int))[4]["elapsed_step"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(("num_envs", "backend"), [(1, "inline"), (2, "process")])
 def test_options_that_a_node_cannot_read_cost_the_row_of_their_env(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    num_envs: int, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "only_with_me.py").write_text("class Thing: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "only_with_me", raising=False)  # of another folder
     thing = __import__("only_with_me").Thing()
-    with make_on_ray(Teller, 1, num_envs=2, num_workers=1, resources={"CPU": 1}, **PATIENT) as pool:
+    workers = {"num_workers": 1, "resources": {"CPU": 1}} if backend == "process" else {}
+    with make_on_ray(Teller, 1, num_envs=num_envs, **workers, **PATIENT) as pool:
+        assert told_by_actors(pool)[0]["backend"] == backend
         for _ in range(2):
-            *_, info = pool.reset(options=[{"thing": thing}, {"a": 1}])
-            assert info["abnormal"].tolist() == [True, False]
+            *_, info = pool.reset(options=[{"thing": thing}, {"a": 1}][:num_envs])
+            assert info["abnormal"].tolist() == [True, False][:num_envs]
         assert pool.stats()["restarts"] == 0
 
 
