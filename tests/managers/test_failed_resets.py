@@ -40,7 +40,9 @@ def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, m
     before = belongings()
     message, cause = RAISED[mishap]
     cfgs = [{"folder": tmp_path}, suffering("constructor", mishap, folder=tmp_path, lives=[1])]
-    manager = make(kind, cfgs, **({} if kind == "serial" else {"num_workers": 1}))
+    # One after the other: env 0 has been built when env 1 fails.
+    together = {"serial": {}, "ray": {"num_actors": 1, "num_workers": 1}}.get(kind, {"num_workers": 1})
+    manager = make(kind, cfgs, **together)
     with pytest.raises(EnvError, match=f"the constructor of env 1 .*{message}") as caught:
         manager.launch()
     assert isinstance(caught.value.__cause__, cause if kind != "serial" else RAISED_HERE[mishap])

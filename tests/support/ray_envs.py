@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -48,6 +49,21 @@ class Unbuildable(Teller):
         if env_id == 2:
             raise RuntimeError("no such map")
         super().__init__(env_id)
+
+
+class Follower(Teller):
+    """Env 1 fails, when all that is needed for that is there; env 0 leaves word when it is closed."""
+
+    def __init__(self, folder: str, env_id: int = 0) -> None:
+        super().__init__(env_id)
+        self.folder = Path(folder)
+        if env_id == 1:
+            while not (self.folder / "go").exists():
+                time.sleep(0.01)
+            raise RuntimeError("no such map")
+
+    def close(self) -> None:
+        (self.folder / "closed").touch()
 
 
 class DeadlyToBuild(Teller):

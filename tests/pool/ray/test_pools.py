@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from stepmill.pool.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.process_envs import eventually
-from support.ray_envs import DeadlyToBuild, SlowToBuild, Teller, Unbuildable
+from support.ray_envs import DeadlyToBuild, Follower, SlowToBuild, Teller, Unbuildable
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -105,6 +106,20 @@ def test_a_killed_actor_is_an_error_unless_told_otherwise() -> None:
 def test_a_constructor_that_fails_is_named() -> None:
     with pytest.raises(errors.EnvError, match=r"the constructor of env 2 .* failed: RuntimeError: no such map"):
         make_on_ray(Unbuildable, 2, num_envs=3)
+
+
+def test_what_was_built_is_closed_if_another_actor_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = Actors._describe
+
+    def say_so(self: Actors, group: int) -> Any:
+        told = describe(self, group)
+        (tmp_path / "go").touch()
+        return told
+
+    monkeypatch.setattr(Actors, "_describe", say_so)
+    with pytest.raises(errors.EnvError, match="no such map"):
+        make_on_ray(Follower, 2, num_envs=2, folder=str(tmp_path))
+    assert (tmp_path / "closed").exists()
 
 
 def test_a_constructor_that_ends_its_process_is_named() -> None:

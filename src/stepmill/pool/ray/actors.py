@@ -366,13 +366,15 @@ class Actors:
     # ---- ending ------------------------------------------------------------------------------
 
     def close(self, seconds: float) -> list[bytes]:
-        """Closes all places within that time, then kills the actors. Returns what their envs raised."""
+        """Closes what was built within that time, then kills the actors. Returns what their envs raised."""
         if not self._is_in_cluster():  # leaving it has ended the actors
             return []
-        references = [actor.handle.close.remote() for actor in self._actors]
         raised = []
         try:
-            ready, _ = self._ray.wait(references, num_returns=len(references), timeout=seconds)
+            references = [self._actors[group].handle.close.remote() for group in self._built()]
+            ready, _ = (
+                self._ray.wait(references, num_returns=len(references), timeout=seconds) if references else ([], [])
+            )
             for reference in ready:
                 try:
                     raised.append(self._ray.get(reference))
@@ -383,6 +385,12 @@ class Actors:
                 self._ray.kill(actor.handle, no_restart=True)
             self._actors = []
         return [one for one in raised if one is not None]
+
+    def _built(self) -> list[int]:
+        """The groups whose actors have built their envs. The others are not worth the wait: they may have no place."""
+        started = [actor.started for actor in self._actors]
+        ready, _ = self._ray.wait(started, num_returns=len(started), timeout=0)
+        return [group for group, actor in enumerate(self._actors) if actor.is_ready or actor.started in ready]
 
 
 def _membership(ray: ModuleType) -> tuple[str, str]:

@@ -80,7 +80,7 @@ class RayHost(PickledMail, _native.RemoteHost):
             self._finisher = finisher(self.observation, policy, settings.autoreset)
             self._build(source, settings)
         except BaseException:
-            self._actors.close(0.0)
+            self._actors.close(_CLOSE_S)
             raise
         self._is_built = True
 
