@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -207,7 +208,9 @@ def test_make_spec_asks_the_island(island: str) -> None:
 
 
 def test_list_all_envs_asks_the_island(island: str, tmp_path: Path) -> None:
-    assert list(stepmill.list_all_envs(python=island)) == list(stepmill.list_all_envs())
+    ask = "import stepmill; print(*stepmill.list_all_envs())"  # in this process, other tests may have registered more
+    here = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    assert list(stepmill.list_all_envs(python=island)) == here
     with pytest.raises(MissingPackageError, match="pip install 'stepmill=="):
         stepmill.list_all_envs(python=str(make_environment(tmp_path / "bare", packages=False)))
 
