@@ -22,12 +22,19 @@ pytestmark = pytest.mark.usefixtures("deadline")
 ENV = f"{Path(__file__).parent.parent / 'support' / 'watching.py'}:Painted"
 
 
+def _as_from_a_terminal() -> None:
+    """Whoever runs the tests with nohup passes on that a closed terminal is ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Program:
     """The command in a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "stepmill", "watch", *arguments, "--no-browser", "--json"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_as_from_a_terminal
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
