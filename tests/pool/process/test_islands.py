@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -37,6 +36,7 @@ from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, Wis
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
 from support.process_envs import FaultyEnv, Gate, belongings, eventually, kill_worker, left_since, worker_pids
+from support.subprocesses import run_well
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -209,8 +209,7 @@ def test_make_spec_asks_the_island(island: str) -> None:
 
 def test_list_all_envs_asks_the_island(island: str, tmp_path: Path) -> None:
     ask = "import stepmill; print(*stepmill.list_all_envs())"  # in this process, other tests may have registered more
-    here = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
-    assert list(stepmill.list_all_envs(python=island)) == here
+    assert list(stepmill.list_all_envs(python=island)) == run_well(ask).split()
     with pytest.raises(MissingPackageError, match="pip install 'stepmill=="):
         stepmill.list_all_envs(python=str(make_environment(tmp_path / "bare", packages=False)))
 

@@ -108,7 +108,7 @@ def test_managers_play_the_episodes_of_one_process() -> None:
 
 def test_managers_are_made_from_a_configuration() -> None:
     cfg = {"type": "ray", "env_fn": Trial, "env_cfg": [{"id": 0}], "env_num": 1, "num_actors": 1}
-    cfg["connect_timeout"] = 500
+    cfg |= {"node_timeout": 70, "connect_timeout": 500}
     with create_env_manager(cfg) as manager:
         assert isinstance(manager, RayEnvManager)
         manager.launch()

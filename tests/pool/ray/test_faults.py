@@ -213,29 +213,21 @@ def test_every_action_has_one_row_while_actors_are_killed() -> None:
         assert received == sent
 
 
-class Answers:
-    """Takes the place of the first answer after ``breaks`` is set."""
+@pytest.mark.parametrize("rest", [([(0,)], []), ([],)])  # for more see test_parcels.py
+def test_an_answer_that_cannot_be_read_costs_the_actor(rest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Actors._read
+    broken = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.breaks: Any = None
-        read = Actors._read
-
-        def broken(actors: Actors, *arguments: Any) -> Any:
-            answer = read(actors, *arguments)
-            if isinstance(answer, tuple) and self.breaks is not None:
-                (rows, *_), answer = answer, self.breaks
-                answer, self.breaks = (rows if answer[0] is None else answer[0], *answer[1:]), None
+    def break_one(actors: Actors, *arguments: Any) -> Any:
+        answer = read(actors, *arguments)
+        if broken or not isinstance(answer, tuple):
             return answer
+        broken.append(answer)
+        return (answer[0], *rest)
 
-        monkeypatch.setattr(Actors, "_read", broken)
-
-
-@pytest.mark.parametrize("answer", [(None, [(0,)], []), (None, [])])  # for more see test_parcels.py
-def test_an_answer_that_cannot_be_read_costs_the_actor(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Answers(monkeypatch)
     with make_on_ray(Teller, 1, num_envs=2, **PATIENT) as pool:
         pool.reset()
-        answers.breaks = answer
+        monkeypatch.setattr(Actors, "_read", break_one)
         *_, info = pool.step(np.zeros(2, int))
         assert info["abnormal"].all()
         assert pool.step(np.zeros(2, int))[4]["elapsed_step"].tolist() == [0, 0]
@@ -266,11 +258,11 @@ def test_what_is_lost_on_its_way_is_waited_for_by_nobody(method: str, monkeypatc
     raised = []
 
     def full(actors: Actors, *arguments: Any) -> Any:
-        result = original(actors, *arguments) if method == "_read" else None
+        result = None if method == "request" and not raised else original(actors, *arguments)
         if not raised and (method == "request" or isinstance(result, tuple)):
-            raised.append(result)
+            raised.append(method)
             raise MemoryError("the object store is full")
-        return original(actors, *arguments) if method == "request" else result
+        return result
 
     with make_on_ray(Teller, 1, num_envs=2, **PATIENT) as pool:
         pool.reset()

@@ -177,8 +177,7 @@ class Actors:
         )
 
     def _count_placed(self, late: Sequence[_Actor]) -> int:
-        signs = [actor.sign_of_life() for actor in late]
-        return len(self._ray.wait(signs, num_returns=len(signs), timeout=_STATS_S)[0])
+        return len(self._arrived([actor.sign_of_life() for actor in late], _STATS_S))
 
     @property
     def _limit(self) -> str:
@@ -245,7 +244,7 @@ class Actors:
                 waited[actor.ping] = group
         ready, _ = self._ray.wait(list(waited), num_returns=1, timeout=seconds)
         if ready and len(waited) > 1:
-            ready, _ = self._ray.wait(list(waited), num_returns=len(waited), timeout=0)
+            ready = self._arrived(list(waited), 0)
         for reference in ready:
             group = waited[reference]
             answer = self._read(group, reference)
@@ -353,8 +352,7 @@ class Actors:
         """What each actor counts; None for one that does not answer soon, as its envs are slow or it is starting."""
         self.check_cluster()
         references = [actor.handle.stats.remote() if actor.is_ready else None for actor in self._actors]
-        asked = [one for one in references if one is not None]
-        ready = self._ray.wait(asked, num_returns=len(asked), timeout=_STATS_S)[0] if asked else []
+        ready = self._arrived([one for one in references if one is not None], _STATS_S)
         out: list[dict[str, Any] | None] = []
         for reference in references:
             try:
@@ -371,11 +369,7 @@ class Actors:
             return []
         raised = []
         try:
-            references = [self._actors[group].handle.close.remote() for group in self._built()]
-            ready, _ = (
-                self._ray.wait(references, num_returns=len(references), timeout=seconds) if references else ([], [])
-            )
-            for reference in ready:
+            for reference in self._arrived([actor.handle.close.remote() for actor in self._built()], seconds):
                 try:
                     raised.append(self._ray.get(reference))
                 except self._ray.exceptions.RayError:
@@ -386,11 +380,17 @@ class Actors:
             self._actors = []
         return [one for one in raised if one is not None]
 
-    def _built(self) -> list[int]:
-        """The groups whose actors have built their envs. The others are not worth the wait: they may have no place."""
-        started = [actor.started for actor in self._actors]
-        ready, _ = self._ray.wait(started, num_returns=len(started), timeout=0)
-        return [group for group, actor in enumerate(self._actors) if actor.is_ready or actor.started in ready]
+    def _built(self) -> list[_Actor]:
+        """Those that have built their envs. The others are not worth the wait: they may have no place."""
+        started = self._arrived([actor.started for actor in self._actors], 0)
+        return [actor for actor in self._actors if actor.is_ready or actor.started in started]
+
+    def _arrived(self, references: Sequence[Any], seconds: float) -> list[Any]:
+        """Those whose values are there within that time. Ray does not wait for nothing."""
+        if not references:
+            return []
+        ready: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=seconds)[0]
+        return ready
 
 
 def _membership(ray: ModuleType) -> tuple[str, str]:
