@@ -297,14 +297,16 @@ def _counted(num_envs: int) -> Iterator[_Counted]:
     counted = _Counted(num_envs)
     request, answers = Actors.request, Actors.answers
 
-    def counted_request(self: Any, group: int, order: Any, spare: int) -> None:
-        if order is not None:
-            counted.orders.append(len(order[0]))
-        request(self, group, order, spare)
+    def counted_request(self: Any, group: int, order: Any) -> None:
+        if order.parcel is not None:
+            counted.orders.append(len(order.written()))
+        request(self, group, order)
 
     def counted_answers(self: Any, seconds: float) -> Iterator[Any]:
         for group, answer in answers(self, seconds):
-            if type(answer) is tuple:  # rows, and neither a loss nor a rollout
+            if isinstance(answer, bytes):
+                counted.answers.append(len(answer))
+            elif type(answer) is tuple:  # many rows, and neither a loss nor a rollout
                 counted.answers.append(answer[0].nbytes)
             yield group, answer
 

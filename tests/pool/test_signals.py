@@ -14,26 +14,10 @@ from gymnasium import spaces
 import stepmill
 from stepmill import errors
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.pool.uninterrupted import uninterrupted
 from support.injection import Alarm, Alarms, at_every_point
 from support.probes import VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
-
-
-def test_work_that_is_not_interrupted_ends_wherever_a_handler_raises() -> None:
-    """Also where it raises right after the wait for the other thread, of which there is only one piece of news."""
-
-    def attempt(alarms: Alarms) -> None:
-        done = []
-        try:
-            with alarms:
-                uninterrupted(lambda _: done.append(1))
-        except Alarm:
-            return
-        assert done == [1]
-
-    assert at_every_point(attempt, __file__) > 5
 
 
 class Counting(ProbeTwin):

@@ -10,19 +10,20 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-__all__ = ["uninterrupted"]
+__all__ = ["LastingThread", "uninterrupted"]
 
 R = TypeVar("R")
 
 
-def uninterrupted(work: Callable[[int | None], R]) -> R:
+def uninterrupted(work: Callable[[int | None], R], thread: LastingThread | None = None) -> R:
     """Runs ``work`` where no signal handler can raise, so that it never loses what it has just opened.
 
     Handlers run in the main thread, so the work runs in another one while the main thread waits. If a handler raises
     here, above all KeyboardInterrupt, the work is cancelled, and we wait until it has cleaned up. ``work`` is passed a
-    descriptor, if one is available, that becomes readable when it is cancelled.
+    descriptor, if one is available, that becomes readable when it is cancelled. ``thread`` runs it, if given and free.
     """
     task = _Task(work)
     raised: BaseException | None = None
@@ -30,12 +31,14 @@ def uninterrupted(work: Callable[[int | None], R]) -> R:
         task.run()
         return task.outcome()
     try:
-        task.start()
+        if thread is None or not thread.take(task):
+            task.start()
     except RuntimeError:  # no thread is available: no more are allowed, or the interpreter is shutting down
         task.run()
         return task.outcome()
     except BaseException as error:
         if task.decide():  # it has not started, and now never will
+            task.end()
             raise
         task.cancel()
         raised = error
@@ -51,6 +54,60 @@ def uninterrupted(work: Callable[[int | None], R]) -> R:
         raise raised
     task.run()  # does nothing, unless the thread had no memory to start: the work may have something to close
     return task.outcome()
+
+
+class LastingThread:
+    """Runs work after work, for what is done hundreds of times a second: a new thread for each would cost more.
+
+    It starts with the first work, and ends when nobody has this object any more.
+    """
+
+    def __init__(self) -> None:
+        self._process = 0  # in which the thread runs: in a child of that there is none
+        self._tasks: queue.SimpleQueue[_Task[Any] | None] = queue.SimpleQueue()
+        self._last: list[_Task[Any]] = []  # the one that was handed over last
+        self._life: weakref.ref[_Token] | None = None
+
+    def take(self, task: _Task[Any]) -> bool:
+        """Runs a task, unless another one is not over yet: a signal handler has work of its own while we wait."""
+        if self._process != os.getpid():
+            self._tasks, self._last, self._life, self._process = queue.SimpleQueue(), [], None, os.getpid()
+        if not all(last.is_over for last in self._last):
+            return False
+        self._last[:] = [task]
+        if not self._is_alive():
+            self._start()
+        self._tasks.put(task)
+        if not self._is_alive():  # it ended in between, without memory, and perhaps did not know of this task
+            task.end()
+        return True
+
+    def _is_alive(self) -> bool:
+        return self._life is not None and self._life() is not None
+
+    def _start(self) -> None:
+        token = _Token()
+        try:
+            self._life = weakref.ref(token, partial(_end_all, self._last))
+            _thread.start_new_thread(_run_all, (self._tasks, token))
+        finally:
+            del token  # our frame may live on, in the traceback of what a signal handler raises
+
+    def __del__(self) -> None:
+        self._tasks.put(None)
+
+
+def _run_all(tasks: queue.SimpleQueue[_Task[Any] | None], token: _Token) -> None:
+    del token  # the interpreter holds it until the thread ends
+    while (task := tasks.get()) is not None:
+        task.run()
+        task.end()
+        del task  # or it would live on until the next one
+
+
+def _end_all(tasks: list[_Task[Any]], _: object) -> None:
+    for task in tasks:
+        task.end()
 
 
 class _Token:
@@ -78,18 +135,21 @@ class _Task(Generic[R]):
     def _new_token(self) -> tuple[_Token]:
         token = _Token()
         try:
-            self._watch = weakref.ref(token, self._end)
+            self._watch = weakref.ref(token, self.end)
             return (token,)
         finally:
             del token  # our frame may live on, in the traceback of what a signal handler raises
 
-    def _end(self, _: object) -> None:
-        """Called by the thread that ends. The one that waits might lose what it has just taken out of the queue."""
+    def end(self, _: object = None) -> None:
+        """Called by the thread, when it ends or has other things to do.
+
+        The one that waits might lose what it has just taken out of the queue.
+        """
         self.is_over = True
         self._ended.put(None)
 
     def wait(self) -> None:
-        """Waits until the thread has ended, for whatever reason."""
+        """Waits until the thread has nothing to do with it any more, for whatever reason."""
         self._ended.get()
 
     def decide(self) -> bool:
@@ -111,6 +171,8 @@ class _Task(Generic[R]):
             self._results.append(self._work(self._cancel_fd))
         except BaseException as error:  # raised again in the thread that waits
             self._error = error
+        # This thread may drop the task after the one that waits has dropped all else that the work needs.
+        del self._work
         with self._lock:
             fd, self._cancel_fd = self._cancel_fd, None
             if fd is not None:

@@ -21,6 +21,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.pool.ray.actors import Actors
+from stepmill.pool.ray.letters import Answer
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import assert_equal
 from support.process_envs import ends
@@ -213,17 +214,17 @@ def test_every_action_has_one_row_while_actors_are_killed() -> None:
         assert received == sent
 
 
-@pytest.mark.parametrize("rest", [([(0,)], []), ([],)])  # for more see test_parcels.py
+@pytest.mark.parametrize("rest", [([(0,)], []), ([],), None])  # for more see test_parcels.py
 def test_an_answer_that_cannot_be_read_costs_the_actor(rest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Actors._read
     broken = []
 
     def break_one(actors: Actors, *arguments: Any) -> Any:
         answer = read(actors, *arguments)
-        if broken or not isinstance(answer, tuple):
+        if broken or not isinstance(answer, bytes):
             return answer
         broken.append(answer)
-        return (answer[0], *rest)
+        return b"" if rest is None else (Answer.read(answer).parcel, *rest)
 
     with make_on_ray(Teller, 1, num_envs=2, **PATIENT) as pool:
         pool.reset()
@@ -339,6 +340,17 @@ def test_a_slow_env_holds_back_no_other_worker(num_workers: int, others: range) 
             seen.update(ids.tolist())
             pool.send(np.zeros(2), ids)
         assert 0 not in seen
+
+
+def test_a_slow_actor_holds_back_no_other() -> None:
+    with make_on_ray(Sleeper, 2, num_envs=8, batch_size=4, num_workers=1, resources={"CPU": 1}) as pool:
+        pool.async_reset()
+        ids = np.concatenate([pool.recv()[4]["env_id"] for _ in range(2)])
+        pool.send(np.where(ids >= 4, 600.0, 0.0), ids)
+        for _ in range(10):  # all that is missing of a batch has to come from the same actor, each time
+            ids = pool.recv()[4]["env_id"]
+            assert sorted(ids) == [0, 1, 2, 3]
+            pool.send(np.zeros(4), ids)
 
 
 def test_orders_do_not_wait_behind_slow_envs() -> None:

@@ -17,7 +17,8 @@ from stepmill.pool.process.payload import pack_sources
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.remote_error import summary as summary_of
 from stepmill.pool.ray.cluster import ActorPlan
-from stepmill.pool.ray.place import VERSION, Answer, Described, Order, Place, instructions_for, workers_of
+from stepmill.pool.ray.letters import Letter, Order
+from stepmill.pool.ray.place import VERSION, Described, Place, instructions_for, workers_of
 from stepmill.pool.ray.visit import Trip
 from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings
@@ -207,14 +208,17 @@ class Actors:
         """How many requests its actor has not answered yet."""
         return len(self._actors[group].requests)
 
+    def any_under_way(self) -> bool:
+        return any(actor.requests for actor in self._actors)
+
     def is_ready(self, group: int) -> bool:
         """Whether it has built its envs."""
         return self._actors[group].is_ready
 
-    def request(self, group: int, order: Order | None, spare: int) -> None:
-        """Sends an order, see ``Place.exchange``."""
+    def request(self, group: int, order: Order) -> None:
+        """Sends an order, to be answered with the ``Letter`` of an ``Answer``."""
         actor = self._actors[group]
-        actor.requests.append(actor.handle.exchange.remote(order, spare))
+        actor.requests.append(actor.handle.exchange.remote(order.written()))
 
     def put(self, value: bytes) -> Any:
         """A reference to a value that many actors need."""
@@ -230,9 +234,8 @@ class Actors:
         """Ends what was sent out for a rollout. It is answered sooner then."""
         self._actors[group].handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
 
-    def answers(self, seconds: float) -> Iterator[tuple[int, Answer | tuple[()] | Lost]]:
+    def answers(self, seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
-        self.check_cluster()
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
         if not busy:
             return
@@ -255,7 +258,7 @@ class Actors:
             if lost is not None:
                 yield group, lost
 
-    def _read(self, group: int, reference: Any) -> Answer | tuple[()] | Lost | None:
+    def _read(self, group: int, reference: Any) -> Letter | Lost | None:
         """What has come; None for a sign of life."""
         actor = self._actors[group]
         if reference not in (actor.started, actor.ping, *itertools.islice(actor.requests, 1)):
@@ -274,7 +277,7 @@ class Actors:
                 return Lost(f"its env could not be built again: {summary_of(value.failure)}")
         elif actor.requests and reference == actor.requests[0]:
             actor.requests.popleft()
-            answer: Answer | tuple[()] = value
+            answer: Letter = value
             return answer
         return None
 

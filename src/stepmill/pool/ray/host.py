@@ -23,6 +23,8 @@ from stepmill.pool.process.pickling import ON_RAY, dumps_argument
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.ray.actors import Actors, Lost
 from stepmill.pool.ray.cluster import connect, plan_actors
+from stepmill.pool.ray.letters import Answer, Order
+from stepmill.pool.ray.pace import Pace
 from stepmill.pool.ray.place import Described, description_of
 from stepmill.pool.ray.rollout import RemoteRollout
 from stepmill.pool.rollout.plan import Plan
@@ -32,13 +34,15 @@ from stepmill.pool.rows import Note, RowFinisher
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.shares import share_out
 from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.pool.uninterrupted import LastingThread, uninterrupted
 from stepmill.spaces import flatten
 
 __all__ = ["RayHost"]
 
 # How long actors may take to close their envs.
 _CLOSE_S = 10.0
+# What an answer raises that is none; RuntimeError: it has values of another type.
+_UNREADABLE = (ValueError, TypeError, IndexError, RuntimeError, AttributeError, EOFError, pickle.UnpicklingError)
 # In a forked child: what its parent uses. If Ray's handles went, they would end the actors, over its connection.
 _OF_PARENTS: list[Actors] = []
 
@@ -61,6 +65,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
+        self._thread = LastingThread()
         ray = connect(settings)
         # Worker processes have deadlines; so native envs have some too, if they are asked for one.
         plan = plan_actors(ray.nodes(), settings, on_threads=self.is_native and not settings.only_processes)
@@ -68,10 +73,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         self._first = [share.first for share in shares]
         self._sizes = [share.last - share.first for share in shares]
         self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
-        # With two requests an actor works on one while the answer to the other is on its way.
-        self._most_requests = 2 if settings.batch_size <= settings.num_envs // 2 or settings.as_ready else 1
-        # How many envs of an actor may still be at work when it answers. A caller who wants all of them waits for all.
-        self._spare = [0 if settings.waits_for_all else max(plan.workers, size // 4) for size in self._sizes]
+        self._pace = Pace(self._sizes, settings.batch_size, settings.as_ready)
         self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
             self._read_spaces(source, self._actors.describe_all())
@@ -118,13 +120,14 @@ class RayHost(PickledMail, _native.RemoteHost):
 
     def dispatch(self) -> None:
         """Sends what waits, as far as its actors take it now."""
-        uninterrupted(lambda _: self._dispatch())
+        uninterrupted(lambda _: self._dispatch(), self._thread)
 
     def exchange(self, seconds: float) -> None:
         """Sends what waits, then takes what has come within that time."""
-        uninterrupted(lambda _: self._exchange(seconds))
+        uninterrupted(lambda _: self._exchange(seconds), self._thread)
 
     def _dispatch(self) -> None:
+        self._check_cluster()
         self._send_waiting()
         if any(self.waiting(group) for group in range(len(self._sizes))):
             # An answer that nobody has read takes the place of a request, and its actor may stand still.
@@ -132,21 +135,47 @@ class RayHost(PickledMail, _native.RemoteHost):
             self._send_waiting()
 
     def _exchange(self, seconds: float) -> None:
+        self._check_cluster()
         self._send_waiting()
-        self._take_answers(seconds)
+        if not self._take_from_asked(seconds):
+            self._ask_for_the_rest()
+            self._take_answers(seconds)
 
-    def _take_answers(self, seconds: float) -> None:
+    def _take_from_asked(self, seconds: float) -> bool:
+        """Whether actors that have a request have answered, before the others are sent one for what was to spare."""
         assert self._actors is not None
-        for group, answer in self._actors.answers(seconds):
-            if isinstance(answer, Lost):
-                self._lose(group, answer)
-                continue
-            if not answer:  # all of its envs are slow
+        if seconds < self._pace.courtesy or not self._unasked() or not self._actors.any_under_way():
+            return False
+        in_time = self._take_answers(self._pace.courtesy)
+        self._pace.learn(in_time)
+        return in_time
+
+    def _ask_for_the_rest(self) -> None:
+        assert self._actors is not None
+        for group in self._unasked():
+            self._actors.request(group, Order(self.away(group) // 2, None, {}, {}))
+
+    def _check_cluster(self) -> None:
+        """Before anything is packed."""
+        assert self._actors is not None
+        self._actors.check_cluster()
+
+    def _take_answers(self, seconds: float) -> bool:
+        """Whether there was one."""
+        assert self._actors is not None
+        came = False
+        for group, letter in self._actors.answers(seconds):
+            came = True
+            if isinstance(letter, Lost):
+                self._lose(group, letter)
                 continue
             try:
-                self.unpack(group, *answer)
-            except (ValueError, TypeError, IndexError, RuntimeError) as error:  # RuntimeError: of another type
+                answer = Answer.read(letter)
+                if answer.parcel is not None:  # otherwise all of its envs are slow
+                    self.unpack(group, answer.parcel, answer.notes, answer.faults)
+            except _UNREADABLE as error:
                 self._lose(group, Lost(f"the Ray actor that ran it answered with something other than rows: {error}"))
+        return came
 
     def _lose(self, group: int, lost: Lost) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""
@@ -158,18 +187,21 @@ class RayHost(PickledMail, _native.RemoteHost):
         self._actors.replace(group, changes)
 
     def _send_waiting(self) -> None:
+        actors, pace = self._actors, self._pace
+        assert actors is not None
+        for group in range(len(actors)):
+            while actors.is_ready(group) and pace.takes_more(group, self.waiting(group), actors.under_way(group)):
+                actors.request(group, Order(pace.spare(group), *self.pack(group, pace.most(group))))
+
+    def _unasked(self) -> list[int]:
+        """The groups that have envs at work, and whose actors have nothing to answer."""
         actors = self._actors
         assert actors is not None
-        actors.check_cluster()  # before anything is packed
-        for group in range(len(actors)):
-            if not actors.is_ready(group):
-                continue
-            while self.waiting(group) and actors.under_way(group) < self._most_requests:
-                # The rest is for the other request, so that one of them is always on its way.
-                most = -(-self._sizes[group] // self._most_requests)
-                actors.request(group, self.pack(group, most), self._spare[group])
-            if not actors.under_way(group) and self.away(group):  # what was to spare is wanted after all
-                actors.request(group, None, self.away(group) // 2)
+        return [
+            group
+            for group in range(len(actors))
+            if actors.is_ready(group) and not actors.under_way(group) and self.away(group)
+        ]
 
     def pack_policy(self, policy: Policy) -> bytes:
         """A policy, as ``play`` takes it."""

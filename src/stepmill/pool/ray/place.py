@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cloudpickle
-import numpy as np
 
 from stepmill import _native
 from stepmill.description import EnvDescription
@@ -25,19 +24,15 @@ from stepmill.pool.process import outgoing
 from stepmill.pool.process.payload import SourcePayload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.written_notes import write_note
+from stepmill.pool.ray.letters import Answer, Letter, Order
 from stepmill.pool.ray.visit import Return, Trip, visit
 from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings, default_workers
 from stepmill.pool.shares import Share
 
-__all__ = ["VERSION", "Answer", "Described", "Order", "Place", "description_of", "instructions_for", "workers_of"]
+__all__ = ["VERSION", "Described", "Place", "description_of", "instructions_for", "workers_of"]
 
 VERSION: str = sys.modules["stepmill"].__version__  # an import would point upwards
-
-# A parcel, and by env, counted from the first one here: the objects of its action, and the options of its reset.
-Order = tuple[bytes, dict[int, bytes], dict[int, bytes]]
-# A parcel as an array of bytes, what goes with its rows (row, env, bytes), and which envs failed.
-Answer = tuple[np.ndarray, list[tuple[int, int, bytes]], list[Any]]
 
 # Of `start_timeout`: envs that are slow to build are found here, with their stack, before the caller gives up.
 _OWN_SHARE = 0.8
@@ -148,16 +143,16 @@ class Place:
         """Ends a rollout before its policy is asked again, whether it has begun or waits for its turn."""
         self._called_off = rollout
 
-    def exchange(self, order: Order | None, spare: int) -> Answer | tuple[()]:
-        """Starts envs, if there is an order, and returns the rows that are ready first, whichever was sent when.
+    def exchange(self, letter: bytes) -> Letter:
+        """Starts envs, if the order has some, and returns the rows that are ready first, whichever was sent when.
 
-        ``spare``: as soon as no more than so many envs are still at work. With some to spare, the workers do not stand
-        still between two orders. Quick envs are waited for all the same: a caller who is told of nearly all that it
-        sent has no whole batch, and waits for one more call. Slow ones are not, if nothing else comes: others may wait
-        behind them, in the same worker, and other orders behind this one. Then the answer has few rows, or none.
+        It does so as soon as no more than ``spare`` envs are still at work. Quick ones are waited for all the same: a
+        caller who is told of nearly all that it sent has no whole batch, and waits for one more call. Slow ones are
+        not, if nothing else comes: others may wait behind them, in the same worker, and other orders behind this one.
+        Then the answer has few rows, or none.
         """
-        if order is not None:
-            parcel, objects, options = order
+        spare, parcel, objects, options = Order.read(letter)
+        if parcel is not None:
             if self._is_inline:
                 objects, options = self._read_mail(objects, options)
             self._engine.send_parcel(parcel, objects, options)
@@ -169,10 +164,9 @@ class Place:
         except KeyboardInterrupt as error:
             raise _not_the_callers(error) from error
         if answer is None:
-            return ()
+            return Answer(None, [], []).written()
         parcel, notes, faults = answer
-        rows = np.frombuffer(parcel, np.uint8)  # which Ray carries beside the pickle, without a copy
-        return rows, [_written(*note) for note in notes] if self._is_inline else notes, faults
+        return Answer(parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults).written()
 
     def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
         """See ``visit``."""

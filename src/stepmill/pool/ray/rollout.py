@@ -118,6 +118,7 @@ class RemoteRollout:
     # ---- answers ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        self._actors.check_cluster()
         for group, answer in self._actors.answers(_LOOK_S):
             if isinstance(answer, Lost):
                 self._lose(group, answer)
