@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,24 +19,47 @@ from support.subprocesses import run_well
 pytestmark = pytest.mark.usefixtures("deadline")
 
 
+class Owner:
+    def __init__(self) -> None:
+        self.thread = LastingThread()
+
+    def work(self) -> None:
+        uninterrupted(lambda _: repr(self), self.thread)
+
+
+def tell(owner: Owner, told: list[str], _: int | None) -> None:
+    told.append(repr(owner))
+
+
+class Handled(RuntimeError):
+    """What some handlers raise. An interpreter that can start no thread raises a RuntimeError too."""
+
+
 @pytest.mark.parametrize("kind", ["one for each", "new", "known"])
-def test_work_ends_wherever_a_handler_raises(kind: str) -> None:
+@pytest.mark.parametrize("raised", [Alarm, Handled])
+def test_work_ends_wherever_a_handler_raises(kind: str, raised: type[Exception]) -> None:
     """Also where it raises right after the wait for the other thread, of which there is only one piece of news."""
     known = LastingThread() if kind == "known" else None
 
     def attempt(alarms: Alarms) -> None:
         thread = LastingThread() if kind == "new" else known
-        done = []
+        owner = Owner()
+        done: list[str] = []
+        work = partial(tell, owner, done)
         was_interrupted = False
         try:
             with alarms:
-                uninterrupted(lambda _: done.append(1), thread)
-        except Alarm:
+                uninterrupted(work, thread)
+        except raised:
             was_interrupted = True
-        assert was_interrupted or done == [1]
+        assert was_interrupted or len(done) == 1
         assert uninterrupted(lambda _: 2, thread) == 2  # whatever came before
+        assert len(done) <= 1
+        gone = weakref.ref(owner)
+        del owner, work
+        assert eventually(lambda: gone() is None)  # the thread that was interrupted lets go of it soon
 
-    assert at_every_point(attempt, __file__) > 5
+    assert at_every_point(attempt, __file__, raising=raised) > 5
 
 
 def thread_of(thread: LastingThread) -> int:
@@ -61,14 +85,6 @@ def test_what_it_raised_is_raised_here_and_it_goes_on() -> None:
     with pytest.raises(SystemExit):
         uninterrupted(lambda _: exit(1), thread)
     assert thread_of(thread) == number
-
-
-class Owner:
-    def __init__(self) -> None:
-        self.thread = LastingThread()
-
-    def work(self) -> None:
-        uninterrupted(lambda _: repr(self), self.thread)
 
 
 def test_it_keeps_nothing_of_its_work() -> None:

@@ -20,10 +20,11 @@ class Alarm(TimeoutError):
 
 
 class Alarms:
-    """Raises an ``Alarm`` at the n-th point of the code inside of the block."""
+    """Raises an ``Alarm``, or what is given, at the n-th point of the code inside of the block."""
 
-    def __init__(self, n: int, *test_files: str) -> None:
+    def __init__(self, n: int, *test_files: str, raising: Callable[[str], Exception] = Alarm) -> None:
         self.n = n
+        self._raising = raising
         self.points = 0
         self._test_files = test_files
         self._last: dict[FrameType, int] = {}  # the instruction that each frame did last
@@ -37,6 +38,8 @@ class Alarms:
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
         gc.enable()
+        self._last.clear()  # frames hold all that is in them
+        self._called_python.clear()
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call":
@@ -71,7 +74,7 @@ class Alarms:
         self.points += 1
         if self.points == self.n:
             sys.settrace(None)
-            raise Alarm(f"point {self.n}")
+            raise self._raising(f"point {self.n}")
 
 
 def _may_run_handlers(frame: FrameType, last: int, called_python: bool) -> bool:
@@ -83,11 +86,13 @@ def _may_run_handlers(frame: FrameType, last: int, called_python: bool) -> bool:
     return name.startswith("CALL_FUNCTION_EX") or not called_python
 
 
-def at_every_point(attempt: Callable[[Alarms], None], *test_files: str) -> int:
+def at_every_point(
+    attempt: Callable[[Alarms], None], *test_files: str, raising: Callable[[str], Exception] = Alarm
+) -> int:
     """Calls ``attempt`` with an alarm at the first point, the second, and so on. Returns how many there are."""
     n = 0
     while True:
-        alarms = Alarms(n + 1, *test_files)
+        alarms = Alarms(n + 1, *test_files, raising=raising)
         attempt(alarms)
         if alarms.points <= n:
             return n

@@ -33,15 +33,16 @@ def uninterrupted(work: Callable[[int | None], R], thread: LastingThread | None 
     try:
         if thread is None or not thread.take(task):
             task.start()
-    except RuntimeError:  # no thread is available: no more are allowed, or the interpreter is shutting down
-        task.run()
-        return task.outcome()
     except BaseException as error:
-        if task.decide():  # it has not started, and now never will
-            task.end()
+        if not task.decide():  # it has started, and a handler has raised
+            task.cancel()
+            raised = error
+        elif _is_lack_of_threads(error):
+            task.do()
+            return task.outcome()
+        else:
+            task.drop()
             raise
-        task.cancel()
-        raised = error
     while not task.is_over:
         try:
             # Neither join() nor an Event: once interrupted, join() believes that the thread has ended (Python 3.11),
@@ -51,9 +52,17 @@ def uninterrupted(work: Callable[[int | None], R], thread: LastingThread | None 
             task.cancel()
             raised = raised or error
     if raised is not None:
-        raise raised
+        try:
+            raise raised
+        finally:
+            del raised  # or it would hold this frame, which holds it
     task.run()  # does nothing, unless the thread had no memory to start: the work may have something to close
     return task.outcome()
+
+
+def _is_lack_of_threads(error: BaseException) -> bool:
+    """Whether no more are allowed, or the interpreter is shutting down: a handler may raise a RuntimeError too."""
+    return isinstance(error, RuntimeError) and "new thread" in str(error)
 
 
 class LastingThread:
@@ -64,8 +73,8 @@ class LastingThread:
 
     def __init__(self) -> None:
         self._process = 0  # in which the thread runs: in a child of that there is none
-        self._tasks: queue.SimpleQueue[_Task[Any] | None] = queue.SimpleQueue()
-        self._last: list[_Task[Any]] = []  # the one that was handed over last
+        self._tasks: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._last: list[_Task[Any]] = []  # what the thread was given last
         self._life: weakref.ref[_Token] | None = None
 
     def take(self, task: _Task[Any]) -> bool:
@@ -74,8 +83,10 @@ class LastingThread:
             self._tasks, self._last, self._life, self._process = queue.SimpleQueue(), [], None, os.getpid()
         if not all(last.is_over for last in self._last):
             return False
-        self._last[:] = [task]
-        if not self._is_alive():
+        if self._is_alive():
+            self._last[0] = task
+        else:
+            self._last = [task]  # another list: a thread that is just ending ends what is in its own
             self._start()
         self._tasks.put(task)
         if not self._is_alive():  # it ended in between, without memory, and perhaps did not know of this task
@@ -89,17 +100,16 @@ class LastingThread:
         token = _Token()
         try:
             self._life = weakref.ref(token, partial(_end_all, self._last))
-            _thread.start_new_thread(_run_all, (self._tasks, token))
+            # When we go, a reference goes into the queue. No method does this: a handler might raise at its start.
+            owner = weakref.ref(self, self._tasks.put)
+            _thread.start_new_thread(_run_all, (self._tasks, token, owner))
         finally:
             del token  # our frame may live on, in the traceback of what a signal handler raises
 
-    def __del__(self) -> None:
-        self._tasks.put(None)
 
-
-def _run_all(tasks: queue.SimpleQueue[_Task[Any] | None], token: _Token) -> None:
+def _run_all(tasks: queue.SimpleQueue[object], token: _Token, owner: weakref.ref[LastingThread]) -> None:
     del token  # the interpreter holds it until the thread ends
-    while (task := tasks.get()) is not None:
+    while isinstance(task := tasks.get(), _Task):
         task.run()
         task.end()
         del task  # or it would live on until the next one
@@ -141,12 +151,17 @@ class _Task(Generic[R]):
             del token  # our frame may live on, in the traceback of what a signal handler raises
 
     def end(self, _: object = None) -> None:
-        """Called by the thread, when it ends or has other things to do.
+        """Says that no thread has anything to do with it any more.
 
-        The one that waits might lose what it has just taken out of the queue.
+        The one that waits does not: it might lose what it has just taken out of the queue.
         """
         self.is_over = True
         self._ended.put(None)
+
+    def drop(self) -> None:
+        """Nobody will do the work."""
+        del self._work
+        self.end()
 
     def wait(self) -> None:
         """Waits until the thread has nothing to do with it any more, for whatever reason."""
@@ -163,8 +178,11 @@ class _Task(Generic[R]):
 
     def run(self) -> None:
         """Does the work, unless it was done or decided against before."""
-        if not self.decide():
-            return
+        if self.decide():
+            self.do()
+
+    def do(self) -> None:
+        """Does the work. Whoever calls this has decided so."""
         try:
             with self._lock, contextlib.suppress(OSError):  # no descriptor is left: closing must work without one
                 self._cancel_fd = os.eventfd(int(self._is_cancelled), os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -260,7 +261,7 @@ def test_what_is_lost_on_its_way_is_waited_for_by_nobody(method: str, monkeypatc
 
     def full(actors: Actors, *arguments: Any) -> Any:
         result = None if method == "request" and not raised else original(actors, *arguments)
-        if not raised and (method == "request" or isinstance(result, tuple)):
+        if not raised and (method == "request" or isinstance(result, bytes)):
             raised.append(method)
             raise MemoryError("the object store is full")
         return result
@@ -342,15 +343,33 @@ def test_a_slow_env_holds_back_no_other_worker(num_workers: int, others: range) 
         assert 0 not in seen
 
 
+def play_with_slow_second_half(pool: Any, seconds: float) -> Iterator[Any]:
+    """Batches of a pool of 8 sleepers whose last four take so long for a step."""
+    pool.async_reset()
+    ids = np.concatenate([pool.recv()[4]["env_id"] for _ in range(2)])
+    while True:
+        pool.send(np.where(ids >= 4, seconds, 0.0), ids)
+        ids = pool.recv()[4]["env_id"]
+        yield ids
+
+
+SLEEPERS = {"num_envs": 8, "batch_size": 4, "num_workers": 1, "resources": {"CPU": 1}}
+
+
 def test_a_slow_actor_holds_back_no_other() -> None:
-    with make_on_ray(Sleeper, 2, num_envs=8, batch_size=4, num_workers=1, resources={"CPU": 1}) as pool:
-        pool.async_reset()
-        ids = np.concatenate([pool.recv()[4]["env_id"] for _ in range(2)])
-        pool.send(np.where(ids >= 4, 600.0, 0.0), ids)
-        for _ in range(10):  # all that is missing of a batch has to come from the same actor, each time
-            ids = pool.recv()[4]["env_id"]
+    with make_on_ray(Sleeper, 2, **SLEEPERS) as pool:
+        # All that is missing of a batch has to come from the same actor, each time.
+        for ids in itertools.islice(play_with_slow_second_half(pool, 600.0), 10):
             assert sorted(ids) == [0, 1, 2, 3]
-            pool.send(np.zeros(4), ids)
+
+
+def test_a_slow_actor_is_not_forgotten_by_a_caller_whom_others_keep_busy() -> None:
+    with make_on_ray(Sleeper, 2, **SLEEPERS) as pool:
+        seen = Counter[int]()
+        for ids in play_with_slow_second_half(pool, 0.3):
+            seen.update(ids.tolist())
+            if min(seen[env_id] for env_id in range(8)) >= 2:
+                break
 
 
 def test_orders_do_not_wait_behind_slow_envs() -> None:

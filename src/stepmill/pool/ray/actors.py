@@ -208,9 +208,6 @@ class Actors:
         """How many requests its actor has not answered yet."""
         return len(self._actors[group].requests)
 
-    def any_under_way(self) -> bool:
-        return any(actor.requests for actor in self._actors)
-
     def is_ready(self, group: int) -> bool:
         """Whether it has built its envs."""
         return self._actors[group].is_ready
@@ -235,7 +232,10 @@ class Actors:
         self._actors[group].handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
-        """What has come within that time, or is there at once. An actor that is lost has to be replaced."""
+        """What has come within that time, or is there at once. An actor that is lost has to be replaced.
+
+        ``check_cluster`` comes first. What was sent out is answered with a ``Return``, which is a tuple too.
+        """
         busy = [group for group, actor in enumerate(self._actors) if actor.requests or not actor.is_ready]
         if not busy:
             return

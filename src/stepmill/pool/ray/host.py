@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,8 +42,6 @@ __all__ = ["RayHost"]
 
 # How long actors may take to close their envs.
 _CLOSE_S = 10.0
-# What an answer raises that is none; RuntimeError: it has values of another type.
-_UNREADABLE = (ValueError, TypeError, IndexError, RuntimeError, AttributeError, EOFError, pickle.UnpicklingError)
 # In a forked child: what its parent uses. If Ray's handles went, they would end the actors, over its connection.
 _OF_PARENTS: list[Actors] = []
 
@@ -65,7 +64,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         finisher: type[RowFinisher] = RowFinisher,
     ) -> None:
         self.is_native = isinstance(source, NativeSource)
-        self._thread = LastingThread()
+        self._thread: LastingThread | None = LastingThread()
         ray = connect(settings)
         # Worker processes have deadlines; so native envs have some too, if they are asked for one.
         plan = plan_actors(ray.nodes(), settings, on_threads=self.is_native and not settings.only_processes)
@@ -73,7 +72,7 @@ class RayHost(PickledMail, _native.RemoteHost):
         self._first = [share.first for share in shares]
         self._sizes = [share.last - share.first for share in shares]
         self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
-        self._pace = Pace(self._sizes, settings.batch_size, settings.as_ready)
+        self._pace = Pace(self._sizes, plan.workers, settings.batch_size, settings.as_ready)
         self._actors = Actors(ray, source, settings, shares, plan, finisher)
         try:
             self._read_spaces(source, self._actors.describe_all())
@@ -137,45 +136,40 @@ class RayHost(PickledMail, _native.RemoteHost):
     def _exchange(self, seconds: float) -> None:
         self._check_cluster()
         self._send_waiting()
-        if not self._take_from_asked(seconds):
-            self._ask_for_the_rest()
-            self._take_answers(seconds)
-
-    def _take_from_asked(self, seconds: float) -> bool:
-        """Whether actors that have a request have answered, before the others are sent one for what was to spare."""
-        assert self._actors is not None
-        if seconds < self._pace.courtesy or not self._unasked() or not self._actors.any_under_way():
-            return False
-        in_time = self._take_answers(self._pace.courtesy)
-        self._pace.learn(in_time)
-        return in_time
+        self._ask_for_the_rest()
+        patience = self._pace.patience(time.monotonic())
+        self._take_answers(seconds if patience is None else min(seconds, patience))
 
     def _ask_for_the_rest(self) -> None:
-        assert self._actors is not None
-        for group in self._unasked():
-            self._actors.request(group, Order(self.away(group) // 2, None, {}, {}))
+        """Sends requests for what was to spare, to actors that have no other."""
+        actors = self._actors
+        assert actors is not None
+        groups = range(len(actors))
+        unasked = [one for one in groups if actors.is_ready(one) and not actors.under_way(one) and self.away(one)]
+        is_another_asked = any(actors.under_way(group) for group in groups)
+        for group in self._pace.due(unasked, is_another_asked, time.monotonic()):
+            actors.request(group, Order(self.away(group) // 2, None, {}, {}))
 
     def _check_cluster(self) -> None:
-        """Before anything is packed."""
+        """Raises if this process has left it: before anything is packed, and lost then."""
         assert self._actors is not None
         self._actors.check_cluster()
 
-    def _take_answers(self, seconds: float) -> bool:
-        """Whether there was one."""
+    def _take_answers(self, seconds: float) -> None:
         assert self._actors is not None
-        came = False
         for group, letter in self._actors.answers(seconds):
-            came = True
             if isinstance(letter, Lost):
                 self._lose(group, letter)
                 continue
             try:
                 answer = Answer.read(letter)
-                if answer.parcel is not None:  # otherwise all of its envs are slow
-                    self.unpack(group, answer.parcel, answer.notes, answer.faults)
-            except _UNREADABLE as error:
+                if answer.parcel is None:  # all of its envs are slow
+                    continue
+                self.unpack(group, answer.parcel, answer.notes, answer.faults)
+            except Exception as error:
                 self._lose(group, Lost(f"the Ray actor that ran it answered with something other than rows: {error}"))
-        return came
+            else:
+                self._pace.rows_came()
 
     def _lose(self, group: int, lost: Lost) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""
@@ -190,18 +184,10 @@ class RayHost(PickledMail, _native.RemoteHost):
         actors, pace = self._actors, self._pace
         assert actors is not None
         for group in range(len(actors)):
-            while actors.is_ready(group) and pace.takes_more(group, self.waiting(group), actors.under_way(group)):
+            if not actors.is_ready(group):
+                continue
+            while self.waiting(group) and actors.under_way(group) < pace.most_requests:
                 actors.request(group, Order(pace.spare(group), *self.pack(group, pace.most(group))))
-
-    def _unasked(self) -> list[int]:
-        """The groups that have envs at work, and whose actors have nothing to answer."""
-        actors = self._actors
-        assert actors is not None
-        return [
-            group
-            for group in range(len(actors))
-            if actors.is_ready(group) and not actors.under_way(group) and self.away(group)
-        ]
 
     def pack_policy(self, policy: Policy) -> bytes:
         """A policy, as ``play`` takes it."""
@@ -318,6 +304,7 @@ class RayHost(PickledMail, _native.RemoteHost):
     def close(self) -> None:
         """Closes the envs, wherever they are, and ends the actors."""
         super().close()
+        self._thread = None
         actors, self._actors = self._actors, None
         if actors is None:
             return

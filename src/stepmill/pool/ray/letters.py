@@ -15,7 +15,7 @@ __all__ = ["Answer", "Letter", "Order"]
 
 Letter = bytes | tuple[Any, ...]
 
-# From here on copying an answer costs more than having Ray pickle it, which keeps arrays apart for both ends to see.
+# From here on copying an answer costs more than having Ray pickle it, which carries arrays beside the pickle.
 _LARGE = 1 << 16
 
 

@@ -6,55 +6,63 @@ rows that are done wait for them, and a worker that has no env to step waits too
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 __all__ = ["Pace"]
 
-# The longest and the shortest wait for actors that have a request, before one is sent to those that have none.
+# The longest and the shortest time that actors without a request are left alone.
 _LONGEST_S, _SHORTEST_S = 2e-2, 5e-4
 
 
 class Pace:
     """Of all actors of a pool, by group of envs."""
 
-    def __init__(self, sizes: Sequence[int], batch_size: int, as_ready: bool) -> None:
-        """``as_ready``: see ``Settings``."""
+    def __init__(self, sizes: Sequence[int], workers: int, batch_size: int, as_ready: bool) -> None:
+        """``workers``: of each actor. ``as_ready``: see ``Settings``."""
         num_envs = sum(sizes)
         # With two requests an actor works on one while the answer to the other is on its way.
-        self._requests = 2 if batch_size <= num_envs // 2 or as_ready else 1
-        self._most = [-(-size // self._requests) for size in sizes]
+        self.most_requests = 2 if batch_size <= num_envs // 2 or as_ready else 1
+        self._most = [-(-size // self.most_requests) for size in sizes]
         if as_ready:  # no batch is waited for
-            self._spare = [size // 2 for size in sizes]
-            self._least = [1 for _ in sizes]
+            self._spare = [max(workers, size // 4) for size in sizes]
         else:
-            parts = [-(-size * batch_size // num_envs) for size in sizes]
-            self._spare = [size - part for size, part in zip(sizes, parts, strict=True)]
-            self._least = [max(1, part // 2) for part in parts]
-        self._courtesy = _LONGEST_S
+            self._spare = [size - -(-size * batch_size // num_envs) for size in sizes]
+        self._grace = _LONGEST_S
+        self._left_alone: dict[int, float] = {}  # since when, by group
 
     def most(self, group: int) -> int:
         """For how many envs a request is at most: the rest is for the other one, so that one is always on its way."""
         return self._most[group]
 
     def spare(self, group: int) -> int:
-        """How many envs may still be at work when the actor answers: all but its part of a batch.
+        """How many envs may still be at work when the actor answers: if all are, it answers with its part of a batch.
 
         They keep its workers busy until the next request is there.
         """
         return self._spare[group]
 
-    def takes_more(self, group: int, waiting: int, under_way: int) -> bool:
-        """Whether to send a request for envs that wait. A small one can wait for more if there is another."""
-        return waiting > 0 and (not under_way or (under_way < self._requests and waiting >= self._least[group]))
+    # ---- actors that have envs at work, and no request ---------------------------------------
 
-    @property
-    def courtesy(self) -> float:
-        """How long actors that have a request may take to answer, before the others are sent one for what was to spare.
+    def due(self, unasked: Collection[int], is_another_asked: bool, now: float) -> list[int]:
+        """Those of them that are to be sent a request for what they have.
 
-        Mostly those complete the batch, and the next actions go in that request's place.
+        Mostly other actors complete the batch, and the next actions go in that request's place. So they are left alone
+        for a while, if another actor is to answer. Where that is in vain, because others are slow, it is soon short.
         """
-        return self._courtesy
+        since = {group: self._left_alone.get(group, now) for group in unasked}
+        due = [group for group in unasked if not is_another_asked or now - since[group] >= self._grace]
+        if due and is_another_asked:
+            self._grace = max(self._grace / 2, _SHORTEST_S)
+        self._left_alone = {group: when for group, when in since.items() if group not in due}
+        return due
 
-    def learn(self, in_time: bool) -> None:
-        """Whether that was worth the wait. If it is not, because some actors are slow, it is soon short."""
-        self._courtesy = min(2 * self._courtesy, _LONGEST_S) if in_time else max(self._courtesy / 2, _SHORTEST_S)
+    def patience(self, now: float) -> float | None:
+        """How long until the first of those that are left alone is due; None if there is none."""
+        if not self._left_alone:
+            return None
+        return max(0.0, min(self._left_alone.values()) + self._grace - now)
+
+    def rows_came(self) -> None:
+        """While some were left alone: that was worth it."""
+        if self._left_alone:
+            self._grace = min(2 * self._grace, _LONGEST_S)
