@@ -48,10 +48,10 @@ def test_others_are_left_alone_for_a_while_and_no_longer(pace: Pace) -> None:
     assert pace.due([0], is_another_asked=True, now=5.0) == []
     grace = pace.patience(5.0)
     assert grace is not None
-    pace.rows_came()
+    pace.rows_came(2, 5.0)
     assert pace.due([0, 1], is_another_asked=True, now=5.0 + grace / 2) == []
     assert pace.patience(5.0 + grace / 2) == pytest.approx(grace / 2)
-    pace.rows_came()  # that others answer all the time is no reason to forget one
+    pace.rows_came(2, 5.0 + grace / 2)  # that others answer all the time is no reason to forget one
     assert pace.due([0, 1], is_another_asked=True, now=5.0 + 1.1 * grace) == [0]
 
 
@@ -61,18 +61,40 @@ def test_whoever_was_asked_is_left_alone_anew(pace: Pace) -> None:
     assert pace.due([0], is_another_asked=True, now=7.0) == []
 
 
-def test_grace_wears_off_where_it_is_in_vain_and_comes_back(pace: Pace) -> None:
-    def grace(now: float) -> float:
-        assert pace.due([0], is_another_asked=True, now=now) == []
-        found = pace.patience(now)
-        assert found is not None
-        return found
+def grace_of(pace: Pace, now: float) -> float:
+    """How long the first one would be left alone. Nobody is, before and after."""
+    assert pace.due([0], is_another_asked=True, now=now) == []
+    grace = pace.patience(now)
+    assert pace.due([], is_another_asked=True, now=now) == []
+    assert grace is not None
+    return grace
 
-    longest = grace(0.0)
-    for now in range(1, 21):
-        assert pace.due([0], is_another_asked=True, now=now) == [0]
-        grace(now + 0.0)
-    assert 0 < grace(20.0) < longest / 20
-    for _ in range(20):
-        pace.rows_came()
-    assert grace(20.0) == pytest.approx(longest)
+
+def wait_in_vain(pace: Pace, now: float) -> float:
+    """Leaves the first one alone until it is due. Returns when it is."""
+    assert pace.due([0], is_another_asked=True, now=now) == []
+    then = now + 1.01 * grace_of(pace, now)
+    pace.due([0], is_another_asked=True, now=now)
+    assert pace.due([0], is_another_asked=True, now=then) == [0]
+    return then
+
+
+def test_grace_wears_off_if_the_others_are_slow(pace: Pace) -> None:
+    longest = grace_of(pace, 0.0)
+    for now in range(20):
+        pace.rows_came(0, wait_in_vain(pace, now))  # its own rows say nothing about the others
+        pace.rows_came(1, now + 0.5)
+    assert 0 < grace_of(pace, 20.0) < longest / 20
+
+
+def test_grace_comes_back_if_it_would_have_been_worth_it(pace: Pace) -> None:
+    longest = grace_of(pace, 0.0)
+    for now in range(20):
+        wait_in_vain(pace, now)
+    for now in range(20, 40):
+        assert pace.due([0], is_another_asked=True, now=now) == []
+        if (patience := pace.patience(now)) is not None and patience < longest / 2:
+            assert pace.due([0], is_another_asked=True, now=now + longest / 2) == [0]  # too early
+        pace.rows_came(1, now + longest / 2)
+        pace.due([], is_another_asked=True, now=now + 0.5)
+    assert grace_of(pace, 40.0) == pytest.approx(longest)

@@ -169,7 +169,7 @@ class RayHost(PickledMail, _native.RemoteHost):
             except Exception as error:
                 self._lose(group, Lost(f"the Ray actor that ran it answered with something other than rows: {error}"))
             else:
-                self._pace.rows_came()
+                self._pace.rows_came(group, time.monotonic())
 
     def _lose(self, group: int, lost: Lost) -> None:
         """Marks the rows of a group, and starts another actor for its envs."""

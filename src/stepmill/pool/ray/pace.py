@@ -29,6 +29,7 @@ class Pace:
             self._spare = [size - -(-size * batch_size // num_envs) for size in sizes]
         self._grace = _LONGEST_S
         self._left_alone: dict[int, float] = {}  # since when, by group
+        self._asked_at_last: dict[int, float] = {}  # the same of those that were asked after all
 
     def most(self, group: int) -> int:
         """For how many envs a request is at most: the rest is for the other one, so that one is always on its way."""
@@ -53,6 +54,7 @@ class Pace:
         due = [group for group in unasked if not is_another_asked or now - since[group] >= self._grace]
         if due and is_another_asked:
             self._grace = max(self._grace / 2, _SHORTEST_S)
+            self._asked_at_last = {group: since[group] for group in due}
         self._left_alone = {group: when for group, when in since.items() if group not in due}
         return due
 
@@ -62,7 +64,9 @@ class Pace:
             return None
         return max(0.0, min(self._left_alone.values()) + self._grace - now)
 
-    def rows_came(self) -> None:
-        """While some were left alone: that was worth it."""
-        if self._left_alone:
-            self._grace = min(2 * self._grace, _LONGEST_S)
+    def rows_came(self, group: int, now: float) -> None:
+        """From an actor for whose sake others were left alone, or should have been a little longer."""
+        for waits, factor in ((self._left_alone, 2), (self._asked_at_last, 4)):  # 4: the grace was halved then
+            if any(other != group and now - since < _LONGEST_S for other, since in waits.items()):
+                self._grace = min(factor * self._grace, _LONGEST_S)
+        self._asked_at_last = {}
