@@ -327,7 +327,7 @@ def test_send_returns_nothing_and_recv_the_results_with_their_ids(make: Any, vie
 
 
 def test_ids_of_the_dm_view_are_beside_the_observation(make: Any) -> None:
-    """Extended API, recv: ``observation.obs.env_id`` there. Here ``obs`` is a plain array, and the ids are beside it."""
+    """Extended API, recv: ``observation.obs.env_id`` there. Here ``obs`` is a plain array, with the ids beside it."""
     timestep = make("CartPole-v1", "dm", num_envs=2).reset()
     assert timestep.observation.env_id.tolist() == timestep.observation.info["env_id"].tolist() == [0, 1]
     assert type(timestep.observation.obs) is np.ndarray
