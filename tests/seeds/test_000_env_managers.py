@@ -67,9 +67,7 @@ METHODS = ["launch", "reset", "step", "seed", "close"]
 @BOTH
 def test_both_have_the_same_members(kind: str, name: str) -> None:
     """Class definitions, and the note that both are used the same way."""
-    with make(kind, corridors(1)) as manager:
-        manager.launch()
-        assert callable(getattr(manager, name)) == (name in METHODS)
+    assert callable(getattr(MANAGERS[kind], name)) == (name in METHODS)
 
 
 # ---- __init__ ------------------------------------------------------------------------------------
@@ -385,15 +383,14 @@ def test_step_of_a_list_of_envs(kind: str) -> None:
         assert manager.steps == [1, 0, 1]
 
 
-@pytest.mark.parametrize("action", [np.array(1), np.array([1]), 1, [1]], ids=["array", "row", "number", "list"])
 @BOTH
-def test_envs_are_given_arrays(kind: str, action: Any) -> None:
+def test_envs_are_given_arrays(kind: str) -> None:
     """_transform: an action of any kind becomes an array."""
-    with make(kind, corridors(1)) as manager:
+    with make(kind, corridors(1, length=9)) as manager:
         manager.launch()
-        assert manager.step({0: action})[0].obs.tolist() == [0, 1, 1]
-        (((given,),),) = (manager.actions,)
-        assert (type(given), given.item()) == (np.ndarray, 1)
+        for action in (np.array(1), np.array([1]), 1, [1]):
+            manager.step({0: action})
+        assert [(type(one), one.item()) for one in manager.actions[0]] == [(np.ndarray, 1)] * 4
 
 
 @BOTH
