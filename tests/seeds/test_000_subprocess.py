@@ -21,7 +21,8 @@ from stepmill.errors import ConfigError, InFlightError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
 from support.corridor import Corridor, corridors
 from support.manager_envs import doing
-from support.process_envs import Gate, ends, eventually
+from support.process_envs import Gate, ends, eventually, parent_of
+from support.subprocesses import run_well
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}
 BOTH = pytest.mark.parametrize("kind", MANAGERS)
@@ -145,13 +146,35 @@ def test_with_shared_memory_an_observation_that_is_no_array_is_refused() -> None
 
 
 def test_each_env_has_a_process_of_its_own() -> None:
-    """_create_state: a process per env. Here too where there are few; of many, a worker runs several."""
+    """_create_state, and the comment at worker_fn: an env is built in its process. Of many, a worker has several."""
     with make("subprocess", corridors(3)) as manager:
         manager.launch()
         assert len({*manager.pid, os.getpid()}) == 4
     with make("base", corridors(3)) as manager:
         manager.launch()
         assert manager.pid == [os.getpid()] * 3
+
+
+def test_processes_are_not_forked_from_the_caller() -> None:
+    """_create_state, its context: forked from the caller there. Here from a server, without the caller's threads."""
+    with make("subprocess", corridors(1)) as manager:
+        manager.launch()
+        assert parent_of(manager.pid[0]) != os.getpid()
+
+
+def test_processes_end_with_the_program() -> None:
+    """_create_state, daemon: a program that ends without a close leaves none behind."""
+    pids = run_well(
+        """
+        from stepmill.managers import SubprocessEnvManager
+        from support.corridor import Corridor, corridors
+
+        manager = SubprocessEnvManager(Corridor, corridors(2), 2)
+        manager.launch()
+        print(*manager.pid)
+        """
+    )
+    assert all(ends(int(pid)) for pid in pids.split())
 
 
 def test_functions_that_only_this_process_knows_reach_the_others() -> None:
@@ -343,7 +366,7 @@ def test_attributes_of_the_envs(kind: str) -> None:
 
 @BOTH
 def test_methods_that_are_not_listed_are_refused(kind: str) -> None:
-    """worker_fn and method_name_list: any other method is an error; a subclass may list more."""
+    """worker_fn and method_name_list: others are a KeyError there, and here as any name that an object lacks."""
 
     class Listing(MANAGERS[kind]):  # type: ignore[misc]
         @property
