@@ -473,6 +473,16 @@ def test_seeds_are_set_once(kind: str) -> None:
         assert manager.seeds == [[7], [8]]
 
 
+def test_seeds_stay_when_a_manager_is_launched_again() -> None:
+    """seed, and close: what seed keeps is the manager's."""
+    with make("base", corridors(2)) as manager:
+        manager.seed(7)
+        for _ in range(2):
+            manager.launch()
+            assert manager.seeds == [[7], [8]]
+            manager.close()
+
+
 @BOTH
 def test_seeds_of_some_envs(kind: str) -> None:
     """Methods, item 5: a list of env ids."""

@@ -1,8 +1,8 @@
-"""The pool interface, from the document that describes it: ``make``, the calls of a pool, actions, results, batches.
+"""The pool interface, from the document that describes it: ``make``, the calls of a pool, actions, results.
 
 Each test names its passage. Its programs are written as a reader of the document would write them, with one line
-exchanged: ``import stepmill as envpool``. What differs on purpose is a test too, and says why. The last section of the
-document is in ``test_003_autoreset.py``.
+exchanged: ``import stepmill as envpool``. What differs on purpose is a test too, and says why. The last two
+sections of the document are in ``test_003_batches.py``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from gymnasium import spaces
 
 import stepmill as envpool
 from stepmill import _native
-from stepmill.errors import ActionError, ConfigError, EnvError, EnvIdError, InFlightError, UnsupportedError
+from stepmill.errors import ActionError, ConfigError, EnvError, EnvIdError, UnsupportedError
 from support.envs import DiscountEnv, SpaceEnv, draws
 from support.probes import ProbeTwin, assert_equal, seen
-from support.process_envs import FaultyEnv, Gate
 from support.tag import TagEnv
 
 VIEWS = ("gym", "dm")  # those of the document
@@ -368,6 +367,14 @@ def test_step_is_send_and_recv(make: Any, view: str) -> None:
         assert_equal(one.step(action, ids), other.recv())
 
 
+@pytest.mark.parametrize("ids", [[0, 0], [3], [-1]], ids=["twice", "too high", "negative"])
+def test_ids_that_cannot_be_are_refused(make: Any, ids: list[int]) -> None:
+    """Extended API: the ids of envs are 0 to ``num_envs`` - 1, each once."""
+    pool = make("CartPole-v1", "gym", num_envs=3)
+    with pytest.raises(EnvIdError):
+        pool.send(np.zeros(len(ids)), np.array(ids))
+
+
 # ---- action input format -------------------------------------------------------------------------
 
 
@@ -530,63 +537,3 @@ def test_reset_of_the_dm_view_waits_for_all_in_async_mode(make: Any) -> None:
     """Data output format, the note: of gym alone. The dm view has the ids, so it waits for all envs there."""
     timestep = make("CartPole-v1", "dm", num_envs=4, batch_size=2).reset()
     assert timestep.observation.env_id.tolist() == [0, 1, 2, 3]
-
-
-# ---- batch size ----------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("server")
-@EVERY_VIEW
-def test_a_batch_is_there_when_so_many_envs_have_finished(make: Any, view: str, gate: Gate) -> None:
-    """Batch size, text and figure: the results of the first that finish; the slow one comes with a later batch."""
-    held = {"mishap": "gate", "folder": gate.folder}
-    pool = make(FaultyEnv, view, num_envs=3, batch_size=2, backend="process", num_workers=3, env_config=[held, {}, {}])
-    pool.async_reset()
-    begun = sorted(one for _ in range(2) for one in seen(view, pool.recv()).ids)
-    assert begun == [0, 1, 2]
-    pool.send(np.zeros(3), np.arange(3))
-    assert gate.wait() == 0
-    for turn in range(1, 4):
-        batch = seen(view, pool.recv())
-        assert (sorted(batch.ids), batch.elapsed) == ([1, 2], [turn, turn])
-        pool.send(np.zeros(2), np.array(batch.ids))
-    with pytest.raises(InFlightError):
-        pool.send(np.zeros(1), np.array([0]))
-    gate.open(0)
-    late = []
-    while 0 not in late:
-        batch = seen(view, pool.recv())
-        late += batch.ids
-    assert batch.elapsed[batch.ids.index(0)] == 1
-
-
-@EVERY_VIEW
-def test_without_ids_an_action_is_for_the_envs_of_the_last_batch(make: Any, view: str) -> None:
-    """Batch size: the loop of an async program, with and without ids."""
-    pool = make("Probe-v0", view, num_envs=5, batch_size=2, length=1000)
-    pool.async_reset()
-    steps = dict.fromkeys(range(5), -1)
-    for turn in range(50):
-        batch = seen(view, pool.recv())
-        for env_id, elapsed in zip(batch.ids, batch.elapsed, strict=True):
-            steps[env_id] += 1
-            assert elapsed == steps[env_id]
-        pool.send(np.zeros(2), np.array(batch.ids)) if turn % 2 else pool.send(np.zeros(2))
-
-
-@EVERY_VIEW
-def test_sync_is_the_case_in_which_a_batch_has_all_envs(make: Any, view: str) -> None:
-    """Batch size, the last sentence: ``batch_size == num_envs``, and the ids are all ids."""
-    one, other = make("CartPole-v1", view, num_envs=3), make("CartPole-v1", view, num_envs=3, batch_size=3)
-    for _ in range(20):
-        result = one.step(np.ones(3))
-        assert seen(view, result).ids == [0, 1, 2]
-        assert_equal(other.step(np.ones(3), np.arange(3)), result)
-
-
-@pytest.mark.parametrize("ids", [[0, 0], [3], [-1]], ids=["twice", "too high", "negative"])
-def test_ids_that_cannot_be_are_refused(make: Any, ids: list[int]) -> None:
-    """Extended API: the ids of envs are 0 to ``num_envs`` - 1, each once."""
-    pool = make("CartPole-v1", "gym", num_envs=3)
-    with pytest.raises(EnvIdError):
-        pool.send(np.zeros(len(ids)), np.array(ids))
