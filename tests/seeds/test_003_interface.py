@@ -161,7 +161,7 @@ def test_other_configurations_of_atari_change_what_is_seen(make: Any) -> None:
 def test_reward_metric_of_vizdoom() -> None:
     """make, other configurations: what ViZDoom's rewards are; its later name in the spec."""
     pytest.importorskip("vizdoom")
-    metric = {"KILLCOUNT": [1.0, 0.0]}
+    metric = {"KILLCOUNT": (1.0, 0.0)}
     assert envpool.make_spec("Basic-v1", reward_metric=metric).config["reward_config"] == metric
     for make in (envpool.make_spec, envpool.make):
         with pytest.raises(ConfigError, match="reward_metric: "):
