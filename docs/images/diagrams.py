@@ -248,7 +248,7 @@ def draw_classes(canvas: Canvas) -> None:
         gymnasium.Env,
         [
             (envs.AsGymnasium, "", "holds a BaseEnv", blue),
-            (TeamAsGymnasium, "", "holds a BaseEnv of many agents", blue),
+            (TeamAsGymnasium, "", "a BaseEnv of many agents", blue),
             (envs.DmAsGymnasium, "", "holds a dm_env.Environment", blue),
             (ParallelAsPlayers, "", "holds a ParallelEnv", blue),
         ],
