@@ -1,10 +1,13 @@
-"""The first description of the environment layer (seed 001), its second half: elements and their runners."""
+"""The first description of the environment layer (seed 001): elements, their runners, and the folder of an env."""
 
 from __future__ import annotations
 
 import copy
 import inspect
+import sys
+import textwrap
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, EnvElement, Env
 from stepmill.envs.common.env_element import EnvElementInfo, IEnvElement
 from stepmill.envs.common.env_element_runner import IEnvElementRunner
 from stepmill.errors import ConfigError, UsageError
-from support.seed_runs import WAYS, assert_same, play
+from support.seed_runs import assert_same, play
 
 FOUR = ["shape", "value", "to_agent_processor", "from_agent_processor"]
 
@@ -223,7 +226,7 @@ def test_runner_get_reads_the_env_and_reset_forgets() -> None:
     assert other.step(np.array(0)).obs.tolist() == [0]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["inline", "process", "serial"])
 def test_notes_an_env_of_element_and_runner(way: str) -> None:
     """Note: both together are a whole element. ``value=None`` is an unbounded float32."""
     assert_same(play(way, WalkEnv, [{}, {}], episodes=2), play("alone", WalkEnv, [{}, {}], episodes=2))
@@ -260,3 +263,109 @@ def test_runner_check_can_be_extended() -> None:
 
     with pytest.raises(ConfigError, match="never good enough"):
         Checked()
+
+
+# ---- the folder of an env ------------------------------------------------------------------------
+
+FOLDER = {
+    "__init__.py": "",
+    "config.py": "CONFIG = {'length': 4}\n",
+    "other.py": "TARGET = 3\n",
+    "observation.py": """
+        import numpy as np
+        from stepmill.envs import EnvElement, EnvElementRunner
+
+        class Place(EnvElement):
+            _name = "Place"
+            def _init(self):
+                self._shape, self._value = (1,), {"min": 0, "max": 100, "dtype": np.float32}
+                self._to_agent_processor = lambda place: np.array([place], np.float32)
+                self._from_agent_processor = None
+            def _details(self):
+                return "metres"
+
+        class PlaceRunner(EnvElementRunner):
+            def _init(self):
+                self._core = Place()
+            def get(self, engine):
+                return self._core.info.to_agent_processor(engine.place)
+            def reset(self):
+                pass
+        """,
+    "action.py": """
+        import numpy as np
+        from stepmill.envs import EnvElement
+
+        class Move(EnvElement):
+            _name = "Move"
+            def _init(self):
+                self._shape, self._value = (2,), {"min": 0, "max": 2, "dtype": np.int64}
+                self._to_agent_processor = None
+                self._from_agent_processor = int
+            def _details(self):
+                return "0 stays, 1 goes"
+        """,
+    "reward.py": """
+        import numpy as np
+        from stepmill.envs import EnvElement
+
+        class Arrival(EnvElement):
+            _name = "Arrival"
+            def _init(self):
+                self._shape, self._value = (1,), {"min": 0, "max": 1, "dtype": np.float32}
+                self._to_agent_processor = lambda is_there: np.array([is_there], np.float32)
+                self._from_agent_processor = None
+            def _details(self):
+                return "1 at the target"
+        """,
+    "env.py": """
+        from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep
+        from courier_in_a_folder.action import Move
+        from courier_in_a_folder.config import CONFIG
+        from courier_in_a_folder.observation import PlaceRunner
+        from courier_in_a_folder.other import TARGET
+        from courier_in_a_folder.reward import Arrival
+
+        class CourierEnv(BaseEnv):
+            def __init__(self, cfg):
+                self._cfg = {**CONFIG, **cfg}
+                self._obs, self._act, self._rew = PlaceRunner(), Move(), Arrival()
+            def info(self):
+                return BaseEnvInfo(1, self._obs.info, self._act.info, self._rew.info)
+            def seed(self, seed):
+                self._seed = seed
+            def reset(self):
+                self.place, self.time = 0, 0
+                self._obs.reset()
+                return self._obs.get(self)
+            def step(self, action):
+                self.place += self._act.info.from_agent_processor(action)
+                self.time += 1
+                done = self.time == self._cfg["length"]
+                reward = self._rew.info.to_agent_processor(self.place >= TARGET)
+                info = {"final_eval_reward": float(self.place)} if done else {}
+                return BaseEnvTimestep(self._obs.get(self), reward, done, info)
+            def close(self):
+                pass
+            def __repr__(self):
+                return f"CourierEnv({self._obs}, {self._act}, {self._rew})"
+        """,
+}
+
+
+@pytest.mark.parametrize("way", ["alone", "process", "serial"])
+def test_note_an_env_is_a_folder_of_its_parts(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note: observation, action, reward, config and other modules of an env in one folder; workers find it too."""
+    package = tmp_path / "courier_in_a_folder"
+    package.mkdir()
+    for name, text in FOLDER.items():
+        (package / name).write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith(package.name)]:
+        monkeypatch.delitem(sys.modules, name)
+    from courier_in_a_folder.env import CourierEnv
+
+    ((episode,),) = play(way, CourierEnv, [{}])
+    assert [obs.tolist() for obs in episode.observations] == [[0], [1], [2], [3], [4]]
+    assert episode.rewards == [0, 0, 1, 1]
+    assert repr(CourierEnv({})) == "CourierEnv(Place: metres, Move: 0 stays, 1 goes, Arrival: 1 at the target)"

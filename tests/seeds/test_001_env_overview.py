@@ -1,9 +1,7 @@
-"""The first description of the environment layer (seed 001), from top to bottom: overview, folders, base class."""
+"""The first description of the environment layer (seed 001), from top to bottom: overview and base class."""
 
 from __future__ import annotations
 
-import sys
-import textwrap
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,12 @@ from stepmill.envs.common.env_element_runner import EnvElementRunner as RunnerOf
 from stepmill.errors import EnvError, UnsupportedError
 from stepmill.managers import EnvState
 from stepmill.testing import check_env
-from support.seed_runs import MANAGERS, POOLS, WAYS, assert_same, manager_of, play, pool_of
+from support.seed_runs import IN_ONE_PROCESS, MANAGERS, POOLS, WAYS, assert_same, manager_of, play, pool_of
 
 FIVE = ["obs", "act", "reward", "done", "info"]
 
 MyTimestep = namedtuple("MyTimestep", FIVE)
-MyInfo = namedtuple(
-    "MyInfo",
-    [*getattr(BaseEnvInfo, "_fields", ["agent_num", "obs_space", "act_space", "rew_space", "use_wrappers"]), "length"],
-)
+MyInfo = namedtuple("MyInfo", [*BaseEnvInfo._fields, "length"])
 
 
 class Corridor:
@@ -111,110 +106,6 @@ def test_overview_the_two_parts_are_where_it_says() -> None:
     """Code structure: the base class for callers, and beside it ``common`` with elements and functions."""
     assert (ElementOfItsModule, RunnerOfItsModule) == (EnvElement, EnvElementRunner)
     assert one_hot([2], 3).tolist() == [[0.0, 0.0, 1.0]]
-
-
-FOLDER = {
-    "__init__.py": "",
-    "config.py": "CONFIG = {'length': 4}\n",
-    "other.py": "TARGET = 3\n",
-    "observation.py": """
-        import numpy as np
-        from stepmill.envs import EnvElement, EnvElementRunner
-
-        class Place(EnvElement):
-            _name = "Place"
-            def _init(self):
-                self._shape, self._value = (1,), {"min": 0, "max": 100, "dtype": np.float32}
-                self._to_agent_processor = lambda place: np.array([place], np.float32)
-                self._from_agent_processor = None
-            def _details(self):
-                return "metres"
-
-        class PlaceRunner(EnvElementRunner):
-            def _init(self):
-                self._core = Place()
-            def get(self, engine):
-                return self._core.info.to_agent_processor(engine.place)
-            def reset(self):
-                pass
-        """,
-    "action.py": """
-        import numpy as np
-        from stepmill.envs import EnvElement
-
-        class Move(EnvElement):
-            _name = "Move"
-            def _init(self):
-                self._shape, self._value = (2,), {"min": 0, "max": 2, "dtype": np.int64}
-                self._to_agent_processor = None
-                self._from_agent_processor = int
-            def _details(self):
-                return "0 stays, 1 goes"
-        """,
-    "reward.py": """
-        import numpy as np
-        from stepmill.envs import EnvElement
-
-        class Arrival(EnvElement):
-            _name = "Arrival"
-            def _init(self):
-                self._shape, self._value = (1,), {"min": 0, "max": 1, "dtype": np.float32}
-                self._to_agent_processor = lambda is_there: np.array([is_there], np.float32)
-                self._from_agent_processor = None
-            def _details(self):
-                return "1 at the target"
-        """,
-    "env.py": """
-        from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep
-        from courier_in_a_folder.action import Move
-        from courier_in_a_folder.config import CONFIG
-        from courier_in_a_folder.observation import PlaceRunner
-        from courier_in_a_folder.other import TARGET
-        from courier_in_a_folder.reward import Arrival
-
-        class CourierEnv(BaseEnv):
-            def __init__(self, cfg):
-                self._cfg = {**CONFIG, **cfg}
-                self._obs, self._act, self._rew = PlaceRunner(), Move(), Arrival()
-            def info(self):
-                return BaseEnvInfo(1, self._obs.info, self._act.info, self._rew.info)
-            def seed(self, seed):
-                self._seed = seed
-            def reset(self):
-                self.place, self.time = 0, 0
-                self._obs.reset()
-                return self._obs.get(self)
-            def step(self, action):
-                self.place += self._act.info.from_agent_processor(action)
-                self.time += 1
-                done = self.time == self._cfg["length"]
-                reward = self._rew.info.to_agent_processor(self.place >= TARGET)
-                info = {"final_eval_reward": float(self.place)} if done else {}
-                return BaseEnvTimestep(self._obs.get(self), reward, done, info)
-            def close(self):
-                pass
-            def __repr__(self):
-                return f"CourierEnv({self._obs}, {self._act}, {self._rew})"
-        """,
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_note_an_env_is_a_folder_of_its_parts(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Note: observation, action, reward, config and other modules of an env in one folder; workers find it too."""
-    package = tmp_path / "courier_in_a_folder"
-    package.mkdir()
-    for name, text in FOLDER.items():
-        (package / name).write_text(textwrap.dedent(text))
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in [name for name in sys.modules if name.startswith(package.name)]:
-        monkeypatch.delitem(sys.modules, name)
-    from courier_in_a_folder.env import CourierEnv
-
-    ((episode,),) = play(way, CourierEnv, [{}])
-    assert [obs.tolist() for obs in episode.observations] == [[0], [1], [2], [3], [4]]
-    assert episode.rewards == [0, 0, 1, 1]
-    assert repr(CourierEnv({})) == "CourierEnv(Place: metres, Move: 0 stays, 1 goes, Arrival: 1 at the target)"
 
 
 # ---- BaseEnv: the snippet ------------------------------------------------------------------------
@@ -336,7 +227,7 @@ class WithMoreInfo(CorridorEnv):
         return MyInfo(*super().info(), length=3)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", IN_ONE_PROCESS)
 def test_variables_an_info_of_ones_own(way: str) -> None:
     """BaseEnvInfo may have more fields: a namedtuple of its fields and one's own."""
     assert WithMoreInfo({}).info().length == 3
@@ -445,7 +336,7 @@ def test_method_close_frees_the_simulator(way: str) -> None:
     assert not any(env._init_flag for env in made)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", IN_ONE_PROCESS)
 def test_method_step_runs_one_step_of_the_action(way: str) -> None:
     """4: one action, one time step; every way of running gives the same."""
     got = play(way, CorridorEnv, [{"length": 2}, {"length": 3}], episodes=2)
@@ -453,7 +344,7 @@ def test_method_step_runs_one_step_of_the_action(way: str) -> None:
     assert_same(got, play("alone", CorridorEnv, [{"length": 2}, {"length": 3}], episodes=2))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["alone", "inline", "subprocess"])
 def test_method_seed_of_one_argument(way: str) -> None:
     """5: ``seed(seed)`` alone; env i of a pool or manager gets seed + i."""
     drafts = [episodes[0].observations[0][1] for episodes in play(way, CorridorEnv, [{}, {}], seed=5)]
@@ -489,8 +380,7 @@ def test_methods_of_collector_and_evaluator_cfgs_are_independent_of_each_other()
     assert [len(one.rewards) for (one,) in test] == [5, 5]
 
 
-@pytest.mark.parametrize("way", MANAGERS)
-def test_method_enable_save_replay_of_ones_own(way: str, tmp_path: Path) -> None:
+def test_method_enable_save_replay_of_ones_own(tmp_path: Path) -> None:
     """10: optional, called before the env runs; an env's own way to save is used."""
 
     class Saving(CorridorEnv):
@@ -503,7 +393,7 @@ def test_method_enable_save_replay_of_ones_own(way: str, tmp_path: Path) -> None
                 Path(self._folder, f"env_{self.env_id}.txt").write_text("saved")
             return timestep
 
-    with manager_of(way, Saving, [{}, {}], episode_num=1) as manager:
+    with manager_of("serial", Saving, [{}, {}], episode_num=1) as manager:
         manager.enable_save_replay(str(tmp_path))
         manager.launch()
         while not manager.done:
@@ -522,7 +412,7 @@ class Hasty(CorridorEnv):
         self._env, self._init_flag = Corridor(cfg.get("length", 3)), True
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", IN_ONE_PROCESS)
 def test_note_a_simulator_built_in_the_constructor_works_too(way: str) -> None:
     """Note: it should be built in ``reset``; whoever builds it earlier may do so."""
     assert_same(play(way, Hasty, [{}, {}]), play("alone", CorridorEnv, [{}, {}]))
@@ -565,7 +455,7 @@ def test_tip_an_env_that_nobody_seeds_is_not_seeded(way: str) -> None:
         assert manager.calls == [["__init__", "reset"]]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", IN_ONE_PROCESS)
 def test_warning_final_eval_reward_comes_with_the_end(way: str) -> None:
     """Warning 1: a float at ``done``, and not before."""
     ((episode,),) = play(way, CorridorEnv, [{}])
