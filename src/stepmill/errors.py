@@ -229,13 +229,14 @@ class RecvTimeoutError(StepmillError, TimeoutError):
 class RemoteEnvError(StepmillError):
     """Stands for an exception of a worker process that cannot be pickled: its name, its message, its traceback.
 
-    Never raised directly: it is the ``__cause__`` of an ``EnvError``.
+    Never raised directly: it is the ``__cause__`` of an ``EnvError``. ``base`` is the nearest built-in base class.
     """
 
-    def __init__(self, type_name: str, message: str) -> None:
+    def __init__(self, type_name: str, message: str, base: type[BaseException] = Exception) -> None:
         super().__init__(type_name, message)
         self.type_name = type_name
         self.message = message
+        self.base = base
 
     def __str__(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name

@@ -15,6 +15,7 @@ __all__ = [
     "REQUIRED",
     "EnvFactory",
     "accepted_keys",
+    "accepts",
     "check_keys",
     "close_quietly",
     "default_values",
@@ -107,6 +108,15 @@ def parameters_of(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return {"kwargs": inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)}
+
+
+def accepts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    """Whether a function can be called with these arguments; False if it does not say."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def imported(place: str) -> Any:

@@ -61,7 +61,7 @@ def make(
     batch_size: int | None = None,
     num_threads: int | None = None,
     num_workers: int | None = None,
-    seed: int | Sequence[int] = 42,
+    seed: int | Sequence[int] | None = 42,
     backend: Backend = "auto",
     autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
@@ -96,7 +96,7 @@ def make(
             ``min(batch_size, cores)`` by default.
         num_workers: Processes that step envs; ``min(num_envs, cores)`` by default. In async mode one per env if there
             are fewer than four envs per core, and at most 32, so that no env waits for a slow one.
-        seed: Env i is seeded with ``seed + i``; or a list with one seed per env.
+        seed: Env i is seeded with ``seed + i``; or a list with one seed per env. None draws seeds, see ``config``.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread), ``"ray"`` (actors of a Ray cluster, each of which runs its envs by ``"auto"``)
             or ``"auto"``: threads for native envs; Python envs in worker processes, or in the calling thread if a short

@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, DingEnvWrapper, EnvElementInfo
 from stepmill.envs.configs import read_cfg
-from stepmill.envs.seeds import EpisodeSeeds
-from stepmill.envs.timestep import element_info_of
+from stepmill.envs.env_info import element_info_of
+from stepmill.envs.seeds import MOST_SEED_BITS, EpisodeSeeds
 from stepmill.errors import ConfigError, MissingConfigError, UnsupportedError
 from support.contract_envs import Pair, Walk
 
@@ -134,7 +134,7 @@ def test_without_a_seed_chance_is_real() -> None:
 
 
 def test_no_two_of_1000_envs_share_an_episode_in_the_first_100() -> None:
-    drawn = [seeds.next() for seeds in (EpisodeSeeds(i) for i in range(1000)) for _ in range(100)]
+    drawn = [seeds.next() for seeds in (EpisodeSeeds(i, bits=MOST_SEED_BITS) for i in range(1000)) for _ in range(100)]
     assert len(set(drawn)) == 100_000
     first = {tuple(np.random.default_rng(seed).normal(size=2)) for seed in drawn[:: 100 // 4]}
     assert len(first) == 4000

@@ -245,7 +245,7 @@ def test_a_seed_goes_with_the_next_reset_that_is_asked_for(kind: str) -> None:
 
 def test_envs_that_nobody_seeded_play_different_episodes() -> None:
     with launched("serial", 3) as manager:
-        assert len(set(manager.last_seed)) == 3
+        assert manager.last_seed == [None] * 3
         assert len({float(one[1]) for one in manager.ready_obs.values()}) == 3
 
 

@@ -93,9 +93,6 @@ class Two(pettingzoo.ParallelEnv):
         self.closed += 1
 
 
-SMALL_SEEDS = {"seed_bits": 32}
-
-
 class Duck:
     """Has the methods of an env, and is none."""
 

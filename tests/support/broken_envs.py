@@ -286,7 +286,7 @@ class StepWithoutNames(GoodEnv):
 class StepInAnotherOrder(GoodEnv):
     def step(self, action: Any) -> Any:
         obs, reward, done, info = super().step(action)
-        return namedtuple("OldTimestep", "obs act reward done info")(obs, action, reward, done, info)
+        return namedtuple("OtherTimestep", "obs done reward info")(obs, done, reward, info)
 
 
 @breaks("step_result")

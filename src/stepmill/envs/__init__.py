@@ -8,10 +8,11 @@ from stepmill.envs.adapters.parallel import ParallelAsBaseEnv
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.common import *  # noqa: F403  (each of them is public)
 from stepmill.envs.common import __all__ as _common
+from stepmill.envs.common.env_element import EnvElement, IEnvElement
+from stepmill.envs.common.env_element_runner import EnvElementRunner, IEnvElementRunner
 from stepmill.envs.configs import read_cfg
-from stepmill.envs.element import EnvElement, IEnvElement
-from stepmill.envs.element_runner import EnvElementRunner, IEnvElementRunner
-from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
+from stepmill.envs.env_info import BaseEnvInfo, EnvElementInfo
+from stepmill.envs.timestep import BaseEnvTimestep
 
 __all__ = [
     "AsGymnasium",

@@ -23,8 +23,9 @@ from gymnasium import spaces
 
 from stepmill.envs.configs import env_cfgs
 from stepmill.envs.conform import as_arrays
+from stepmill.envs.env_info import BaseEnvInfo, FromInfo, element_info_of
 from stepmill.envs.seeds import SEED_BITS, EpisodeSeeds
-from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep, element_info_of
+from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnsupportedError
 
 __all__ = ["BaseEnv"]
@@ -45,10 +46,11 @@ class BaseEnv(ABC):
       pool that is the info of the reset.
     """
 
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    reward_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    num_agents: int = 1
+    # A subclass sets the first two, and the others if they differ from the default; or it writes ``info()``.
+    observation_space: spaces.Space[Any] = FromInfo("obs_space")  # type: ignore[assignment]
+    action_space: spaces.Space[Any] = FromInfo("act_space")  # type: ignore[assignment]
+    reward_space: spaces.Space[Any] = FromInfo("rew_space", spaces.Box(-np.inf, np.inf, (1,), np.float32))  # type: ignore[assignment]
+    num_agents: int = FromInfo("agent_num", 1)  # type: ignore[assignment]
     # The number of this env in its pool, which sets it. Part of the names of its videos.
     env_id: int = 0
     # Frames per second of video.
@@ -56,7 +58,7 @@ class BaseEnv(ABC):
     # What the last reset reported besides its observation.
     reset_info: Mapping[str, Any] = {}
 
-    # Seeds of episodes are below 2**_seed_bits: use 32 for a simulator that accepts no larger ones.
+    # Seeds of episodes are below 2**_seed_bits. The default suits every simulator; up to 63 for one that accepts more.
     _seed_bits: int = SEED_BITS
     _seeds: EpisodeSeeds | None = None
     _sampler: spaces.Space[Any] | None = None
@@ -119,7 +121,7 @@ class BaseEnv(ABC):
         self.num_agents = value
 
     def info(self) -> BaseEnvInfo:
-        """The spaces in the old form, derived from the spaces themselves."""
+        """The spaces in the old form, derived from the spaces themselves. An env that writes it may leave them out."""
         return BaseEnvInfo(
             agent_num=self.num_agents,
             obs_space=element_info_of(self.observation_space),

@@ -9,6 +9,7 @@ from typing import Any
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError
 from stepmill.managers.config import ManagerSettings
+from stepmill.managers.env_class import in_class_of_cause
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.moves import Arrival
 from stepmill.managers.rows import RowReader, any_abnormal
@@ -42,7 +43,7 @@ class ArrivalReader:
         arrival = Arrival(rows.ids, rows.stored_obs)
         for one, fault in rows.faults.items():
             del timesteps[one]
-            self._read_failure(one, fault.error(), arrival)
+            self._read_failure(one, in_class_of_cause(fault.error()), arrival)
         # Nearly all rows are plain steps, and nothing is done for each of them.
         if not self.standings.all_in(Standing.STEPPING, timesteps):
             for one in [one for one in timesteps if self.standings[one] is not Standing.STEPPING]:

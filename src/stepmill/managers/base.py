@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from stepmill.arguments import true_or_false
-from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
+from stepmill.envs.env_info import BaseEnvInfo
+from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UsageError, summary
 from stepmill.factories import close_quietly
-from stepmill.managers.config import DEFAULTS, read_recipes, read_settings
+from stepmill.managers.config import DEFAULTS, asked_by_envs, read_recipes, read_settings
 from stepmill.managers.envs import EnvSpaces, env_info_of, spaces_of
-from stepmill.managers.inputs import read_ids, read_replay_paths, read_reset_params, read_seeds
+from stepmill.managers.inputs import read_actions, read_ids, read_replay_paths, read_reset_params, read_seeds
 from stepmill.managers.scheduler import Scheduler
 from stepmill.managers.states import EnvState, Standing
 from stepmill.uncopyable import Uncopyable
@@ -53,8 +54,10 @@ class BaseEnvManager(Uncopyable):
             settings["episode_num"] = episode_num
         in_processes = self._backend != "inline"
         name = type(self).__name__
-        self._settings = read_settings(name, self._defaults, in_processes, cfg, settings)
         self._recipes = read_recipes(env_fn, env_cfg, env_num)
+        is_said = "shared_memory" in settings or (isinstance(cfg, Mapping) and "shared_memory" in cfg)
+        defaults = self._defaults if is_said else {**self._defaults, **asked_by_envs(self._recipes)}
+        self._settings = read_settings(name, defaults, in_processes, cfg, settings)
         self._ref: Any = None
         self._page: Watch | None = None
         self._spaces: EnvSpaces | None = None
@@ -157,14 +160,15 @@ class BaseEnvManager(Uncopyable):
 
     # ---- step --------------------------------------------------------------------------------
 
-    def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
+    def step(self, actions: Any, env_id: Any = None) -> dict[int, BaseEnvTimestep]:
         """Sends actions, by env id, and returns the timesteps that are ready, by env id.
 
         Waits as ``wait_num`` and ``step_wait_timeout`` say, and never returns only ended envs while others run.
 
         Args:
-            actions: An action for each of the envs to step, which must be ready (``ready_obs``). An empty dict collects
-                what is in flight.
+            actions: A dict with an action for each of the envs to step, which must be ready (``ready_obs``). An empty
+                dict collects what is in flight. With ``env_id``, a list or an array of actions.
+            env_id: The envs that a list of actions is for.
 
         Returns:
             A ``BaseEnvTimestep`` ``(obs, reward, done, info)`` for each env that is ready, by env id.
@@ -181,7 +185,7 @@ class BaseEnvManager(Uncopyable):
             >>> timesteps[0].reward, timesteps[0].done
             (array([1.], dtype=float32), False)
         """
-        return self._scheduler.step(actions)
+        return self._scheduler.step(actions if env_id is None else read_actions(actions, env_id, self.env_num))
 
     # ---- what is ready -----------------------------------------------------------------------
 
@@ -311,6 +315,11 @@ class BaseEnvManager(Uncopyable):
                 text = f"env_ref: the constructor of env 0 failed: {summary(error)}"
                 raise EnvError(text, env_id=0, phase="constructor") from error
         return self._ref
+
+    @property
+    def _env_ref(self) -> Any:
+        """``env_ref`` under the name that DI-engine's pipelines use."""
+        return self.env_ref
 
     @property
     def _env_spaces(self) -> EnvSpaces:

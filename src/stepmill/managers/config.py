@@ -14,7 +14,7 @@ from stepmill.factories import check_keys
 from stepmill.interpreters import interpreter
 from stepmill.pool.settings import RAY_SETTINGS
 
-__all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "read_recipes", "read_settings"]
+__all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "asked_by_envs", "read_recipes", "read_settings"]
 
 DEFAULTS: dict[str, Any] = {
     "episode_num": math.inf,
@@ -89,6 +89,20 @@ def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
     if env_num is not None and env_num != len(env_fn):
         raise ConfigError(f"env_num: expected {len(env_fn)}, one per function of env_fn, got {env_num!r}")
     return [EnvRecipe(one) for one in env_fn]
+
+
+def asked_by_envs(recipes: Sequence[EnvRecipe]) -> dict[str, Any]:
+    """The settings of the manager that the cfgs of its envs say: ``shared_memory``, the same in all of them."""
+    cfgs = [cfg for one in recipes for cfg in one.args if isinstance(cfg, Mapping)]
+    if not any("shared_memory" in cfg for cfg in cfgs):
+        return {}
+    asked = [cfg.get("shared_memory", DEFAULTS["shared_memory"]) for cfg in cfgs]
+    if any(one != asked[0] for one in asked):
+        raise ConfigError(
+            f"env_cfg: expected the same shared_memory for all envs, got {asked}. Or set it in the manager's own cfg, "
+            "which overrides these"
+        )
+    return {"shared_memory": asked[0]}
 
 
 def read_settings(

@@ -10,11 +10,11 @@ from gymnasium import spaces
 
 from stepmill.envs.adapters import as_base_env, as_pool_env, is_pettingzoo
 from stepmill.envs.adapters.any_value import AnyValue
-from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium
+from stepmill.envs.adapters.as_gymnasium import AsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv, is_ding_env
 from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.timestep import BaseEnvInfo, element_info_of
+from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe
 from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
@@ -42,15 +42,20 @@ class EnvFactory:
         env = self.recipe()
         if is_ding_env(env) or is_pettingzoo(env):  # here all agents have rows in every step, in a timestep of the team
             env = as_base_env(env)
-        if isinstance(env, DingAsBaseEnv):
-            env.env_id = env_id
-            return DingAsItIs(env, self.pickles_observations)
-        pool_env = env if isinstance(env, gymnasium.Env) else as_pool_env(env, env_id)
-        if isinstance(pool_env, TeamAsGymnasium) and self.pickles_observations:  # rows of one env stay together
-            pool_env = AsGymnasium(pool_env.base_env)
+        pool_env = self._as_pool_env(env, env_id)
         if isinstance(pool_env, AsGymnasium):
-            pool_env.keeps_timesteps = True
+            pool_env.keeps_timesteps, pool_env.passes_seeds = True, False
+            return pool_env
         return _PickledObservations(pool_env) if self.pickles_observations and _can_be_stepped(pool_env) else pool_env
+
+    def _as_pool_env(self, env: Any, env_id: int) -> Any:
+        if isinstance(env, BaseEnv):
+            env.env_id = env_id
+        if isinstance(env, DingAsBaseEnv):
+            return DingAsItIs(env, self.pickles_observations)
+        if isinstance(env, BaseEnv) and self.pickles_observations:  # rows of several agents stay together
+            return AsGymnasium(env, by_value=True)
+        return env if isinstance(env, gymnasium.Env) else as_pool_env(env, env_id)
 
 
 def _can_be_stepped(env: Any) -> bool:
@@ -114,7 +119,7 @@ class EnvSpaces:
     ``takes_anything``: the env also takes and shows what they do not describe.
     """
 
-    observation: spaces.Space[Any]
+    observation: spaces.Space[Any] | None  # None: observations are pickled, and the env does not say what they are
     action: spaces.Space[Any]
     reward: spaces.Space[Any]
     takes_anything: bool
@@ -135,7 +140,7 @@ def spaces_of(env: Any) -> EnvSpaces:
         own = as_base_env(own)
     reward = getattr(own, "reward_space", None)
     return EnvSpaces(
-        own.observation_space,
+        declared_space(own, "observation_space"),
         own.action_space,
         BaseEnv.reward_space if reward is None else reward,
         takes_anything=isinstance(env, DingAsItIs),
@@ -171,13 +176,15 @@ def check_can_record(env: Any) -> None:
 class Instructions:
     """What an env's configuration does not say. Called with an env, it tells the env."""
 
-    dynamic_seed: bool | None
-    replay_path: str | None
+    is_seeded: bool = False  # whether the caller has seeded it
+    dynamic_seed: bool | None = None
+    replay_path: str | None = None
 
     def __call__(self, env: Any) -> None:
-        adapter = env.env if isinstance(env, _PickledObservations) else env
-        if self.dynamic_seed is not None and hasattr(adapter, "dynamic_seed"):
-            adapter.dynamic_seed = self.dynamic_seed
+        if isinstance(env, AsGymnasium):
+            env.passes_seeds = self.is_seeded
+            if self.dynamic_seed is not None:
+                env.dynamic_seed = self.dynamic_seed
         if self.replay_path is None:
             return
         check_can_record(env)

@@ -10,7 +10,7 @@ import numpy as np
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvIdError, InputError
 
-__all__ = ["ResetParams", "read_ids", "read_replay_paths", "read_reset_params", "read_seeds"]
+__all__ = ["ResetParams", "read_actions", "read_ids", "read_replay_paths", "read_reset_params", "read_seeds"]
 
 ResetParams = Mapping[int, Mapping[str, Any] | None]  # by env id; None: the same as last time
 _SEED_LIMIT = 2**63
@@ -35,6 +35,23 @@ def read_ids(ids: Any, env_num: int) -> list[int]:
             raise EnvIdError(f"env id {one} is given twice")
         out[env_id] = None
     return list(out)
+
+
+def read_actions(actions: Any, env_id: Any, env_num: int) -> Mapping[int, Any]:
+    """Actions by env id: from a list with one per id of ``env_id``, or a dict of these ids."""
+    ids = read_ids(env_id, env_num)
+    if isinstance(actions, Mapping):
+        if set(actions) != set(ids):
+            raise InputError(f"step: expected actions for the envs {ids}, got them for {list(actions)}")
+        return actions
+    try:
+        rows = list(actions)
+    except TypeError:
+        rows = None
+    if rows is None or len(rows) != len(ids):
+        got = f"{actions!r}" if rows is None else f"{len(rows)}"
+        raise InputError(f"step: expected a list of {len(ids)} actions, one per env of env_id, got {got}")
+    return dict(zip(ids, rows, strict=True))
 
 
 def read_reset_params(reset_param: Any, env_id: Any, env_num: int) -> ResetParams:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stepmill.envs.seeds import SEED_BITS
 from stepmill.managers.envs import Instructions
 
 __all__ = ["ManagedEnv"]
@@ -49,8 +50,8 @@ class ManagedEnv:
         """What it has to be told before its next reset; ``renew``: it is built anew for that."""
         if self.is_instructed and not renew:
             return None
-        has_any = self.dynamic_seed is not None or self.replay_path is not None
-        return Instructions(self.dynamic_seed, self.replay_path) if has_any else None
+        told = Instructions(self.seed is not None, self.dynamic_seed, self.replay_path)
+        return None if told == Instructions() else told
 
     def seed_for_reset(self, renew: bool, automatic: bool) -> int | None:
         """A static seed goes with every reset, others once. An env built anew gets another one: no episode repeats."""
@@ -60,8 +61,8 @@ class ManagedEnv:
         if not renew:
             return None
         self.renewals += 1
-        state = np.random.SeedSequence([self.seed, self.renewals]).generate_state(1, np.uint64)
-        return int(state[0] >> np.uint64(1))
+        state = np.random.SeedSequence([self.seed, self.renewals]).generate_state(1)
+        return int(state[0]) >> (32 - SEED_BITS)
 
     def note_reset_sent(self, seed: int | None, automatic: bool) -> None:
         """A reset with that seed is under way."""

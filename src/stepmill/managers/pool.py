@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from stepmill import _native
-from stepmill.envs.timestep import BaseEnvInfo
+from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.errors import ActionError, StepmillError
 from stepmill.managers.actions import stack_actions, stack_any_actions
 from stepmill.managers.config import EnvRecipe, ManagerSettings
@@ -46,7 +45,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
     pool_settings = check_settings(
         num_envs=len(recipes),
         num_workers=workers,
-        seed=[secrets.randbits(62) for _ in recipes],  # until the caller calls `seed`
+        seed=None,  # until the caller calls `seed`; a BaseEnv does not see these, see EnvFactory
         backend=backend,
         python=settings.python,
         autoreset="disabled",

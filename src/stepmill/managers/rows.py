@@ -13,7 +13,7 @@ import numpy as np
 from stepmill import _native
 from stepmill.envs.adapters.leftover import LEFTOVER
 from stepmill.envs.common import to_tensor
-from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.envs.timestep import BaseEnvTimestep, is_timestep
 from stepmill.optional import TORCH, require
 from stepmill.pool.faults import Fault
 from stepmill.pool.rows import Note, RowFinisher, is_abnormal, raised_by
@@ -195,6 +195,6 @@ def _copied(value: Any) -> Any:
 def with_tensors(value: Any) -> Any:
     """An observation as float32 tensors; of a timestep, the observation and the reward."""
     torch = require(*TORCH, "output='torch'")
-    if BaseEnvTimestep._fields == getattr(value, "_fields", ())[:4]:
+    if is_timestep(value):
         return value._replace(obs=to_tensor(value.obs, torch.float32), reward=to_tensor(value.reward, torch.float32))
     return to_tensor(value, torch.float32)

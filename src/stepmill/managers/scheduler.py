@@ -19,6 +19,7 @@ from stepmill.errors import ClosedError, EnvError, InFlightError, InputError, Us
 from stepmill.factories import close_quietly
 from stepmill.managers.calls import OneCallAtATime, exclusive
 from stepmill.managers.config import EnvRecipe, ManagerSettings
+from stepmill.managers.env_class import in_class_of_cause
 from stepmill.managers.envs import EnvSpaces
 from stepmill.managers.inputs import ResetParams, read_ids
 from stepmill.managers.managed_env import ManagedEnv
@@ -79,7 +80,10 @@ class Scheduler(OneCallAtATime):
             raise UsageError(f"{self!r} is launched already: close() it first")
         self.envs = [one.relaunched() for one in self.envs]
         self.standings = standings = Standings(self.envs)
-        pool = ManagerPool(self._recipes, self._settings, self._backend)
+        try:
+            pool = ManagerPool(self._recipes, self._settings, self._backend)
+        except EnvError as error:
+            raise in_class_of_cause(error) from error.__cause__
         standings.move(range(self.env_num), Standing.BUILT)
         self._traffic = Traffic(pool, standings, self.envs, self._settings, self._resets_abnormal)
         return pool.spaces

@@ -44,6 +44,21 @@ class SubprocessEnvManager(BaseEnvManager):
             settings["wait_num"] = wait_num
         super().__init__(env_fn, env_cfg, env_num, episode_num, cfg=cfg, **settings)
 
+    @property
+    def timeout(self) -> float | None:
+        """How many seconds ``step`` waits for all envs."""
+        return self._settings.wait_timeout
+
+    @property
+    def wait_num(self) -> float:
+        """How many envs ``step`` waits for in any case; ``inf``: all of them."""
+        return self._settings.wait_num
+
+    @property
+    def shared_memory(self) -> bool:
+        """Whether observations travel in shared memory rather than pickled."""
+        return self._settings.shared_memory
+
 
 class AsyncSubprocessEnvManager(SubprocessEnvManager):
     """``SubprocessEnvManager`` under DI-engine's name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -58,6 +59,7 @@ GYMNASIUM_MODES: dict[Autoreset, AutoresetMode] = dict(
 AutoresetWord = Autoreset | Literal["NextStep", "SameStep", "Disabled"]
 
 SEED_LIMIT = 2**63
+DRAWN_SEED_LIMIT = 2**31  # of seeds that nobody gave: numpy's old generator and many simulators take no more
 # Beyond this the lists that describe the envs would fill the memory before an error could.
 MOST_ENVS = 2**24
 MOST_RESTARTS = 2**16 - 1  # SM_MOST_FAILURES in cpp/core/env_table.h
@@ -322,6 +324,8 @@ def check_seeds(seed: Any, env_ids: Sequence[int], *, allow_none: bool = False) 
 
 def _all_seeds(seed: Any, num_envs: int) -> Sequence[int]:
     """The same for all envs of a pool; for a number it is a range, since there may be a million envs."""
+    if seed is None:
+        seed = secrets.randbelow(DRAWN_SEED_LIMIT - num_envs + 1)
     if _is_list(seed):
         return tuple(one for one in check_seeds(seed, range(num_envs)) if one is not None)
     first, *_ = check_seeds(seed, (0,))

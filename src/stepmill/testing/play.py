@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs.conform import as_arrays
-from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.envs.timestep import BaseEnvTimestep, is_timestep
 from stepmill.testing.subject import Stopped, Subject
 from stepmill.testing.values import arrays_in
 
@@ -132,11 +132,10 @@ def read_step(returned: Any) -> tuple[tuple[Any, Any, Any, Any] | None, Form]:
     if not isinstance(returned, tuple):
         return None, (expected, f"a {type(returned).__name__}")
     names = getattr(returned, "_fields", ())
-    if names[:4] == _NAMES:
-        return (returned[0], returned[1], returned[2], returned[3]), None
     if set(_NAMES) <= set(names):
         obs, reward, done, info = (getattr(returned, name) for name in _NAMES)
-        return (obs, reward, done, info), (expected, f"a tuple with the fields {', '.join(names)}")
+        form = None if is_timestep(returned) else (expected, f"a tuple with the fields {', '.join(names)}")
+        return (obs, reward, done, info), form
     if len(returned) == 4:
         return (returned[0], returned[1], returned[2], returned[3]), (expected, "a tuple of 4 without these fields")
     if len(returned) == 5:

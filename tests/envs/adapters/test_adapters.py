@@ -21,7 +21,7 @@ from stepmill.errors import (
     ConfigError,
     EnvError,
 )
-from support.adapter_envs import PAIR, SMALL_SEEDS, Duck, Two
+from support.adapter_envs import PAIR, Duck, Two
 from support.contract_envs import Walk
 
 BACKENDS = ["inline", "process"]
@@ -196,11 +196,8 @@ def test_small_seeds_of_other_kinds_of_envs() -> None:
 
     team = ParallelAsBaseEnv(ShortsightedTwo())
     team.seed(0)
-    with pytest.raises(EnvError, match=r"ParallelAsBaseEnv\(env, cfg={'seed_bits': 32}\) gives it smaller seeds"):
-        team.reset()
-    team = ParallelAsBaseEnv(ShortsightedTwo(), SMALL_SEEDS)
-    team.seed(0)
-    assert team.reset().shape == (2, 3)
+    for _ in range(5):
+        assert team.reset().shape == (2, 3)
 
     class Small(Walk):
         _seed_bits = 4

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.inner_attributes import InnerAttributes
 from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.env_info import declared_space
 from stepmill.envs.results import truth
+from stepmill.envs.seeds import seed_env
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UnsupportedError
 from stepmill.trees import leaves, map_tree, space_from, tree_of
@@ -26,29 +29,37 @@ class AsGymnasium(InnerAttributes):
     """A ``BaseEnv`` behind ``reset(seed, options)`` and ``step`` with five results.
 
     - ``reset(seed=...)`` calls ``seed(seed, dynamic_seed)``, with the attribute ``dynamic_seed`` of this object, which
-      is initially that of the env, of its cfg, or True; ``options`` become keyword arguments of the env's ``reset``.
+      is initially that of the env, of its cfg, or True; an older ``seed(seed)`` is called with one argument.
+    - ``options`` become keyword arguments of the env's ``reset``.
     - ``done`` means truncated if ``info["TimeLimit.truncated"]`` is true, else terminated.
     - If there are several rewards (many agents or objectives), the reward is their sum and ``info["rewards"]`` has all.
     - Fields of a timestep beyond the four become keys of the info, unless the info already has such a key.
     - Attributes that Gymnasium does not know are read from the env: ``get_wrapper_attr`` finds them.
+
+    Args:
+        base_env: The env.
+        by_value: Whether observations need not match a space: they are pickled, and the env needs no such space.
     """
 
     # True in managers, which put fields beyond the four back into the timestep.
     keeps_timesteps = False
+    # False in managers that nobody has seeded: the seeds of the pool stay away from an env that decides for itself.
+    passes_seeds = True
 
-    def __init__(self, base_env: BaseEnv) -> None:
+    def __init__(self, base_env: BaseEnv, by_value: bool = False) -> None:
         self._inner = self.base_env = base_env
         cfg = getattr(base_env, "_cfg", None)
         asked = cfg.get("dynamic_seed", True) if isinstance(cfg, Mapping) else True
         self.dynamic_seed = getattr(base_env, "dynamic_seed", asked)
-        self.observation_space = base_env.observation_space
+        self._declared = declared_space(base_env, "observation_space") if by_value else base_env.observation_space
+        self.observation_space = AnyValue() if by_value else self._declared
         self.action_space = base_env.action_space
         self.metadata = {"render_modes": ["rgb_array"], **(getattr(base_env, "metadata", None) or {})}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if seed is not None:
-            self.base_env.seed(seed, self.dynamic_seed)
+        if seed is not None and self.passes_seeds:
+            seed_env(self.base_env, seed, self.dynamic_seed)
         observation = self.base_env.reset(**(options or {}))
         if self._is_pair_of_gymnasium(observation):
             raise EnvError(
@@ -61,9 +72,12 @@ class AsGymnasium(InnerAttributes):
         return observation, dict(info)
 
     def _is_pair_of_gymnasium(self, observation: Any) -> bool:
+        """Whether it cannot be an observation of two parts."""
         is_pair = isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict)
-        space = self.observation_space
-        return is_pair and not (isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict))
+        space = self._declared
+        return is_pair and not (
+            space is None or (isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict))
+        )
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if isinstance(action, _SCALAR) or not isinstance(action, (np.ndarray, tuple, dict)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +10,11 @@ from gymnasium import spaces
 
 from stepmill.envs.adapters.gym_spaces import gymnasium_space
 from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.env_info import copy_if_possible
+from stepmill.envs.seeds import seed_env
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import UnsupportedError
+from stepmill.factories import accepts
 
 __all__ = ["DingAsBaseEnv", "build_env", "is_ding_env"]
 
@@ -41,7 +42,6 @@ class DingAsBaseEnv(BaseEnv):
         self.env = env
         self.observation_space, self.action_space, self.reward_space = _spaces_of(env)
         self.num_agents = int(getattr(env, "num_agents", getattr(env, "num_agent", 1)))
-        self._takes_dynamic_seed = _takes_two(env.seed)
         self._is_discrete = isinstance(self.action_space, spaces.Discrete)
         self._last: Any = None
 
@@ -77,7 +77,7 @@ class DingAsBaseEnv(BaseEnv):
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         super().seed(seed, dynamic_seed)  # for `random_action`
-        self.env.seed(seed, *([dynamic_seed] if self._takes_dynamic_seed else []))
+        seed_env(self.env, seed, dynamic_seed)
 
     def random_action(self) -> Any:
         """The env's own, or a sample of the action space if it has none."""
@@ -94,7 +94,7 @@ class DingAsBaseEnv(BaseEnv):
     def render(self) -> Any:
         """A picture from the env's simulator, which DI-engine's envs keep as ``_env``."""
         inner = getattr(self.env, "_env", self.env)
-        return inner.render(mode="rgb_array") if _takes_mode(inner.render) else inner.render()
+        return inner.render(mode="rgb_array") if accepts(inner.render, mode="rgb_array") else inner.render()
 
     def __getattr__(self, name: str) -> Any:
         """All other attributes are the env's."""
@@ -106,7 +106,7 @@ class DingAsBaseEnv(BaseEnv):
 def _spaces_of(env: Any) -> list[Any]:
     if all(getattr(env, name, None) is not None for name in _SPACES):
         return _present_spaces(env)
-    probe = _copy_of(env)
+    probe = copy_if_possible(env)
     try:
         probe.reset()
         return _present_spaces(probe)
@@ -114,34 +114,10 @@ def _spaces_of(env: Any) -> list[Any]:
         probe.close()  # if it is the env itself, its next reset builds it again, with its seed and videos
 
 
-def _copy_of(env: Any) -> Any:
-    """A copy, because not every closed env can be reset again; the env itself if it cannot be copied."""
-    try:
-        return copy.deepcopy(env)
-    except Exception:  # whatever its parts raise
-        return env
-
-
 def _present_spaces(env: Any) -> list[Any]:
     found = [gymnasium_space(getattr(env, name, None)) for name in _SPACES]
     reward = getattr(env, "reward_space", None)
     return [*found, BaseEnv.reward_space if reward is None else gymnasium_space(reward)]
-
-
-def _takes_two(seed: Any) -> bool:
-    return _takes(seed, 0, True)
-
-
-def _takes_mode(render: Any) -> bool:
-    return _takes(render, mode="rgb_array")
-
-
-def _takes(function: Any, *args: Any, **kwargs: Any) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def build_env(env_fn: Callable[[], Any]) -> Any:

@@ -41,9 +41,7 @@ class DingAsItIs(AsGymnasium):
     base_env: DingAsBaseEnv
 
     def __init__(self, base_env: DingAsBaseEnv, by_value: bool = False) -> None:
-        super().__init__(base_env)
-        if by_value or not isinstance(base_env.observation_space, spaces.Space):
-            self.observation_space = AnyValue()
+        super().__init__(base_env, by_value or not isinstance(base_env.observation_space, spaces.Space))
         declared = base_env.action_space
         self.action_space = spaces.Tuple(
             [declared if isinstance(declared, spaces.Space) else spaces.Tuple([]), AnyValue()]

@@ -15,17 +15,23 @@ from stepmill.envs.adapters.env_holder import EnvHolder
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.conform import Conformed, conform
+from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
-from stepmill.envs.seeds import SEED_BITS, explained_seeds
-from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
+from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
+from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
 from stepmill.factories import accepted_keys, close_quietly
 from stepmill.fitting import Fitter
 from stepmill.registry import EnvRecord, GymnasiumFactory, find
-from stepmill.wrappers.base import ShapeTeller
 
 __all__ = ["DingEnvWrapper"]
 
+# What `gymnasium.make` puts around every env.
+_AUTOMATIC_WRAPPERS = (
+    gymnasium.wrappers.PassiveEnvChecker,
+    gymnasium.wrappers.OrderEnforcing,
+    gymnasium.wrappers.TimeLimit,
+)
 _DEFAULTS: dict[str, Any] = {
     "env_kwargs": {},
     "env_wrapper": [],
@@ -53,7 +59,7 @@ class DingEnvWrapper(EnvHolder):
             - ``max_episode_steps``: a time limit, which replaces the one that an id is registered with;
             - ``act_scale``: actions are in [-1, 1] and are scaled to the bounds of the env's Box;
             - ``replay_path``: a folder for a video of every episode;
-            - ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (63). Some envs accept no more than 32.
+            - ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (31), which every simulator accepts; up to 63.
         seed_api: False for an env whose ``reset`` takes no seed.
 
     ``info["eval_episode_return"]`` is the sum of the rewards, or what an inner wrapper put there
@@ -77,7 +83,7 @@ class DingEnvWrapper(EnvHolder):
         if given["max_episode_steps"] is not None:
             whole_number("DingEnvWrapper: max_episode_steps", given["max_episode_steps"], 1)
         true_or_false("DingEnvWrapper: act_scale", given["act_scale"])
-        self._seed_bits = whole_number("DingEnvWrapper: seed_bits", given["seed_bits"], 1, SEED_BITS)
+        self._seed_bits = whole_number("DingEnvWrapper: seed_bits", given["seed_bits"], 1, MOST_SEED_BITS)
         self._given = given
         self._seed_api = seed_api
         self._must_draw = False
@@ -138,6 +144,7 @@ class DingEnvWrapper(EnvHolder):
 
     def _wrapped(self, env: Any, limit: int | None) -> Any:
         given = self._given
+        self._built = env
         if limit is not None:
             env = gymnasium.wrappers.TimeLimit(env, limit)
         if given["act_scale"]:
@@ -159,7 +166,8 @@ class DingEnvWrapper(EnvHolder):
         spec_id = None if env.spec is None else env.spec.id
         return default_wrappers(asked, spec_id, bool(self._given.get("is_train", True)))
 
-    _bare: Any  # the env inside the wrappers of the cfg
+    _built: Any  # the env as its id, its function or the caller gave it
+    _bare: Any  # with a time limit and scaled actions, inside the wrappers of the cfg
 
     # ---- an episode --------------------------------------------------------------------------
 
@@ -169,8 +177,7 @@ class DingEnvWrapper(EnvHolder):
             self.close()
         env = self._open()
         seed = self._next_seed() if self._begins_anew(env) else None
-        with explained_seeds(self, seed):
-            result = env.reset(seed=seed, options=kwargs or None) if self._seed_api else env.reset(**kwargs)
+        result = env.reset(seed=seed, options=kwargs or None) if self._seed_api else env.reset(**kwargs)
         observation, self.reset_info = reset_parts(self, result)
         self._return, self._has_begun = 0.0, True
         return self._observation.convert(observation)
@@ -208,15 +215,9 @@ class DingEnvWrapper(EnvHolder):
 
     def info(self) -> BaseEnvInfo:
         info = super().info()
-        names = []
-        env = self._open()
-        is_of_cfg = True
-        while isinstance(env, gymnasium.Wrapper):
-            is_of_cfg = is_of_cfg and env is not self._bare
-            if is_of_cfg or isinstance(env, ShapeTeller):  # not the wrappers that `gymnasium.make` puts on every env
-                names.append(type(env).__name__)
-            env = env.env
-        info.use_wrappers = "\n".join(reversed(names)) or None
+        of_cfg = _wrappers_of(self._open(), until=self._bare)
+        inside = [one for one in _wrappers_of(self._built) if not isinstance(one, _AUTOMATIC_WRAPPERS)]
+        info.use_wrappers = "\n".join(type(one).__name__ for one in reversed([*of_cfg, *inside])) or None
         return info
 
     def __repr__(self) -> str:
@@ -236,6 +237,15 @@ class DingEnvWrapper(EnvHolder):
             )
         super().enable_save_replay(replay_path)
         self._must_draw = is_blind  # the next reset builds one that draws
+
+
+def _wrappers_of(env: Any, until: Any = None) -> list[Any]:
+    """The wrappers around an env, the outermost first, as far as ``until``."""
+    found = []
+    while isinstance(env, gymnasium.Wrapper) and env is not until:
+        found.append(env)
+        env = env.env
+    return found
 
 
 def _python_record(id: str) -> EnvRecord:

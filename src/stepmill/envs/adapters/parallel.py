@@ -16,7 +16,7 @@ from stepmill.envs.adapters.env_holder import EnvHolder
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conformed, conform
 from stepmill.envs.results import reset_parts
-from stepmill.envs.seeds import SEED_BITS, explained_seeds
+from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, ObservationError, UsageError
 from stepmill.factories import close_quietly
@@ -38,8 +38,8 @@ class ParallelAsBaseEnv(EnvHolder):
         env: A ``ParallelEnv``, or a function that makes one.
         cfg: ``shared_reward``: True gives one reward for all, the sum of the agents' own. ``pad``: True allows agents
             with different spaces: it pads shorter observations with zeros and uses the largest number of actions;
-            without it that is an error. ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (63); some envs
-            accept no more than 32.
+            without it that is an error. ``seed_bits``: seeds of episodes are below ``2**seed_bits`` (31); up to
+            63.
     """
 
     def __init__(self, env: Any, cfg: Any = None) -> None:
@@ -52,7 +52,7 @@ class ParallelAsBaseEnv(EnvHolder):
         self._env: Any = env if is_env else None
         self._shares = true_or_false("ParallelAsBaseEnv: shared_reward", given["shared_reward"])
         self._pads = true_or_false("ParallelAsBaseEnv: pad", given["pad"])
-        self._seed_bits = whole_number("ParallelAsBaseEnv: seed_bits", given["seed_bits"], 1, SEED_BITS)
+        self._seed_bits = whole_number("ParallelAsBaseEnv: seed_bits", given["seed_bits"], 1, MOST_SEED_BITS)
         self._score = np.zeros(0)
 
     # ---- building ----------------------------------------------------------------------------
@@ -111,8 +111,7 @@ class ParallelAsBaseEnv(EnvHolder):
     def reset(self, **kwargs: Any) -> Any:
         env = self._open()
         seed = self._next_seed()
-        with explained_seeds(self, seed):
-            result = env.reset(seed=seed, options=kwargs or None)
+        result = env.reset(seed=seed, options=kwargs or None)
         observations, infos = reset_parts(self, result)
         self._score, self._has_begun = np.zeros(self.num_agents), True
         self.reset_info = self._told(infos)

@@ -18,6 +18,7 @@ def describe(error: BaseException) -> bytes:
     return pickle.dumps(
         {
             "type": type(error).__name__,
+            "base": next(one for one in type(error).__mro__ if one.__module__ == "builtins"),
             "message": _message(error),
             "traceback": _traceback(error),
             "pickled": _pickled(error),
@@ -31,12 +32,13 @@ def rebuild(description: bytes) -> BaseException:
     parts: dict[str, Any] = pickle.loads(description)
     pickled: bytes | None = parts["pickled"]
     error = None if pickled is None else try_or(lambda: pickle.loads(pickled), lambda _: None)
-    rebuilt = error if isinstance(error, BaseException) else RemoteEnvError(parts["type"], parts["message"])
+    if not isinstance(error, BaseException):
+        error = RemoteEnvError(parts["type"], parts["message"], parts["base"])
     if parts["cause"] is not None:
-        rebuilt.__cause__ = rebuild(parts["cause"])
+        error.__cause__ = rebuild(parts["cause"])
     note = f"In the worker process:\n{parts['traceback']}"
-    try_or(lambda: BaseException.add_note(rebuilt, note), lambda _: None)  # a frozen dataclass takes no notes
-    return rebuilt
+    try_or(lambda: BaseException.add_note(error, note), lambda _: None)  # a frozen dataclass takes no notes
+    return error
 
 
 def summary(description: bytes) -> str:

@@ -37,7 +37,7 @@ def reset_result(moment: Moment) -> Iterator[Problem]:
         yield Problem("what reset() returns", *moment.form)
 
 
-@moment_rule("Return BaseEnvTimestep(obs, reward, done, info), more fields after these if you like.", at="raw step")
+@moment_rule("Return BaseEnvTimestep(obs, reward, done, info), or one of your own with more fields.", at="raw step")
 def step_result(moment: Moment) -> Iterator[Problem]:
     """``step`` returns a named tuple of obs, reward, done and info, in this order."""
     if moment.form is not None:

@@ -13,7 +13,8 @@ from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.actions import action_reader
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
-from stepmill.envs.timestep import BaseEnvInfo, BaseEnvTimestep
+from stepmill.envs.env_info import BaseEnvInfo
+from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UsageError
 from stepmill.factories import check_keys
 from stepmill.fitting import Fitter

@@ -3,7 +3,7 @@
 ::
 
     EnvElement          stateless, one instance per class: shape, bounds, and the functions that encode and decode
-    EnvElementRunner    stateful, one per env: what changes during an episode (``element_runner.py``)
+    EnvElementRunner    stateful, one per env: what changes during an episode (``env_element_runner.py``)
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stepmill.envs.timestep import EnvElementInfo
+from stepmill.envs.env_info import EnvElementInfo
 from stepmill.errors import ConfigError, UsageError
 
-__all__ = ["EnvElement", "IEnvElement"]
+__all__ = ["EnvElement", "EnvElementInfo", "IEnvElement"]
 
 
 class IEnvElement(ABC):
@@ -64,6 +64,14 @@ class _OneInstance(ABCMeta):
             return made.instance
 
 
+class _Instance:
+    """``_instance``: the one object of a class, also asked through that object; None before it is made."""
+
+    def __get__(self, element: Any, owner: type) -> Any:
+        made = _made.get(owner)
+        return None if made is None else made.instance
+
+
 class EnvElement(IEnvElement, metaclass=_OneInstance):
     """An observation, an action or a reward: its form, and how it is translated. Keeps no state.
 
@@ -78,6 +86,7 @@ class EnvElement(IEnvElement, metaclass=_OneInstance):
     # The class of ``info``. Your own class must accept these four as keywords.
     info_template: ClassVar[Callable[..., Any]] = EnvElementInfo
     _name: str = "EnvElement"
+    _instance: ClassVar[Any] = _Instance()
 
     _shape: Any  # a tuple, or a dict or tuple of these
     _value: Any  # ``min``, ``max`` and ``dtype``

@@ -15,9 +15,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from stepmill.envs.element import EnvElement, IEnvElement
-from stepmill.envs.element_runner import EnvElementRunner, IEnvElementRunner
-from stepmill.envs.timestep import EnvElementInfo
+from stepmill.envs.common.env_element import EnvElement, EnvElementInfo, IEnvElement
+from stepmill.envs.common.env_element_runner import EnvElementRunner, IEnvElementRunner
 from stepmill.errors import ConfigError, UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from stepmill.envs.element import EnvElement, IEnvElement
+from stepmill.envs.common.env_element import EnvElement, IEnvElement
 from stepmill.errors import ConfigError
 
 __all__ = ["EnvElementRunner", "IEnvElementRunner"]
