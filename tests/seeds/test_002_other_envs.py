@@ -15,7 +15,6 @@ from stepmill.testing import check_env
 from stepmill.wrappers import GymHybridDictAction
 from support.seed_runs import IN_ONE_PROCESS, manager_of, play, pool_of
 
-
 # ---- DingEnvWrapper ------------------------------------------------------------------------------
 
 
