@@ -17,7 +17,7 @@ from easydict import EasyDict
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, to_ndarray
 from stepmill.envs.common.env_element import EnvElementInfo
 from stepmill.testing import check_env
-from support.seed_runs import IN_ONE_PROCESS, MANAGERS, WAYS, assert_same, manager_of, play, pool_of
+from support.seed_runs import IN_ONE_PROCESS, MANAGERS, WAYS, assert_same, manager_of, play, play_manager, pool_of
 
 
 class Pond:
@@ -191,6 +191,15 @@ def test_seed_dynamic_everywhere(way: str) -> None:
     """Basics 2: an env that has its process to itself plays the same run everywhere."""
     got = play(way, PondEnv, [{}], episodes=3, seed=5)
     assert_same(got, play("alone", PondEnv, [{}], episodes=3, seed=5))
+
+
+def test_differs_a_worker_may_run_several_envs() -> None:
+    """There each env has a process, and so a global generator, to itself; here with one worker per env."""
+    expected = play("alone", PondEnv, [{}, {}], episodes=3, seed=5)
+    with manager_of("subprocess", PondEnv, [{}, {}], episode_num=3, num_workers=2) as manager:
+        manager.seed(5)
+        manager.launch()
+        assert_same(play_manager(manager), expected)
 
 
 @pytest.mark.parametrize("way", MANAGERS)
@@ -390,7 +399,20 @@ class Monitor:
 class Filmed(PondEnv):
     """As the document has it; the simulator that it films is built here, if it is not yet."""
 
+    def __init__(self, cfg: dict) -> None:
+        super().__init__(cfg)
+        self.calls: list[str] = []
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        self.calls.append("seed")
+        super().seed(seed, dynamic_seed)
+
+    def reset(self) -> np.ndarray:
+        self.calls.append("reset")
+        return super().reset()
+
     def enable_save_replay(self, replay_path: str | None = None) -> None:
+        self.calls.append("enable_save_replay")
         if replay_path is None:
             replay_path = "./video"
         self._replay_path = replay_path
@@ -418,6 +440,7 @@ def test_replay_of_ones_own_in_a_manager(tmp_path: Path) -> None:
         manager.seed(0, dynamic_seed=False)
         manager.enable_save_replay([str(folder) for folder in folders])
         manager.launch()
+        assert manager.calls == [["seed", "enable_save_replay", "reset"]] * 2
         while not manager.done:
             manager.step(dict.fromkeys(manager.ready_obs, 1))
     for folder in folders:
@@ -432,13 +455,8 @@ def test_replay_of_ones_own_in_a_pool(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["episode_0.txt"]
 
 
-def test_differs_replays_need_no_code() -> None:
-    """There each env writes its own; here it inherits one that films what ``render`` returns, by env and episode."""
-    assert PondEnv.enable_save_replay is BaseEnv.enable_save_replay
-
-
-def test_replay_files_are_named_by_env_and_episode(tmp_path: Path) -> None:
-    """Advanced 3: the advice on file names."""
+def test_differs_replays_need_no_code(tmp_path: Path) -> None:
+    """There each env writes its own. Here it inherits one that films ``render()``, in files named as is advised."""
 
     class Drawn(PondEnv):
         def render(self) -> np.ndarray:

@@ -82,7 +82,7 @@ def play(
         if seed is not None:
             manager.seed(seed, dynamic_seed=_is_dynamic(cfgs[0]))
         manager.launch()
-        return _in_manager(manager, action)
+        return play_manager(manager, action)
 
 
 def pool_of(backend: str, env_fn: Callable[[Any], Any], cfgs: Sequence[Any], **settings: Any) -> Any:
@@ -143,7 +143,10 @@ def _in_pool(pool: Any, count: int, action: Callable[[int], Any]) -> list[list[E
     return [episodes[:count] for episodes in played]
 
 
-def _in_manager(manager: BaseEnvManager, action: Callable[[int], Any]) -> list[list[Episode]]:
+def play_manager(
+    manager: BaseEnvManager, action: Callable[[int], Any] = lambda step: np.array(1)
+) -> list[list[Episode]]:
+    """All episodes of a launched manager's envs."""
     played: list[list[Episode]] = [[] for _ in range(manager.env_num)]
     begins = set(range(manager.env_num))
     while not manager.done:

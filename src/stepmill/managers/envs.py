@@ -188,7 +188,10 @@ class Instructions:
         if self.replay_path is None:
             return
         check_can_record(env)
-        _authors_env(env).enable_save_replay(self.replay_path)
+        if isinstance(env, AsGymnasium):
+            env.record_to = self.replay_path
+        else:
+            _authors_env(env).enable_save_replay(self.replay_path)
 
 
 @dataclass(frozen=True)
