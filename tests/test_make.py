@@ -80,3 +80,19 @@ def test_what_is_not_given_has_its_default() -> None:
 def test_a_list_of_tasks_says_how_many_envs(make: Callable[..., Any]) -> None:
     assert make(["CartPole-v1"] * 3).config["num_envs"] == 3
     assert make(["CartPole-v1"] * 3, num_envs=3).config["num_envs"] == 3
+
+
+@pytest.mark.parametrize("backend", ["thread", "inline"])
+def test_seeds_that_nobody_gave_are_drawn_and_told(backend: str) -> None:
+    drawn = []
+    for _ in range(8):
+        with stepmill.make("CartPole-v1", num_envs=3, seed=None, backend=backend) as pool:
+            seeds = pool.config["seed"]
+            assert list(pool.np_random_seed) == seeds
+            assert seeds == [seeds[0], seeds[0] + 1, seeds[0] + 2]
+            assert 0 <= seeds[0] <= seeds[2] < 2**31
+            drawn.append(seeds[0])
+            with stepmill.make("CartPole-v1", num_envs=3, seed=seeds[0]) as again:
+                assert (pool.reset()[0] == again.reset()[0]).all()
+    assert len(set(drawn)) > 1
+    assert stepmill.make_spec("CartPole-v1", seed=None).config["seed"] != [42]

@@ -94,7 +94,15 @@ def summary(error: BaseException) -> str:
         text = f"<its __str__ raised {type(broken).__name__}>"
     if isinstance(error, RemoteEnvError):  # its text has the name of the original
         return text
+    text += import_hint(error)
     return f"{name}: {text}" if text else name
+
+
+def import_hint(error: BaseException) -> str:
+    """What to add if ``gymnasium.make``, in an env's own code, does not know an id."""
+    if type(error) not in (gymnasium_error.NameNotFound, gymnasium_error.NamespaceNotFound):
+        return ""
+    return " Gymnasium knows the ids of a package once it is imported: for Atari, add `import ale_py` to your env"
 
 
 class StepmillError(Exception):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from stepmill import errors
-from stepmill.errors import InputError
+from stepmill.errors import InputError, WorkerDiedError
 from stepmill.managers import (
     BaseEnvManager,
     SyncSubprocessEnvManager,
@@ -306,3 +309,68 @@ def test_an_env_is_reset_as_soon_as_it_ends_while_others_step(kind: str, gate: G
         assert eventually(lambda: count(gate.folder, "reset", 1) == 2)
         gate.open(0)
         join()
+
+
+# ---- envs that nobody seeded ---------------------------------------------------------------------
+
+
+class NumpyOld(Walk):
+    """Seeds numpy's old generator, which accepts 32 bits, with a ``seed`` of one argument; an action of 1 ends it."""
+
+    def __init__(self, cfg: Any = None) -> None:
+        super().__init__(cfg)
+        self.seeds: list[int] = []
+
+    def seed(self, seed: int) -> None:  # type: ignore[override]
+        np.random.RandomState(seed)
+        self.seeds.append(seed)
+
+    def step(self, action: Any) -> Any:
+        if int(action):
+            os._exit(1)
+        return super().step(action)
+
+
+def test_an_env_that_nobody_seeded_is_not_seeded_and_not_after_a_restart_either() -> None:
+    with SyncSubprocessEnvManager(NumpyOld, [{}, {}], 2, num_workers=2) as manager:
+        manager.launch()
+        manager.reset()
+        with pytest.raises(WorkerDiedError):
+            manager.step({0: 1, 1: 0})
+        manager.reset({0: None})
+        assert manager.seeds == [[], []]
+        manager.seed(7)
+        manager.reset()
+        assert manager.seeds == [[7], [8]]
+
+
+def test_the_seeds_of_an_env_that_is_built_again_are_small_and_others() -> None:
+    with SyncSubprocessEnvManager(NumpyOld, [{}], 1) as manager:
+        manager.seed(7)
+        manager.launch()
+        seeds = list(manager.seeds[0])
+        for _ in range(3):
+            with pytest.raises(WorkerDiedError):
+                manager.step({0: 1})
+            manager.reset()
+            seeds += manager.seeds[0]
+    assert len(set(seeds)) == len(seeds) == 4
+    assert max(seeds) < 2**31
+
+
+class GymnasiumSeeds(gymnasium.Env[Any, Any]):
+    observation_space = spaces.Box(0, 2**31, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.array([-1 if seed is None else seed], np.float64), {}
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
+def test_other_envs_that_nobody_seeded_are_given_small_seeds(cls: Any) -> None:
+    with cls([GymnasiumSeeds] * 8) as manager:
+        manager.launch()
+        seeds = {float(obs[0]) for obs in manager.ready_obs.values()}
+        assert len(seeds) == 8
+        assert 0 <= min(seeds) < max(seeds) < 2**31

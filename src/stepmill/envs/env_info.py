@@ -129,7 +129,9 @@ class FromInfo:
         if env is None:
             return self if self._default is _NOTHING else self._default
         described = self._described(env)
-        value = None if described is None else getattr(described, self._field)
+        if described is not None and self._field not in described.read:
+            described.read[self._field] = _read(type(env).__name__, described.info, self._field)
+        value = None if described is None else described.read[self._field]
         if value is not None:
             return value
         if self._default is not _NOTHING:
@@ -149,7 +151,7 @@ class FromInfo:
         if "_described" not in own:
             env._described = None  # while info() runs: it may ask for what it is expected to say
             try:
-                env._described = _read(type(env).__name__, _ask(env))
+                env._described = _Described(_ask(env), {})
             except BaseException:
                 del env._described
                 raise
@@ -158,12 +160,10 @@ class FromInfo:
 
 
 class _Described(NamedTuple):
-    """What an ``info()`` says, under its own names; None for what it leaves out."""
+    """What an ``info()`` said, and what has been read of it: a space or a number by the name of its field."""
 
-    obs_space: spaces.Space[Any] | None
-    act_space: spaces.Space[Any] | None
-    rew_space: spaces.Space[Any] | None
-    agent_num: int | None
+    info: Any
+    read: dict[str, Any]
 
 
 def declared_space(env: Any, name: str) -> Any:
@@ -200,17 +200,12 @@ def copy_if_possible(env: Any) -> Any:
         return env
 
 
-def _read(owner: str, info: Any) -> _Described:
-    def space(field: str) -> spaces.Space[Any] | None:
-        element = getattr(info, field, None)
-        if element is None:
-            return None
-        return space_from(_tree(element, f"{owner}: info().{field}", is_action=field == "act_space"))
-
-    agents = getattr(info, "agent_num", None)
-    return _Described(
-        space("obs_space"), space("act_space"), space("rew_space"), None if agents is None else int(agents)
-    )
+def _read(owner: str, info: Any, field: str) -> Any:
+    """The space that a field of an ``info()`` describes, or the number of agents; None if it says nothing."""
+    element = getattr(info, field, None)
+    if element is None or field == "agent_num":
+        return None if element is None else int(element)
+    return space_from(_tree(element, f"{owner}: info().{field}", is_action=field == "act_space"))
 
 
 def _tree(element: Any, path: str, is_action: bool) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, summary
+from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, import_hint, summary
 
 __all__ = ["Fault", "FaultPolicy"]
 
@@ -52,7 +52,7 @@ class Fault:
         """The same fault with the env's own exception, if it is known; ``message`` is that exception's text."""
         if cause is None:
             return self
-        said = summary(cause) if message is None else message
+        said = summary(cause) if message is None else message + import_hint(cause)
         return replace(self, cause=cause, message=said, phase=phase or self.phase)
 
     def with_cause(self, raised: _Raised | None) -> Fault:

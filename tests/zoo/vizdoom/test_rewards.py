@@ -76,7 +76,7 @@ def test_the_default_is_envpools() -> None:
 )
 def test_a_reward_config_that_makes_no_sense(given: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_reward_config("reward_config", given, ["HEALTH"])
+        read_reward_config("reward_config", given)
 
 
 @pytest.mark.parametrize("given", [{"2": 1.0}, {10: 1.0}, 3, {2: "a"}])

@@ -18,7 +18,6 @@ from stepmill.zoo.vizdoom.rewards import (
     DEFAULT_REWARDS,
     DEFAULT_WEAPON_REWARDS,
     GameReward,
-    read_reward_config,
     read_weapon_config,
 )
 from stepmill.zoo.vizdoom.scenarios import Scenario
@@ -126,16 +125,13 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
     def _read_rewards(self, known: Any) -> tuple[GameReward, list[Any]]:
         options = self._options
         offered = [one.name for one in self._game.get_available_game_variables()]
-        rewards, named = options.reward_config, []
-        if isinstance(rewards, str) and rewards == "default":
-            rewards = DEFAULT_REWARDS
-        elif rewards is not None:
-            rewards = read_reward_config("reward_config", rewards, list(known))
-            named = list(rewards)
+        is_default = options.reward_config == "default"
+        rewards = DEFAULT_REWARDS if is_default else options.reward_config or {}
+        named = [] if is_default else list(rewards)
         weapons = options.selected_weapon_reward_config
         weapons = DEFAULT_WEAPON_REWARDS if weapons == "default" else read_weapon_config(weapons)
         names = list(dict.fromkeys([*_SHOWN, *offered, *named]))
-        reward = GameReward(names, rewards or {}, weapons, options.weapon_duration)
+        reward = GameReward(names, rewards, weapons, options.weapon_duration)
         return reward, [known[name] for name in names]
 
     def button_names(self) -> list[str]:

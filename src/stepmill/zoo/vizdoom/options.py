@@ -9,13 +9,14 @@ from typing import Any
 
 from stepmill.arguments import one_of, true_or_false, whole_number
 from stepmill.errors import ConfigError
+from stepmill.zoo.vizdoom.rewards import read_reward_config
 
 __all__ = ["OPTIONS", "DoomOptions", "read_options"]
 
 
 @dataclass(frozen=True)
 class DoomOptions:
-    """See docs/zoo.md for what each means. Those of buttons and rewards are checked when the game is known."""
+    """See docs/zoo.md for what each means. Those of buttons and weapons are checked when the game is known."""
 
     img_height: int = 84
     img_width: int = 84
@@ -50,12 +51,14 @@ _PATHS = ("lmp_save_dir", "cfg_path", "wad_path", "iwad_path", "vzd_path")
 def read_options(given: Mapping[str, Any]) -> DoomOptions:
     """Checks the values of options whose names are known."""
     read = dict(given)
+    key = "reward_config"
     if "reward_metric" in read:  # the same by another name
-        if "reward_config" in read:
+        if key in read:
             raise ConfigError("reward_config and reward_metric are one option: expected one of them, got both")
-        read["reward_config"] = read.pop("reward_metric")
+        read["reward_config"] = read.pop(key := "reward_metric")
     options = DoomOptions(**read)
-    checked: dict[str, Any] = {name: whole_number(name, getattr(options, name), 1) for name in _NUMBERS}
+    checked: dict[str, Any] = {"reward_config": read_reward_config(key, options.reward_config)}
+    checked |= {name: whole_number(name, getattr(options, name), 1) for name in _NUMBERS}
     checked |= {name: true_or_false(name, getattr(options, name)) for name in _FLAGS}
     checked |= {name: _text(name, getattr(options, name)) for name in _TEXTS}
     checked |= {

@@ -7,6 +7,7 @@ from typing import Any
 
 from stepmill.arguments import real_number
 from stepmill.errors import ConfigError
+from stepmill.optional import VIZDOOM, require
 
 __all__ = ["DEFAULT_REWARDS", "DEFAULT_WEAPON_REWARDS", "GameReward", "read_reward_config", "read_weapon_config"]
 
@@ -97,10 +98,16 @@ class GameReward:
         return self._weapons.get(weapon, 0.0)
 
 
-def read_reward_config(name: str, given: Any, known: Sequence[str]) -> Mapping[str, tuple[float, float]]:
-    """Checks ``reward_config``."""
+def read_reward_config(name: str, given: Any) -> Any:
+    """Checks ``reward_config``, under the name that it was given by: a dict, None or ``"default"``."""
+    if given is None or (isinstance(given, str) and given == "default"):
+        return given
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{name}: expected a dict of (rise, fall) by game variable, or None, got {given!r}")
+        raise ConfigError(
+            f"{name}: expected a dict of (rise, fall) by game variable, 'default', or None for the scenario's own "
+            f"reward, got {given!r}"
+        )
+    known = require(*VIZDOOM, name).GameVariable.__members__
     read = {}
     for variable, pair in given.items():
         if variable not in known:
