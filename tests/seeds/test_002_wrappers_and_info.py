@@ -463,12 +463,12 @@ class AtariEnv(BaseEnv):
     def close(self): ...
 
 try:
-    print(stepmill.make(AtariEnv, backend="inline").reset()[0].shape)
+    stepmill.make(AtariEnv, backend="inline").reset()
 except stepmill.StepmillError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "import ale_py" in done.stdout or "(1, 210, 160, 3)" in done.stdout
+    assert "import ale_py" in done.stdout
 
 
 @pytest.mark.parametrize("way", MANAGERS)
