@@ -1,8 +1,9 @@
 """Writes the figures into the documents, between marker comments, from the JSON files.
 
 ``<!-- benchmark:NAME -->`` ... ``<!-- /benchmark:NAME -->`` holds what this module wrote; the text around it is the
-author's. NAME is a table (``sync``), a plot (``plot-readme``) or a sentence (``fact-native``). Each machine that has
-results gets its own, unless the marker names one: ``<!-- benchmark:plot-readme aarch64-2 -->``.
+author's. NAME is a table (``sync``), a plot (``plot-readme``) or what ``facts`` says of all machines (``fact-native``).
+Each machine that has results gets its own table or plot, unless the marker names one:
+``<!-- benchmark:plot-readme aarch64-2 -->``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def fill(text: str, all_results: Sequence[Results], folder: Path, images: Path) 
     def block(match: re.Match[str]) -> str:
         name, machine = match[2], match[3]
         chosen = [one for one in all_results if machine in (None, one["machine"]["machine"])]
-        pieces = [piece for one in chosen if (piece := _piece(name, one, folder, images))]
+        if name.startswith("fact-"):
+            found = [facts.FACTS[name.removeprefix("fact-")](chosen)]
+        else:
+            found = [_piece(name, one, folder, images) for one in chosen]
+        pieces = [piece for piece in found if piece]
         return match[1] + ("\n\n".join(pieces) + "\n" if pieces else NOTHING) + match[4]
 
     return MARKER.sub(block, text)
@@ -50,8 +55,6 @@ def fill(text: str, all_results: Sequence[Results], folder: Path, images: Path) 
 def _piece(name: str, results: Results, folder: Path, images: Path) -> str | None:
     if name.startswith("plot-"):
         return _plot(name.removeprefix("plot-"), results, folder, images)
-    if name.startswith("fact-"):
-        return facts.FACTS[name.removeprefix("fact-")](results)
     return _table(name, results)
 
 

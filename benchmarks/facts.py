@@ -1,53 +1,114 @@
-"""The best figures as sentences, for the first screen of the README. None if they were not measured."""
+"""The best figures, for the README: a sentence on its first screen, and a table of all machines side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from benchmarks.python_contestants import PEERS
-from benchmarks.tables import Results, envpool, number, time_of
+from benchmarks import plots
+from benchmarks.python_contestants import LABELS, PEERS
+from benchmarks.tables import MISSING, Results, Table, envpool, number, time_of
 
 
-def native(results: Results) -> str | None:
-    """For a pool as large as in training: 1,024 envs."""
-    row = next((row for row in results["parts"].get("sync") or [] if row["num_envs"] == 1024), None)
-    if row is None or not {"envpool", "gymnasium"} <= row.keys():
+def sentence(machines: Sequence[Results]) -> str | None:
+    """For a pool as large as in training, on the first machine; what the others reach comes after it."""
+    rows = [(one, row) for one in machines if (row := _native(one))]
+    if not rows:
         return None
-    ours = row["stepmill"]["steps_per_s"]
-    over = {name: round_ratio(ours / row[name]["steps_per_s"]) for name in ("envpool", "gymnasium")}
-    return (
-        f"**{over['envpool']} times as fast as {envpool(results, 'sync')} and {over['gymnasium']} times as fast as "
-        f"Gymnasium's SyncVectorEnv**: {millions(ours)} steps of CartPole-v1 per second with 1,024 envs on "
-        f"{results['machine']['cores']} cores."
-    )
+    (results, first), *others = rows
+    ours, over = _compared(first)
+    told = [
+        f"**{over[0]} times as fast as {envpool(results, 'sync')} and {over[1]} times as fast as Gymnasium's "
+        f"SyncVectorEnv**: {millions(ours)} steps of CartPole-v1 per second with 1,024 envs on {place(results)}."
+    ]
+    for another, row in others:
+        ours, over = _compared(row)
+        told.append(f"On {place(another)}: {millions(ours)} steps, {over[0]} and {over[1]} times as fast.")
+    return " ".join(told)
 
 
-def python(results: Results) -> str | None:
+def side_by_side(machines: Sequence[Results]) -> str | None:
+    """A column per machine, and the command that measures a row."""
+    shown = [one for one in machines if any(cell(one) for _, _, cell in ROWS)]
+    if not shown:
+        return None
+    rows = [[label, *(cell(one) or MISSING for one in shown), f"`--parts {part}`"] for label, part, cell in ROWS]
+    table = Table("facts", "", ["", *map(place, shown), "`python -m benchmarks`"], rows)
+    return f"{plots.versions(shown[0], 'sync')}; k is a thousand, M a million:\n\n{table.markdown()}"
+
+
+FACTS: dict[str, Callable[[Sequence[Results]], str | None]] = {"native": sentence, "machines": side_by_side}
+
+
+# ---- rows of the table -----------------------------------------------------------------------------
+
+
+def _native_cell(results: Results) -> str | None:
+    row = _native(results)
+    return row and _rates(row, envpool="EnvPool", gymnasium="Gymnasium SyncVectorEnv")
+
+
+def _mujoco_cell(results: Results) -> str | None:
+    rows = results["parts"].get("mujoco") or []
+    row = next((row for row in rows if (row["env"], row["num_envs"]) == ("Ant-v5", 64)), None)
+    if row is None or not {"envpool", *GYMNASIUMS} <= row.keys():
+        return None
+    return _rates(row, envpool="EnvPool", **_best(row, GYMNASIUMS))
+
+
+def _python_cell(results: Results) -> str | None:
     """For the envs of the README's plot: many, and each step works for a while."""
     row = next((row for row in results["parts"].get("python") or [] if row["env"] == "busy"), None)
-    if row is None or "auto" not in row or not any(name in row for name in PEERS):
+    if row is None or not {"auto", "meeting"} <= row.keys() or not any(name in row for name in PEERS):
         return None
-    best = max(row[name]["steps_per_s"] for name in PEERS if name in row)
-    ours = row["auto"]["steps_per_s"]
-    reach = ""
-    if "meeting" in row:
-        reach = f", {ours / row['meeting']['steps_per_s']:.0%} of what plain loops on all cores do"
-    return (
-        f"**Python envs at {round_ratio(ours / best)} times the speed of the best other library**: "
-        f"{number(ours)} steps per second of {row['num_envs']} envs that work for 100 µs each, on "
-        f"{results['machine']['cores']} cores{reach}."
-    )
+    return _rates(row, "auto", **_best(row, {name: LABELS[name] for name in PEERS}), meeting="plain loops on all cores")
 
 
-def step(results: Results) -> str | None:
+def _step_cell(results: Results) -> str | None:
     part = results["parts"].get("overhead") or {}
     if not {"stepmill", "envpool"} <= part.keys():
         return None
     ours, theirs = (time_of(part[name]["step_ns"]) for name in ("stepmill", "envpool"))
-    return f"**One step of one env takes {ours}**, where {envpool(results, 'overhead')} takes {theirs}."
+    return f"**{ours}**; EnvPool {theirs}"
 
 
-FACTS: dict[str, Callable[[Results], str | None]] = {"native": native, "python": python, "step": step}
+GYMNASIUMS = {"gymnasium": "Gymnasium SyncVectorEnv", "gymnasium_async": "Gymnasium AsyncVectorEnv"}
+ROWS: Sequence[tuple[str, str, Callable[[Results], str | None]]] = (
+    ("1,024 CartPoles: steps per second", "sync", _native_cell),
+    ("64 Ants of MuJoCo: steps per second", "mujoco", _mujoco_cell),
+    ("64 Python envs, 100 µs of work each: steps per second", "python", _python_cell),
+    ("1 CartPole: time of a step", "overhead", _step_cell),
+)
+
+
+def _rates(row: dict[str, Any], ours: str = "stepmill", **others: str) -> str:
+    theirs = ", ".join(f"{label} {number(row[name]['steps_per_s'])}" for name, label in others.items())
+    return f"**{number(row[ours]['steps_per_s'])}**; {theirs}"
+
+
+def _best(row: dict[str, Any], labels: dict[str, str]) -> dict[str, str]:
+    """The fastest other library of those that were measured, with its label."""
+    best = max((name for name in labels if name in row), key=lambda name: row[name]["steps_per_s"])
+    return {best: labels[best]}
+
+
+def _native(results: Results) -> dict[str, Any] | None:
+    row = next((row for row in results["parts"].get("sync") or [] if row["num_envs"] == 1024), None)
+    return row if row and {"envpool", "gymnasium"} <= row.keys() else None
+
+
+def _compared(row: dict[str, Any]) -> tuple[float, list[str]]:
+    """Our steps per second, and how many times that is EnvPool's and Gymnasium's."""
+    ours = row["stepmill"]["steps_per_s"]
+    return ours, [round_ratio(ours / row[name]["steps_per_s"]) for name in ("envpool", "gymnasium")]
+
+
+# ---- words -----------------------------------------------------------------------------------------
+
+
+def place(results: Results) -> str:
+    machine = results["machine"]
+    return f"{machine['cores']} {machine['architecture'].replace('_', '-')} cores"
 
 
 def round_ratio(ratio: float) -> str:

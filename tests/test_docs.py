@@ -6,6 +6,7 @@ how-to compiles, and links between the documents lead somewhere.
 """
 
 import ast
+import importlib
 import os
 import re
 import shlex
@@ -165,6 +166,17 @@ def test_error_tree_is_the_one_in_the_code():
     tree = re.search(r"^    (StepmillError\n.*?)\n\n", errors.__doc__, re.DOTALL | re.MULTILINE)[1]
     tree = re.sub(r"^    ", "", tree, flags=re.MULTILINE)
     assert tree in (ROOT / "docs" / "interface.md").read_text(encoding="utf-8")
+
+
+def test_the_diagrams_show_the_code_as_it_is(monkeypatch):
+    """To draw them checks every class, attribute and file that they show. Mended: `python -m docs.images.diagrams`."""
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.delitem(sys.modules, "benchmarks", raising=False)
+    diagrams = importlib.import_module("docs.images.diagrams")
+    for diagram in diagrams.DIAGRAMS:
+        for theme in diagrams.THEMES:
+            diagrams.pyplot.close(diagrams.drawn(diagram, theme))
+            assert (ROOT / "docs" / "images" / f"{diagram}-{theme.name}.png").exists()
 
 
 def test_the_env_of_the_how_to_compiles(tmp_path):

@@ -95,6 +95,18 @@ def close_and_step(pool: Any) -> None:
     pool.step([1])
 
 
+def loop_over_final_info() -> list[Any]:
+    """As scripts for Gymnasium 0.29 do."""
+
+    def recorded() -> Any:
+        return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1", max_episode_steps=1))
+
+    with stepmill.make(recorded, backend="inline", autoreset="same_step") as pool:
+        pool.reset()
+        infos = pool.step([1])[-1]
+    return [info["episode"]["r"] for info in infos["final_info"] if info and "episode" in info]
+
+
 def receive_too_early() -> None:
     with stepmill.make(Trouble, num_envs=2, what="hang", backend="process") as pool:
         pool.reset()
@@ -136,6 +148,7 @@ MISTAKES: list[Callable[[], object]] = [
     lambda: use(lambda pool: pool.recv()),
     receive_too_early,
     lambda: use(step_past_the_end, autoreset="disabled", max_episode_steps=1),
+    loop_over_final_info,
     lambda: use(lambda pool: pool.reset(), env_type="gym", num_envs=4, batch_size=2),
     lambda: use(lambda pool: pool.call("reset")),
     lambda: use(lambda pool: pool.render()),
@@ -155,7 +168,8 @@ MISTAKES: list[Callable[[], object]] = [
 def messages() -> list[str]:
     found = []
     for mistake in MISTAKES:
-        with pytest.raises(stepmill.StepmillError) as caught:
+        expected = TypeError if mistake is loop_over_final_info else stepmill.StepmillError
+        with pytest.raises(expected) as caught:
             mistake()
         found.append(str(caught.value))
     return found

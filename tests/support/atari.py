@@ -18,8 +18,8 @@ gymnasium.register_envs(ale_py)
 OURS_ONLY = {"reward", "terminated", "ram"}  # what our infos have in addition
 
 
-def oracle(rom: str, **options: Any) -> gymnasium.Env[Any, Any]:
-    """The same game by wrappers, from the options of ``AtariGame``."""
+def oracle(rom: str, innermost: Any = None, **options: Any) -> gymnasium.Env[Any, Any]:
+    """The same game by wrappers, from the options of ``AtariGame``; `innermost` is one more around the emulator."""
     o = AtariGame(rom, **options).options
     env = gymnasium.make(
         f"ALE/{GAMES[rom].ale_name}-v5",
@@ -30,6 +30,7 @@ def oracle(rom: str, **options: Any) -> gymnasium.Env[Any, Any]:
         difficulty=o.difficulty,
         max_num_frames_per_episode=o.most_frames,
     )
+    env = innermost(env) if innermost else env
     has_fire = env.unwrapped.get_action_meanings()[1:2] == ["FIRE"]
     env = AtariPreprocessing(
         env,
