@@ -364,6 +364,7 @@ def test_info_gives_the_spaces() -> None:
         assert pool.single_observation_space.dtype == np.float32
         assert pool.single_action_space == spaces.Discrete(2)
     with manager_of("serial", CartpoleEnv, [{}]) as manager:
+        assert manager.env_info.obs_space.shape == (4,)
         manager.launch()
         assert manager.env_info.act_space.shape == (2,)
         assert manager.action_space == spaces.Discrete(2)
