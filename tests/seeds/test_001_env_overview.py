@@ -457,9 +457,11 @@ def test_tip_an_env_that_nobody_seeds_is_not_seeded(way: str) -> None:
 
 @pytest.mark.parametrize("way", IN_ONE_PROCESS)
 def test_warning_final_eval_reward_comes_with_the_end(way: str) -> None:
-    """Warning 1: a float at ``done``, and not before."""
+    """Warning 1: a float at ``done``; a manager has it under its later name too."""
     ((episode,),) = play(way, CorridorEnv, [{}])
     assert episode.info["final_eval_reward"] == pytest.approx(sum(episode.rewards))
+    if way in MANAGERS:
+        assert episode.info["eval_episode_return"] == episode.info["final_eval_reward"]
 
 
 @pytest.mark.parametrize("way", POOLS)

@@ -37,6 +37,20 @@ def test_ding_env_wrapper_keeps_the_contract(env_id: str) -> None:
     assert not check_env(lambda: DingEnvWrapper(env_id), steps=20, print_report=False)
 
 
+def test_ding_env_wrapper_keeps_a_measure_of_the_envs_own() -> None:
+    """Its section with basics 5: a rate of wins that the env tells under the document's name is not overwritten."""
+
+    class WinRate(gymnasium.Wrapper):
+        def step(self, action: Any) -> Any:
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, True, truncated, {**info, "final_eval_reward": 0.75}
+
+    env = DingEnvWrapper(WinRate(gymnasium.make("CartPole-v1")))
+    env.reset()
+    info = env.step(np.array(0)).info
+    assert info["final_eval_reward"] == info["eval_episode_return"] == 0.75
+
+
 # ---- questions -----------------------------------------------------------------------------------
 
 
