@@ -64,6 +64,12 @@ class BaseEnv(ABC):
     _sampler: spaces.Space[Any] | None = None
     _replay_path: str | None = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class that says ``num_agent`` says ``num_agents``."""
+        super().__init_subclass__(**kwargs)
+        if "num_agent" in vars(cls) and "num_agents" not in vars(cls):
+            cls.num_agents = vars(cls)["num_agent"]
+
     def __init__(self, cfg: Any = None) -> None:
         self._cfg = cfg
 

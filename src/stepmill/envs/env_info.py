@@ -20,7 +20,15 @@ from stepmill.errors import SpaceError, summary
 from stepmill.factories import close_quietly
 from stepmill.trees import map_tree, space_from, step_into, tree_of
 
-__all__ = ["BaseEnvInfo", "EnvElementInfo", "FromInfo", "copy_if_possible", "declared_space", "element_info_of"]
+__all__ = [
+    "BaseEnvInfo",
+    "EnvElementInfo",
+    "FromInfo",
+    "copy_if_possible",
+    "declared_space",
+    "element_info_of",
+    "info_of",
+]
 
 
 class _FieldNames:
@@ -151,7 +159,7 @@ class FromInfo:
         if "_described" not in own:
             env._described = None  # while info() runs: it may ask for what it is expected to say
             try:
-                env._described = _Described(_ask(env), {})
+                env._described = _Described(info_of(env), {})
             except BaseException:
                 del env._described
                 raise
@@ -174,7 +182,7 @@ def declared_space(env: Any, name: str) -> Any:
         return None
 
 
-def _ask(env: Any) -> Any:
+def info_of(env: Any) -> Any:
     """The env's ``info()``. If it needs the simulator, which the first reset builds, a copy of the env is asked."""
     try:
         return env.info()

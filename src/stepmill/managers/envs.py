@@ -14,7 +14,7 @@ from stepmill.envs.adapters.as_gymnasium import AsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv, is_ding_env
 from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
 from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of
+from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of, info_of
 from stepmill.errors import UnsupportedError
 from stepmill.managers.config import EnvRecipe
 from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
@@ -157,7 +157,7 @@ def env_info_of(env: Any) -> BaseEnvInfo:
     """What an env says about itself, or what its spaces say."""
     own = _authors_env(env)
     if hasattr(own, "info") and callable(own.info):
-        return own.info()  # type: ignore[no-any-return]
+        return info_of(own)  # type: ignore[no-any-return]
     found = spaces_of(env)
     return BaseEnvInfo(
         1, element_info_of(found.observation), element_info_of(found.action), element_info_of(found.reward), None
@@ -188,7 +188,10 @@ class Instructions:
         if self.replay_path is None:
             return
         check_can_record(env)
-        _authors_env(env).enable_save_replay(self.replay_path)
+        if isinstance(env, AsGymnasium):
+            env.record_to = self.replay_path
+        else:
+            _authors_env(env).enable_save_replay(self.replay_path)
 
 
 @dataclass(frozen=True)

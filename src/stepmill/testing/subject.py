@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 
 from stepmill.envs import as_base_env
+from stepmill.envs.seeds import seed_env
 from stepmill.errors import ConfigError, summary
 from stepmill.testing.ids import EnvOfId
 
@@ -148,7 +149,7 @@ class Subject:
     def seed(self, env: Any, seed: int, dynamic: bool) -> None:
         """Seeds the following episodes."""
         if self.has(env, "seed"):  # optional if nothing is random
-            self.call("seed", f"seed({seed}, dynamic_seed={dynamic})", env.seed, seed, dynamic_seed=dynamic)
+            self.call("seed", f"seed({seed}, dynamic_seed={dynamic})", seed_env, env, seed, dynamic)
 
     def leave(self, env: Any) -> None:
         """Closes an env that is not needed any more."""

@@ -45,6 +45,8 @@ class AsGymnasium(InnerAttributes):
     keeps_timesteps = False
     # False in managers that nobody has seeded: the seeds of the pool stay away from an env that decides for itself.
     passes_seeds = True
+    # Where the env is to record its episodes from the next reset on: it is told so after its seed.
+    record_to: str | None = None
 
     def __init__(self, base_env: BaseEnv, by_value: bool = False) -> None:
         self._inner = self.base_env = base_env
@@ -60,6 +62,9 @@ class AsGymnasium(InnerAttributes):
         super().reset(seed=seed)
         if seed is not None and self.passes_seeds:
             seed_env(self.base_env, seed, self.dynamic_seed)
+        if self.record_to is not None:
+            self.base_env.enable_save_replay(self.record_to)
+            self.record_to = None
         observation = self.base_env.reset(**(options or {}))
         if self._is_pair_of_gymnasium(observation):
             raise EnvError(

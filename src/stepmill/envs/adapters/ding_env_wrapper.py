@@ -197,7 +197,7 @@ class DingEnvWrapper(EnvHolder):
         has_ended = truth(self, "terminated", terminated)
         done = truth(self, "truncated", truncated) or has_ended
         if done:
-            score = float(info.get("eval_episode_return", self._return))
+            score = float(info.get("eval_episode_return", info.get("final_eval_reward", self._return)))
             info = {
                 **info,
                 "TimeLimit.truncated": not has_ended,
