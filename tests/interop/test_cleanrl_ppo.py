@@ -8,7 +8,7 @@ scripts for Gymnasium 0.29, the loop over ``final_info``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,17 @@ NUM_ENVS, NUM_STEPS, UPDATES, SEED, LIMIT = 4, 32, 3, 1, 40
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
 Log = Callable[[dict[str, Any]], list[float]]  # what a script logs of a step's infos
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """For networks this small more threads only wait for each other, on a busy machine for long."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def logged(infos: dict[str, Any]) -> list[float]:
