@@ -258,7 +258,7 @@ def alarm_handler() -> Iterator[None]:
 
 
 def with_a_signal_inside(call: Callable[[], Any]) -> Any:
-    """Calls something of C with a signal that Python has not seen: it does not look between two calls of one ``map``."""
+    """Calls a function of C with a signal that Python has not seen: between the calls of a ``map`` it does not look."""
     return list(map(operator.call, [partial(ctypes.pythonapi.PyErr_SetInterruptEx, signal.SIGUSR1), call]))[1]
 
 
