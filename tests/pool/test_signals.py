@@ -311,6 +311,19 @@ def test_a_handler_that_raises_during_a_brief_native_reset_loses_no_batch(view: 
             assert set(batch.elapsed) == {0}
 
 
+@pytest.mark.usefixtures("alarm_handler")
+@pytest.mark.parametrize("action", [[0, 1], np.array([0, 1]), {"action": [0, 1]}], ids=["list", "array", "dict"])
+@pytest.mark.parametrize("env_id", [[0, 1], None], ids=["list", "none"])
+def test_what_a_handler_raises_is_not_taken_for_an_error_of_the_actions(action: Any, env_id: Any) -> None:
+    """For numpy looks for signals while it reads a list."""
+    with stepmill.make("MountainCar-v0", num_envs=2) as pool:
+        pool.reset()
+        with pytest.raises(Alarm):
+            with_a_signal_inside(partial(pool.step, action, env_id))
+        was_sent = pool.stats()["in_flight"] == 2
+        assert was_sent == (env_id is None and isinstance(action, np.ndarray))
+
+
 class Ringing:
     """The handler runs while this is unpickled, the first time."""
 
