@@ -3,6 +3,7 @@
 #include "bindings/action_input.h"
 
 #include "bindings/errors.h"
+#include "bindings/host.h"
 #include "bindings/tensor_input.h"
 
 namespace nb = nanobind;
@@ -36,6 +37,11 @@ std::string player_owner(std::int64_t row) {
   const auto rank = static_cast<std::size_t>(row % owner_players->most);
   return "env " + std::to_string(row / owner_players->most) + ", player " +
          std::to_string(owner_players->of_kind(owner_kind)[rank]);
+}
+
+// numpy looks for signals while it reads a list, and what a handler raises there would be taken for an error of the list.
+void look_before_reading(nb::handle value) {
+  if (!PyArray_Check(value.ptr())) look_for_signals();
 }
 
 // How many rows a value has in its first array; -1 if it is no such value, which is found out later.
@@ -123,6 +129,7 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
                   " is over and autoreset is disabled: call reset(env_id=[" + std::to_string(env) +
                   "]) before the next action");
 
+  look_before_reading(action);
   if (players_.are_many())
     write_players(action, players, envs);
   else
@@ -131,6 +138,7 @@ std::span<const std::int32_t> ActionInput::read(nb::handle action, nb::handle en
 }
 
 nb::object ActionInput::read_integers(nb::handle given, const char* name) {
+  look_before_reading(given);
   nb::object plain = without_torch(given);
   nb::object holder;
   if (plain.is_valid()) holder = nb::steal(PyArray_FromAny(plain.ptr(), nullptr, 0, 0, 0, nullptr));

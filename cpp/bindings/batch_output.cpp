@@ -230,11 +230,6 @@ nb::object BatchOutput::step_result(Batch batch, const std::vector<Fault>& fault
   return result;
 }
 
-nb::object BatchOutput::reset_result(Batch batch, const std::vector<Fault>& faults) {
-  nb::object full = step_result(std::move(batch), faults);
-  return nb::make_tuple(full[0], full[4]);
-}
-
 PyObject* BatchOutput::observation(const Handout& out, void* const* columns) const {
   return observation_tree_.build([&](int leaf) {
     const ArrayForm& form = observation_forms_[static_cast<std::size_t>(leaf)];

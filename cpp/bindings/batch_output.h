@@ -24,8 +24,6 @@ class BatchOutput {
 
   // (obs, reward, terminated, truncated, info)
   nanobind::object step_result(Batch batch, const std::vector<Fault>& faults);
-  // (obs, info)
-  nanobind::object reset_result(Batch batch, const std::vector<Fault>& faults);
   // Whether infos say which env each row belongs to, even if every env has one player.
   void show_players(bool always);
   bool shows_players() const { return always_players_; }

@@ -267,24 +267,41 @@ nb::object Engine::finish(bool is_reset) {
   count(batch);
   nb::object extras = collect_extras(batch);
   const bool is_looked_at = watching_ && note(batch);
-  if (!extras.is_valid() && (is_reset ? show_reset_ : show_step_).is_none() && !is_looked_at)
-    return is_reset ? output_->reset_result(std::move(batch), faults_) : output_->step_result(std::move(batch), faults_);
-  std::vector<std::int32_t> ids(batch.env_id, batch.env_id + batch.rows);
-  pending_.emplace(
-      Pending{output_->step_result(std::move(batch), faults_), std::move(extras), std::move(ids), is_looked_at});
+  const std::span ids(batch.env_id, static_cast<std::size_t>(batch.rows));
+  pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),
+                           .extras = std::move(extras),
+                           .ids = ids,
+                           .is_looked_at = is_looked_at});
   return complete(is_reset);
 }
 
-// Lets Python add what does not fit in arrays, and the view convert the result. If a signal handler or Ctrl-C raises in
-// there, nothing is lost: only at the end do we give the batch away, as the result or with the error. `as_reset`: in
-// the form that `reset` returns; `recv` returns the rows of a reset in the form of steps too.
+// Gives the batch away, as the result or with the error. If a signal handler or Ctrl-C raises on the way, it stays where it
+// is. `as_reset`: in the form that `reset` returns; `recv` returns the rows of a reset in the form of steps too.
 nb::object Engine::complete(bool as_reset) {
-  nb::object result = pending_->result, error = nb::none();
+  nb::object result = pending_->is_shown ? pending_->result : shown(as_reset);
+  if (!as_reset && !pending_->is_shown) {  // what it was made from goes now: this takes time
+    pending_->result = result;
+    pending_->extras.reset();
+    pending_->is_shown = true;
+  }
+  // If we left a signal to Python, it would run the handler after we have returned and, if that raises, drop the result.
+  look_for_signals();
+  const nb::object error = std::move(pending_->error);
+  pending_.reset();
+  if (error.is_none()) return result;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+// Lets Python add what does not fit in arrays, and the view convert the result.
+nb::object Engine::shown(bool as_reset) {
+  nb::object result = pending_->result;
   if (pending_->extras.is_valid()) {
     nb::object finished = host_object_.attr("finish_rows")(result, pending_->extras[0], pending_->extras[1]);
     result = finished[0];
-    error = finished[1];
+    pending_->error = finished[1];
   }
+  const nb::object error = pending_->error;
   if (std::exchange(pending_->is_looked_at, false) && watching_) {
     const nb::object look = watching_->look;  // it may end the watching
     look(result, error);
@@ -293,10 +310,7 @@ nb::object Engine::complete(bool as_reset) {
   const nb::object& show = as_reset ? show_reset_ : show_step_;
   if (!show.is_none()) result = owned(PyObject_CallOneArg(show.ptr(), result.ptr()));
   if (!error.is_none()) error.attr("batch") = result;
-  const std::optional<Pending> done = std::exchange(pending_, std::nullopt);
-  if (error.is_none()) return result;
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw nb::python_error();
+  return result;
 }
 
 void Engine::show_as(nb::object step, nb::object reset, bool players) {
@@ -416,6 +430,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
   }
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
+    Py_VISIT(pending_->error.ptr());
     Py_VISIT(pending_->extras.ptr());
   }
   return 0;

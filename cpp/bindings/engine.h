@@ -122,6 +122,7 @@ class Engine {
   void count(const Batch& batch);
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
+  nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   void refuse_in_flight(std::span<const std::int32_t> envs) const;
@@ -140,13 +141,15 @@ class Engine {
   nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
   std::vector<std::int32_t> all_envs_;
   std::vector<std::int32_t> last_ids_;  // of the last batch: the envs of an async send without ids
-  // A batch that Python is finishing. It stays here until that is done: if an exception interrupts it (Ctrl-C, or from
-  // a signal handler), the batch counts as in flight, and the next `recv` starts over with it.
+  // A batch on its way to the caller. It stays here until nothing can go wrong any more: if an exception interrupts the
+  // call (Ctrl-C, or from a signal handler), the batch counts as in flight, and the next `recv` starts over with it.
   struct Pending {
     nanobind::object result;
-    nanobind::object extras;  // notes and faults, or nothing
-    std::vector<std::int32_t> ids;
-    bool is_looked_at;  // whether `look` is to be called with it; never twice
+    nanobind::object error = nanobind::none();  // to be raised, with the result
+    nanobind::object extras;                    // notes and faults, or nothing
+    std::span<const std::int32_t> ids;  // the pool's: valid until it takes another batch
+    bool is_looked_at;      // whether `look` is to be called with it; never twice
+    bool is_shown = false;  // whether the result is in the form that `recv` returns
   };
   std::optional<Pending> pending_;
   struct Watching {

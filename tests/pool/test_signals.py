@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import operator
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -252,6 +255,73 @@ def alarm_handler() -> Iterator[None]:
     before = signal.signal(signal.SIGUSR1, handler)
     yield
     signal.signal(signal.SIGUSR1, before)
+
+
+def with_a_signal_inside(call: Callable[[], Any]) -> Any:
+    """Calls a function of C with a signal that Python has not seen: between the calls of a ``map`` it does not look."""
+    return list(map(operator.call, [partial(ctypes.pythonapi.PyErr_SetInterruptEx, signal.SIGUSR1), call]))[1]
+
+
+@pytest.mark.usefixtures("alarm_handler")
+@pytest.mark.parametrize("batch_size", [64, 32], ids=["sync", "async"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_handler_that_raises_during_a_brief_native_step_loses_no_batch(view: str, batch_size: int) -> None:
+    """Nothing in it waits for anything, so that only the end of the call looks for signals."""
+    action = np.zeros(batch_size, int)
+    with stepmill.make("MountainCar-v0", view, num_envs=64, batch_size=batch_size) as pool:
+        elapsed = dict.fromkeys(range(64), -1)
+
+        def take() -> np.ndarray:
+            batch = seen(view, pool.recv())
+            for env_id, count in zip(batch.ids, batch.elapsed, strict=True):
+                elapsed[env_id] += 1
+                assert count == elapsed[env_id]
+            return np.asarray(batch.ids)
+
+        pool.async_reset()
+        ids = take()
+        for _ in range(20):  # in the first ones nobody knows yet that steps are brief
+            with pytest.raises(Alarm):
+                with_a_signal_inside(partial(pool.step, action, ids))
+            assert pool.stats()["in_flight"] == 64
+            ids = take()
+            pool.send(action, ids)
+            with pytest.raises(Alarm):
+                with_a_signal_inside(pool.recv)
+            assert pool.stats()["in_flight"] == 64
+            with pytest.raises(errors.InFlightError):
+                pool.send(action, ids)
+            ids = take()
+        assert pool.stats()["in_flight"] == 64 - batch_size
+
+
+@pytest.mark.usefixtures("alarm_handler")
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_handler_that_raises_during_a_brief_native_reset_loses_no_batch(view: str) -> None:
+    """``recv`` returns it in the form of steps."""
+    with stepmill.make("MountainCar-v0", view, num_envs=64) as pool:
+        for _ in range(20):
+            pool.step(np.zeros(64, int))
+        for env_id in (None, np.array([5, 3])):
+            pool.step(np.zeros(64, int))
+            with pytest.raises(Alarm):
+                with_a_signal_inside(partial(pool._engine.reset, env_id, None, None, None))
+            batch = seen(view, pool.recv())
+            assert batch.ids == (list(range(64)) if env_id is None else [5, 3])
+            assert set(batch.elapsed) == {0}
+
+
+@pytest.mark.usefixtures("alarm_handler")
+@pytest.mark.parametrize("action", [[0, 1], np.array([0, 1]), {"action": [0, 1]}], ids=["list", "array", "dict"])
+@pytest.mark.parametrize("env_id", [[0, 1], None], ids=["list", "none"])
+def test_what_a_handler_raises_is_not_taken_for_an_error_of_the_actions(action: Any, env_id: Any) -> None:
+    """For numpy looks for signals while it reads a list."""
+    with stepmill.make("MountainCar-v0", num_envs=2) as pool:
+        pool.reset()
+        with pytest.raises(Alarm):
+            with_a_signal_inside(partial(pool.step, action, env_id))
+        was_sent = pool.stats()["in_flight"] == 2
+        assert was_sent == (env_id is None and isinstance(action, np.ndarray))
 
 
 class Ringing:

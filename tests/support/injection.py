@@ -22,7 +22,7 @@ class Alarm(TimeoutError):
 class Alarms:
     """Raises an ``Alarm``, or what is given, at the n-th point of the code inside of the block."""
 
-    def __init__(self, n: int, *test_files: str, raising: Callable[[str], Exception] = Alarm) -> None:
+    def __init__(self, n: int, *test_files: str, raising: Callable[[str], BaseException] = Alarm) -> None:
         self.n = n
         self._raising = raising
         self.points = 0
@@ -87,7 +87,7 @@ def _may_run_handlers(frame: FrameType, last: int, called_python: bool) -> bool:
 
 
 def at_every_point(
-    attempt: Callable[[Alarms], None], *test_files: str, raising: Callable[[str], Exception] = Alarm
+    attempt: Callable[[Alarms], None], *test_files: str, raising: Callable[[str], BaseException] = Alarm
 ) -> int:
     """Calls ``attempt`` with an alarm at the first point, the second, and so on. Returns how many there are."""
     n = 0

@@ -32,6 +32,9 @@ Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 # What the engine tells of every row. Tianshou counts steps and returns itself.
 _ENGINE_KEYS = frozenset({"env_id", "elapsed_step", "episode_return", "episode_length"})
 
+# What a reset raises before anything was reset.
+_REFUSALS = (ConfigError, InputError, UsageError)
+
 
 def make_vector_env(task_id: Any, **arguments: Any) -> PoolVectorEnv:
     """``PoolVectorEnv(stepmill.make(task_id, ...))``."""
@@ -97,25 +100,25 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """
         for name in kwargs.keys() - {"seed", "options"}:
             raise InputError(f"reset: expected seed and options, got {name}: what the envs take goes into options")
-        ids = list(range(self.env_num)) if env_id is None else self._wrap_id(env_id)
         if not self.is_async and env_id is not None:
             self._keep_interrupted()  # the rows of the other envs
         before, self._unfinished = self._unfinished, (env_id, kwargs)
         try:
-            obs, infos = self._reset(None if env_id is None else ids, ids, **kwargs)
-        except (ConfigError, InputError, UsageError):  # nothing was reset
+            ids, obs, infos = self._reset(env_id, **kwargs)
+        except _REFUSALS:
             self._unfinished = before
             raise
-        for one in ids:
-            self._kept.pop(int(one), None)
-        self._batch = self._unfinished = None
+        kept = {one: row for one, row in self._kept.items() if one not in ids}
+        self._kept, self._batch, self._unfinished = kept, None, None  # at once, and then nothing but the return
         return obs, infos
 
-    def _reset(self, given: Any, ids: Any, seed: Any = None, options: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def _reset(self, env_id: Any, seed: Any = None, options: Any = None) -> tuple[set[int], np.ndarray, np.ndarray]:
+        """Resets envs until all have begun an episode: their ids, observations and infos."""
+        ids = list(range(self.env_num)) if env_id is None else self._wrap_id(env_id)
         seeds = None if seed is None else check_seeds(seed, ids, allow_none=True)
         whole: Any = None
         infos: Any = None
-        for rows, obs, info in reset_until_good(self.pool, given, seeds, options):
+        for rows, obs, info in reset_until_good(self.pool, None if env_id is None else ids, seeds, options):
             if whole is None:
                 whole, infos = _observations(obs), _infos(info)
                 continue
@@ -124,7 +127,7 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             infos[rows] = _infos(info)
         if seeds is not None:
             self._seed_spaces(seeds, ids)
-        return whole, infos
+        return {int(one) for one in ids}, whole, infos
 
     def step(self, action: Any, id: Any = None) -> Step:
         """Steps all envs, or those of ``id``.
@@ -147,27 +150,37 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self._batch = None
         return step
 
+    # Ctrl-C may come again at any time: what was received is put away before anything else is done, and let go right
+    # before the return. Only assignments stand there: reading an attribute would run Python code, of Tianshou.
+
     def _keep_interrupted(self) -> None:
         """Keeps the rows of a step that Ctrl-C has interrupted. Does an interrupted reset again: its rows are ends."""
         if self._unfinished is not None:
-            self.pool._drop_in_flight()
-            env_id, kwargs = self._unfinished
-            self._unfinished = None
-            obs, infos = self.reset(env_id, **kwargs)
-            self._kept |= {info["env_id"]: (obs[i], 0.0, False, True, info) for i, info in enumerate(infos)}
+            self._finish_reset(*self._unfinished)
         if self._batch is None and self.pool._engine.in_flight_count:
             try:
                 call_into(self, "_batch", self.pool.recv)
             except EnvError as error:
-                if not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
-                    raise
                 self._batch = error.batch  # envs in this thread were in the middle of a step
+                if not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
+                    self._batch = None
+                    raise
         if self._batch is not None:
             self._keep(self._batch)
 
+    def _finish_reset(self, env_id: Any, kwargs: dict[str, Any]) -> None:
+        self.pool._drop_in_flight()
+        try:
+            _, obs, infos = self._reset(env_id, **kwargs)
+        except _REFUSALS:
+            self._unfinished = None
+            raise
+        kept = self._kept | {info["env_id"]: (obs[i], 0.0, False, True, info) for i, info in enumerate(infos)}
+        self._kept, self._batch, self._unfinished = kept, None, None
+
     def _keep(self, batch: Any) -> None:
-        self._kept |= {row[-1]["env_id"]: row for row in zip(*_step(batch), strict=True)}
-        self._batch = None
+        kept = self._kept | {row[-1]["env_id"]: row for row in zip(*_step(batch), strict=True)}
+        self._kept, self._batch = kept, None
 
     def _step_with_kept(self, action: Any, ids: Any) -> Step:
         """Steps the envs that have no row yet, and returns the rows of all."""
@@ -183,9 +196,12 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         if new:
             call_into(self, "_batch", self.pool.step, some, np.asarray(ids)[new])
             self._keep(self._batch)
-        obs, *others, infos = zip(*[self._kept.pop(int(one)) for one in ids], strict=True)
+        kept = dict(self._kept)
+        obs, *others, infos = zip(*[kept.pop(int(one)) for one in ids], strict=True)
         reward, terminated, truncated = map(np.stack, others)
-        return _stack(obs), reward, terminated, truncated, _objects(list(infos))
+        step = _stack(obs), reward, terminated, truncated, _objects(list(infos))
+        self._kept = kept
+        return step
 
     # ---- the envs ----------------------------------------------------------------------------
 
@@ -247,7 +263,8 @@ def _check(pool: Any) -> None:
 def _observations(obs: Any) -> np.ndarray:
     """Observations as Tianshou stacks them: of a Dict space an array of dicts, of a Text space an array of texts."""
     if isinstance(obs, dict):
-        return _objects([map_tree(operator.itemgetter(i), obs) for i in range(len(next(leaves(obs))))])
+        first, *_ = leaves(obs)
+        return _objects([map_tree(operator.itemgetter(i), obs) for i in range(len(first))])
     if isinstance(obs, tuple):  # of a space that has no arrays
         return np.array(obs) if all(isinstance(one, str) for one in obs) else _objects(list(obs))
     array: np.ndarray = obs

@@ -14,6 +14,8 @@ from stable_baselines3.common.monitor import load_results
 
 from stepmill.errors import ClosedError, EnvError, NothingInFlightError, ResetOptionError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
+from support import sb3_envs
+from support.injection import Alarms, at_every_point
 from support.sb3_envs import CRASH, InterruptingEnv
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
@@ -112,6 +114,113 @@ def test_ctrl_c_inside_an_env(make: Any, on_error: str) -> None:
     np.testing.assert_array_equal(infos[1]["terminal_observation"]["place"], seen["place"][1])
     assert infos[1]["terminal_observation"]["count"] == 1
     assert vec_env.step([0, 0])[0]["count"].tolist() == [0, 1]
+
+
+def points(attempt: Callable[[Alarms], None]) -> int:
+    """Calls ``attempt`` with Ctrl-C at every point of our code and SB3's, but not of the envs'."""
+    return at_every_point(attempt, __file__, sb3_envs.__file__, raising=KeyboardInterrupt)
+
+
+def test_no_step_is_lost_wherever_ctrl_c_comes(make: Any) -> None:
+    """Again and again, and the second time while the first is being made good."""
+    vec_env = make("inline")
+    count = 0
+
+    def attempt(alarms: Alarms) -> None:
+        nonlocal count
+        step = None
+        for ctrl_c in (Alarms(alarms.n // 2, __file__, sb3_envs.__file__, raising=KeyboardInterrupt), alarms):
+            try:
+                with ctrl_c:
+                    step = vec_env.step([0, 0])
+            except KeyboardInterrupt:
+                continue
+            check(step)
+        if step is None:
+            check(vec_env.step([0, 0]))
+
+    def check(step: Any) -> None:
+        nonlocal count
+        observation, _, dones, infos = step
+        count = (count + 1) % 3
+        assert observation["count"].tolist() == [count] * 2
+        assert dones.tolist() == [count == 0] * 2
+        if count == 0:
+            assert [info["terminal_observation"]["count"] for info in infos] == [3, 3]
+            assert [info["episode"]["l"] for info in infos] == [3, 3]
+
+    assert points(attempt) > 30
+
+
+def test_the_end_of_a_failed_env_is_the_same_wherever_ctrl_c_comes(make: Any) -> None:
+    vec_env = make("inline", on_error="restart", max_restarts=None)
+
+    def attempt(alarms: Alarms) -> None:
+        before = vec_env.step([0, 0])[0]
+        actions = [0, CRASH]
+        try:
+            with alarms:
+                step = vec_env.step(actions)
+        except KeyboardInterrupt:
+            step = vec_env.step(actions)
+        observation, _, dones, infos = step
+        assert dones[1]
+        assert infos[1]["abnormal"] is True
+        np.testing.assert_array_equal(infos[1]["terminal_observation"]["place"], before["place"][1])
+        assert infos[1]["terminal_observation"]["count"] == before["count"][1]
+        assert observation["count"][1] == 0
+        vec_env.reset()
+
+    assert points(attempt) > 60
+
+
+def test_a_reset_is_done_or_to_be_done_wherever_ctrl_c_comes(make: Any) -> None:
+    """The step that does it says that all episodes were cut off."""
+    vec_env = make("inline")
+
+    def attempt(alarms: Alarms) -> None:
+        seen, *_ = vec_env.step([0, 0])
+        vec_env.seed(9)
+        try:
+            with alarms:
+                observation = vec_env.reset()
+        except KeyboardInterrupt:
+            observation, _, dones, infos = vec_env.step([0, 0])
+            if not dones.any():  # it was interrupted before it began
+                assert observation["count"].tolist() == [2, 2]
+                observation = vec_env.reset()
+            else:
+                assert [info["terminal_observation"]["count"] for info in infos] == seen["count"].tolist()
+        np.testing.assert_array_equal(observation["place"], expected["place"])
+        assert vec_env._seeds == [None, None]
+
+    vec_env.seed(9)
+    expected = vec_env.reset()
+    assert points(attempt) > 30
+
+
+def test_the_step_that_does_an_interrupted_reset_may_be_interrupted_too(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vec_env = make("inline")
+
+    def attempt(alarms: Alarms) -> None:
+        vec_env.step([0, 0])
+        with monkeypatch.context() as patch:
+            patch.setattr(vec_env.pool, "reset", lambda *_, **__: interrupt(vec_env.pool, "async_reset", after=True)())
+            with pytest.raises(KeyboardInterrupt):
+                vec_env.reset()
+        try:
+            with alarms:
+                step = vec_env.step([0, 0])
+        except KeyboardInterrupt:
+            step = vec_env.step([0, 0])
+        observation, _, dones, infos = step
+        assert dones.all()
+        assert [info["terminal_observation"]["count"] for info in infos] == [1, 1]
+        assert observation["count"].tolist() == [0, 0]
+
+    assert points(attempt) > 30
 
 
 def test_in_the_reset_of_a_failed_env(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

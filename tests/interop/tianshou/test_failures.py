@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from stepmill import errors
 from stepmill.interop.tianshou import PoolVectorEnv, make_vector_env
+from support import sb3_envs
+from support.injection import Alarms, at_every_point
 from support.sb3_envs import CRASH, InterruptingEnv
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")
@@ -166,6 +169,69 @@ def test_a_reset_that_was_interrupted_is_done_by_the_next_step(
     assert infos[1]["env_id"] == 1
     expected, _ = env.reset([1], seed=8)
     np.testing.assert_array_equal(obs[1]["place"], expected[0]["place"])
+
+
+def ctrl_c(n: int) -> Alarms:
+    return Alarms(n, __file__, sb3_envs.__file__, raising=KeyboardInterrupt)
+
+
+def points(attempt: Callable[[Alarms], None]) -> int:
+    """Calls ``attempt`` with Ctrl-C at every point of our code and Tianshou's, but not of the envs'."""
+    return at_every_point(attempt, __file__, sb3_envs.__file__, raising=KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("first", [[0, 1, 2], [1, 0]], ids=["the same envs", "some of them"])
+def test_no_row_is_lost_wherever_ctrl_c_comes(make: Any, first: list[int]) -> None:
+    """Again and again, and the second time while the rows of the first are put together with new ones."""
+    env = make("inline", length=10**6)
+    seen = [0] * 3
+
+    def attempt(alarms: Alarms) -> None:
+        for ids, interrupts in [(first, ctrl_c(alarms.n // 2)), ([2, 0, 1], alarms), ([0, 1, 2], None)]:
+            try:
+                with interrupts or contextlib.nullcontext():
+                    obs, *_, infos = env.step(GO[: len(ids)], ids)
+            except KeyboardInterrupt:
+                continue
+            for one in ids:
+                seen[one] += 1
+            assert [info["env_id"] for info in infos] == ids
+            assert counts(obs) == [seen[one] for one in ids]
+
+    assert points(attempt) > 100
+
+
+@pytest.mark.parametrize("env_id", [None, [1]], ids=["all", "one"])
+def test_a_reset_is_done_or_to_be_done_wherever_ctrl_c_comes(make: Any, env_id: Any) -> None:
+    """Also if the step that does it is interrupted: its rows are ends."""
+    env = make("inline", length=10**6)
+    ids = env_id or [0, 1, 2]
+
+    def attempt(alarms: Alarms) -> None:
+        env.reset()
+        expected = counts(env.step(GO)[0])
+        steps = []
+        try:
+            with ctrl_c(alarms.n // 2):
+                env.reset(env_id)
+            for one in ids:
+                expected[one] = 0
+            is_done = True
+        except KeyboardInterrupt:
+            is_done = False
+        for interrupts in (alarms, None):
+            with contextlib.suppress(KeyboardInterrupt), interrupts or contextlib.nullcontext():
+                steps.append(env.step(GO))
+        obs, reward, _, truncated, _ = steps[0]
+        if truncated.any():
+            assert not is_done
+            assert truncated.tolist() == [one in ids for one in range(3)]
+            assert reward[ids].tolist() == [0.0] * len(ids)
+        assert counts(obs) == [0 if end else count + 1 for count, end in zip(expected, truncated, strict=True)]
+        for later in steps[1:]:
+            assert counts(later[0]) == [count + 1 for count in counts(obs)]
+
+    assert points(attempt) > 100
 
 
 def test_what_closing_leaves(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,16 +124,17 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             if self._batch is None:
                 call_into(self, "_batch", self.pool.recv)
         except EnvError as error:
+            self._batch = error.batch  # before anything else, as Ctrl-C may come again
+            # If it has come before, envs in this thread were in the middle of a step. Then nobody has to know.
             if not self._is_resumed or not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
-                self._is_resumed = False
                 if error.batch is not None:
                     error.batch = self._translate(error.batch)[0]
                     self._write_episodes()
+                self._batch, self._is_resumed = None, False
                 raise
-            self._batch = error.batch  # envs in this thread were in the middle of a step when Ctrl-C came
         step, failed = self._translate(self._batch)
         if failed:
-            self._start_again(failed, step)
+            step = self._start_again(failed, step)
         if self._episodes:
             self._write_episodes()
         self._last, self._batch, self._is_resumed = step[0], None, False
@@ -152,20 +153,20 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         except (ConfigError, InputError, UsageError):  # nothing was reset
             self._has_unfinished_reset = unfinished
             raise
-        self._reset_seeds()
-        self._reset_options()
+        no_seeds, no_options = [None] * self.num_envs, [{} for _ in range(self.num_envs)]
+        # Together, and right before the return: Ctrl-C finds all of it or nothing.
+        self._seeds, self._options, self._episodes = no_seeds, no_options, []
         self._last, self._batch, self._has_unfinished_reset = observation, None, False
-        self._episodes = []
         return observation
 
     def _finish_reset(self) -> StepReturn:
         """A step after a reset that was interrupted or that failed: does it again; the old episodes were cut off."""
         last = self._last
-        observation = self.reset()
+        rewards, dones = np.zeros(self.num_envs, np.float32), np.ones(self.num_envs, np.bool_)
         infos = [
             {"TimeLimit.truncated": True, "terminal_observation": _row(last, env_id)} for env_id in range(self.num_envs)
         ]
-        return observation, np.zeros(self.num_envs, np.float32), np.ones(self.num_envs, np.bool_), infos
+        return self.reset(), rewards, dones, infos  # last, as nothing is kept any more when it has returned
 
     def _translate(self, batch: Any) -> tuple[StepReturn, list[int]]:
         """A batch as SB3 sees it, and the envs that failed in it and have not begun a new episode."""
@@ -225,17 +226,19 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         row.setdefault("episode", episode)
         self._episodes.append((env_id, episode))
 
-    def _start_again(self, failed: list[int], step: StepReturn) -> None:
+    def _start_again(self, failed: list[int], step: StepReturn) -> StepReturn:
         """Resets failed envs now rather than in the next step: to SB3, the row of an end begins a new episode."""
+        observation = map_tree(np.copy, step[0])  # Ctrl-C may come: then the batch is translated again
         try:
             self.pool._drop_in_flight()  # what Ctrl-C has left of this same reset
-            for rows, observation, info in reset_until_good(self.pool, failed):
-                self._keep_first_rows(step[0], [failed[row] for row in rows], observation, info)
+            for rows, first, info in reset_until_good(self.pool, failed):
+                self._keep_first_rows(observation, [failed[row] for row in rows], first, info)
         except EnvError as error:
-            error.batch = step
-            self._batch = None
+            error.batch = (observation, *step[1:])
             self._write_episodes()
+            self._batch = None
             raise
+        return observation, *step[1:]
 
     def _keep_first_rows(self, target: Any, env_ids: list[int], observation: Any, info: dict[str, Any]) -> None:
         """Puts the first observations of new episodes into the rows of their envs; keeps what was told with them."""
