@@ -90,7 +90,7 @@ nb::list Engine::in_flight_ids() const {
   nb::list out;
   for (std::int32_t env = 0; !host_.has_ended() && env < pool().num_envs(); ++env)
     if (pool().in_flight(env) ||
-        (pending_ && std::find(pending_->ids.begin(), pending_->ids.end(), env) != pending_->ids.end()))
+        (pending_ && std::find(last_ids_.begin(), last_ids_.end(), env) != last_ids_.end()))
       out.append(env);
   return out;
 }
@@ -263,14 +263,12 @@ void Engine::count(const Batch& batch) {
 nb::object Engine::finish(bool is_reset) {
   faults_.clear();
   Batch batch = pool().take_batch(faults_);
-  if (pool().is_async()) last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
+  last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   count(batch);
   nb::object extras = collect_extras(batch);
   const bool is_looked_at = watching_ && note(batch);
-  const std::span ids(batch.env_id, static_cast<std::size_t>(batch.rows));
   pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),
                            .extras = std::move(extras),
-                           .ids = ids,
                            .is_looked_at = is_looked_at});
   return complete(is_reset);
 }
@@ -367,7 +365,7 @@ void Engine::lock_pages(int gpu) {
 void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
   if (!pending_) return;
   for (const std::int32_t env : envs)
-    if (std::find(pending_->ids.begin(), pending_->ids.end(), env) != pending_->ids.end())
+    if (std::find(last_ids_.begin(), last_ids_.end(), env) != last_ids_.end())
       raise("InFlightError", "env " + std::to_string(env) +
                                  " is in flight: the call that should have returned its result was interrupted. Call "
                                  "recv() to get it");

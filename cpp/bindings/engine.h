@@ -86,7 +86,7 @@ class Engine {
   // How many rows were received since the pool was made.
   std::uint64_t rows_received() const { return get(counters_->pool().steps); }
   std::int32_t in_flight_count() const {
-    return (host_.has_ended() ? 0 : pool().in_flight_count()) + (pending_ ? static_cast<std::int32_t>(pending_->ids.size()) : 0);
+    return (host_.has_ended() ? 0 : pool().in_flight_count()) + (pending_ ? static_cast<std::int32_t>(last_ids_.size()) : 0);
   }
 
   // For the garbage collector: an env may refer to its pool.
@@ -140,14 +140,13 @@ class Engine {
   std::optional<BatchOutput> output_;
   nanobind::object show_step_ = nanobind::none(), show_reset_ = nanobind::none();
   std::vector<std::int32_t> all_envs_;
-  std::vector<std::int32_t> last_ids_;  // of the last batch: the envs of an async send without ids
+  std::vector<std::int32_t> last_ids_;  // the envs of the last batch, also if it is pending; those of an async send without ids
   // A batch on its way to the caller. It stays here until nothing can go wrong any more: if an exception interrupts the
   // call (Ctrl-C, or from a signal handler), the batch counts as in flight, and the next `recv` starts over with it.
   struct Pending {
     nanobind::object result;
     nanobind::object error = nanobind::none();  // to be raised, with the result
     nanobind::object extras;                    // notes and faults, or nothing
-    std::span<const std::int32_t> ids;  // the pool's: valid until it takes another batch
     bool is_looked_at;      // whether `look` is to be called with it; never twice
     bool is_shown = false;  // whether the result is in the form that `recv` returns
   };
