@@ -59,6 +59,9 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         **settings: For functions: what ``stepmill.make`` takes besides, such as ``backend``.
     """
 
+    _seeds: Sequence[int | None]  # these two are SB3's, for the next reset
+    _options: Sequence[dict[str, Any]]
+
     def __init__(
         self,
         envs: GymnasiumPool | Sequence[Callable[[], Any]],
@@ -153,9 +156,9 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         except (ConfigError, InputError, UsageError):  # nothing was reset
             self._has_unfinished_reset = unfinished
             raise
-        no_seeds, no_options = [None] * self.num_envs, [{} for _ in range(self.num_envs)]
+        no_options: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         # Together, and right before the return: Ctrl-C finds all of it or nothing.
-        self._seeds, self._options, self._episodes = no_seeds, no_options, []
+        self._seeds, self._options, self._episodes = [None] * self.num_envs, no_options, []
         self._last, self._batch, self._has_unfinished_reset = observation, None, False
         return observation
 
