@@ -1,8 +1,8 @@
 """The base server: a process that has loaded only our own libraries, and forks templates.
 
-There is one per calling process and interpreter. It is started by exec, so that it has no thread, lock or CUDA context
-of the caller.
-When the caller closes the wire or is gone, the server ends with all its descendants.
+It is started by exec, so that it has no thread, lock or CUDA context of the caller. When the caller closes the wire or
+is gone, the server ends with all its descendants. When no pool needs it, the caller lets it rest: it ends after some
+time, unless it is called back before.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def main(wire_fd: int, caller: int, is_island: bool = False) -> None:
     caller_pidfd = _pidfd_of_parent(caller)
     _set_signals()
     become_subreaper()
+    os.chdir("/")  # it may be there for longer than the folder should
     gc.collect()
     gc.freeze()  # otherwise a collection in a child would write to, and so copy, the pages of all modules
     task = BaseServer(wire, caller_pidfd).run()
@@ -80,13 +81,26 @@ class BaseServer:
 
     def _serve(self) -> Task | None:
         try:
-            (_, serial), fds = self._wire.recv()
+            (kind, serial, *about), fds = self._wire.recv()
         except WireClosed:
             return self._end()
         except DescriptorsLost as lost:
             with contextlib.suppress(WireClosed):
                 self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
             return None
+        self._guardian.limit_wait(*about or (None,), self._end)
+        if kind != "template":
+            return self._rest_or_wake(kind, serial)
+        return self._fork_template(serial, fds)
+
+    def _rest_or_wake(self, kind: str, serial: int) -> None:
+        """The caller waits for the answer: once it has it, no other process is left, or this one stays."""
+        if kind == "rest":
+            self._guardian.end()
+        with contextlib.suppress(WireClosed):  # the loop will notice
+            self._wire.send((kind, serial, None))
+
+    def _fork_template(self, serial: int, fds: list[int]) -> Task | None:
         wire_fd, stdout, stderr, obituary = fds
         server, pidfds = os.getpid(), []
         try:
