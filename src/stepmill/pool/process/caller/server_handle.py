@@ -25,13 +25,14 @@ from stepmill.pool.process.wire import Wire, WireClosed, close_all
 __all__ = ["ServerHandle"]
 
 _ROOT = str(Path(__file__).parents[4])  # the folder that holds the package
+# Modules are no garbage: to look for some while they are imported only takes time.
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[3:]; "
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[3:]; "
     "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 # With its own path, except for the folder it is started in.
 _ISLAND_BOOT = (
-    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "import gc, sys; gc.disable(); sys.path[:] = [entry for entry in sys.path if entry]; "
     "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]), True)"
 )
 _WAKE_S = 1.0  # it answers at once; if it does not, a new one is up sooner than we would know why

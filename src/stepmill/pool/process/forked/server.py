@@ -41,6 +41,7 @@ def main(wire_fd: int, caller: int, is_island: bool = False) -> None:
     become_subreaper()
     os.chdir("/")  # it may be there for longer than the folder should
     gc.collect()
+    gc.enable()  # it was off for the imports
     gc.freeze()  # otherwise a collection in a child would write to, and so copy, the pages of all modules
     task = BaseServer(wire, caller_pidfd).run()
     task()
