@@ -85,6 +85,7 @@ made, said = sweep(resource.RLIMIT_NOFILE, range(-1, 40), used, kept)
 assert made == sorted(made) and made[-1] and not made[0], made
 assert "ulimit -n" in said, said
 kept.close()
+end_servers()
 made, said = sweep(resource.RLIMIT_NOFILE, range(-1, 12), used, None)
 assert not any(made)
 assert "ulimit -n" in said, said

@@ -92,6 +92,9 @@ def test_an_island_has_one_of_its_own(tmp_path: Path) -> None:
     assert (server_of_a_pool(), server_of_a_pool(python=folder)) == (home, there)
     with stepmill.make("CartPole-v1") as pool:
         assert {one["pid"]: one["python"] for one in pool.stats()["servers"]}[there] == str(folder / "bin" / "python")
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "another.py").touch()
+    assert (server_of_a_pool(), server_of_a_pool(python=folder) == there) == (home, False), "installed there"
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "LD_SOMETHING", "PYTHONSOMETHING"])

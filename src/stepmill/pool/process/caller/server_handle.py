@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
-from stepmill.interpreters import environ_for, is_same_build, why_unusable
-from stepmill.pool.process.caller.child_process import END_S, ask, ask_for_process, ends, is_over, kill, resume
+from stepmill.interpreters import end_program, environ_for, is_same_build, start_program, why_unusable
+from stepmill.pool.process.caller.child_process import END_S, ask, ask_for_process, ends, is_over, resume
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.payload import one_thread_each
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
@@ -53,7 +53,6 @@ class ServerHandle:
         self.key = key
         self._is_up = False
         self._lock = threading.Lock()
-        self._pid = os.getpid()
         self.python = python
         if python is None and not sys.executable:
             raise UnsupportedError("backend='process' needs sys.executable, the Python to start, and it is empty")
@@ -65,8 +64,7 @@ class ServerHandle:
                 self._complaints = os.memfd_create("stderr", os.MFD_CLOEXEC)
                 undo.callback(os.close, self._complaints)
                 self._process = self._start(other.fileno(), deadline)
-            undo.callback(self._process.wait)
-            undo.callback(self._process.kill)
+            undo.callback(end_program, self._process)
             self._pidfd = os.pidfd_open(self._process.pid)
             undo.pop_all()
 
@@ -85,7 +83,8 @@ class ServerHandle:
 
     def _start(self, wire_fd: int, deadline: Deadline) -> subprocess.Popen[bytes]:
         python = self.python
-        about = [str(wire_fd), str(self._pid)]
+        caller = os.pidfd_open(os.getpid())
+        about = [str(wire_fd), str(caller)]
         if python is None:
             # The caller's flags: -O, -W, -X, -I and so on.
             flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -94,24 +93,19 @@ class ServerHandle:
             command = [python, *["-O"] * sys.flags.optimize, "-c", _ISLAND_BOOT, *about]
             environ = environ_for(python, os.environ)
         try:
-            return subprocess.Popen(
-                command,
-                env=one_thread_each(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._complaints,
-                pass_fds=(wire_fd,),
-                start_new_session=True,
-            )
+            environ = one_thread_each(environ)
+            return start_program(command, environ, subprocess.DEVNULL, self._complaints, (wire_fd, caller))
         except OSError as error:
             if python is None or error.errno not in (errno.ENOEXEC, errno.EACCES, errno.ENOENT, errno.ENOTDIR):
                 raise
             raise why_unusable(python, _time_for_probe(deadline), None) from None
+        finally:
+            os.close(caller)
 
     def _failure(self, deadline: Deadline) -> StepmillError:
         self._wire.hang_up()
         if not ends(self.pid, self._pidfd):
-            self._process.kill()
+            end_program(self._process)
         code = self._process.wait()
         said = os.pread(self._complaints, os.fstat(self._complaints).st_size, 0).decode(errors="replace").strip()
         if self.python is None:
@@ -147,7 +141,7 @@ class ServerHandle:
         """Calls it back from its rest. Returns whether it was still there; from now on it does not end by itself."""
         if self._tell("wake", (), _WAKE_S):
             return True
-        kill(self._pidfd)  # nothing is below it
+        end_program(self._process)  # not as in ``end``: nothing is below it that it could end better
         return False
 
     def _tell(self, what: str, about: tuple[float, ...], seconds: float) -> bool:
@@ -164,7 +158,7 @@ class ServerHandle:
         """Ends the server and all processes that it forked, directly or not."""
         self._wire.hang_up()
         if not (self._is_up and ends(self.pid, self._pidfd)):
-            kill(self._pidfd)
+            end_program(self._process)
         self._process.wait()
         self._close_descriptors()
 

@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepmill.pool.uninterrupted import uninterrupted
@@ -90,7 +91,14 @@ def describe_servers() -> list[dict[str, Any]]:
 def _key(python: str | None) -> tuple[Any, ...]:
     """What a server has from its start on, and cannot change for a pool: see ``payload`` for what it can."""
     environ = sorted((name, value) for name, value in os.environ.items() if name.startswith(_READ_AT_START))
-    return python, sys.executable, *environ, os.getresuid(), os.getresgid(), *os.getgroups()
+    return python, _installed(python), sys.executable, *environ, os.getresuid(), os.getresgid(), *os.getgroups()
+
+
+def _installed(python: str | None) -> tuple[int, ...]:
+    """Changes when packages are installed on an island. Those at home have been imported into this process, too."""
+    if python is None:
+        return ()
+    return tuple(one.stat().st_mtime_ns for one in Path(python).parents[1].glob("lib/python*/site-packages"))
 
 
 def _end_resting(only_ended: bool = False) -> None:

@@ -3,6 +3,8 @@
 A guardian is a child subreaper: when its children die, the processes they spawned become its own children, even if they
 have daemonised themselves. So the rule is simple: a child that the guardian did not fork itself is a stray, and is
 killed.
+
+This file is also a program, which ``interpreters`` starts: it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 __all__ = [
     "Guardian",
@@ -244,3 +246,26 @@ def _kill_group(pid: int) -> None:
 
 def _nothing(status: int) -> None:
     pass
+
+
+def _guard(caller_pidfd: int, command: list[str]) -> None:
+    """Runs a program. Ends with it, with the caller, or by SIGTERM; nothing that the program has started is left."""
+    become_subreaper()
+    guardian = Guardian()
+
+    def end(code: int = 1) -> NoReturn:
+        guardian.end()
+        os._exit(code if code >= 0 else 1)
+
+    signal.signal(signal.SIGTERM, lambda *_: end())
+    guardian.watch(caller_pidfd, end)
+    try:
+        guardian.keep(os.posix_spawn(command[0], command, os.environ), end)
+    except OSError as error:
+        sys.stderr.write(f"it cannot be run: {error}\n")
+        end(126)  # as a shell says it
+    guardian.run()
+
+
+if __name__ == "__main__":
+    _guard(int(sys.argv[1]), sys.argv[2:])

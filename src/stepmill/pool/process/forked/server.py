@@ -31,12 +31,12 @@ from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_
 __all__ = ["main"]
 
 
-def main(wire_fd: int, caller: int, is_island: bool = False) -> None:
-    """Runs the server. ``caller`` is the pid of the process that started it."""
+def main(wire_fd: int, caller_pidfd: int, is_island: bool = False) -> None:
+    """Runs the server. Both descriptors are inherited: its wire, and one of the process that started it."""
     if is_island:
         outgoing.set_island()
     wire = Wire(wire_fd)
-    caller_pidfd = _pidfd_of_parent(caller)
+    os.set_inheritable(caller_pidfd, False)
     _set_signals()
     become_subreaper()
     os.chdir("/")  # it may be there for longer than the folder should
@@ -45,16 +45,6 @@ def main(wire_fd: int, caller: int, is_island: bool = False) -> None:
     gc.freeze()  # otherwise a collection in a child would write to, and so copy, the pages of all modules
     task = BaseServer(wire, caller_pidfd).run()
     task()
-
-
-def _pidfd_of_parent(parent: int) -> int:
-    try:
-        pidfd = os.pidfd_open(parent)
-    except ProcessLookupError:
-        os._exit(1)
-    if os.getppid() != parent:  # it died, and another process may have got its number
-        os._exit(1)
-    return pidfd
 
 
 def _set_signals() -> None:
