@@ -148,7 +148,7 @@ class ServerHandle:
         try:
             ask(self._wire, what, about, (), Deadline(seconds), self._resume)
             return True
-        except (WireClosed, TimeoutError):
+        except (WireClosed, OSError):
             return False
 
     def _resume(self) -> None:

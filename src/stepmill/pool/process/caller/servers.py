@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ _READ_AT_START = (
 )
 
 _lock = threading.RLock()  # the thread that starts a pool may run the garbage collector, which may close another pool
-_servers: dict[tuple[Any, ...], ServerHandle] = {}
+_servers: dict[Hashable, ServerHandle] = {}
 _may_stay = True
 
 
@@ -88,7 +89,7 @@ def describe_servers() -> list[dict[str, Any]]:
     return [{"pid": one.pid, "python": one.python or sys.executable, "pools": one.users} for one in found]
 
 
-def _key(python: str | None) -> tuple[Any, ...]:
+def _key(python: str | None) -> Hashable:
     """What a server has from its start on, and cannot change for a pool: see ``payload`` for what it can."""
     environ = sorted((name, value) for name, value in os.environ.items() if name.startswith(_READ_AT_START))
     return python, _installed(python), sys.executable, *environ, os.getresuid(), os.getresgid(), *os.getgroups()

@@ -79,10 +79,11 @@ class BaseServer:
             with contextlib.suppress(WireClosed):
                 self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
             return None
-        self._guardian.limit_wait(*about or (None,), self._end)
-        if kind != "template":
-            return self._rest_or_wake(kind, serial)
-        return self._fork_template(serial, fds)
+        self._guardian.limit_wait(about[0] if about else None, self._end)
+        if kind == "template":
+            return self._fork_template(serial, fds)
+        self._rest_or_wake(kind, serial)
+        return None
 
     def _rest_or_wake(self, kind: str, serial: int) -> None:
         """The caller waits for the answer: once it has it, no other process is left, or this one stays."""
