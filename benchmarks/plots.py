@@ -462,6 +462,7 @@ VERSIONED = (("stepmill", "stepmill"), ("envpool", "EnvPool"), ("gymnasium", "Gy
 OTHERS_VERSIONED = {
     "python": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("tianshou", "Tianshou")),
     "managers": VERSIONED[::2],
+    "start": VERSIONED[::2],
     "uneven": VERSIONED[::2],
     "sb3": (*VERSIONED[::2], ("stable-baselines3", "SB3"), ("torch", "torch")),
     "training": (*VERSIONED[::2], ("torch", "torch")),

@@ -474,6 +474,14 @@ def python_start(results: Results) -> Table:
     return Table("python-start", "64 Python CartPoles, start-up", columns, rows)
 
 
+def start(results: Results) -> Table:
+    names = ("cold", "warm", "gymnasium_async")
+    part = results["parts"]["start"]
+    rows = [(str(row["num_envs"]), *(f"{row[name]['seconds']:.3f} s" for name in names)) for row in part]
+    columns = ("CartPoles", "stepmill, cold", "stepmill, warm", LABELS["gymnasium_async"])
+    return Table("start", "Python CartPoles in processes, from make to the first observations", columns, rows)
+
+
 def python_memory(results: Results) -> Table:
     part = results["parts"]["python-memory"]
     rows = [
@@ -661,6 +669,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "python": ("python", python),
     "python-limits": ("python", python_limits),
     "python-start": ("python-start", python_start),
+    "start": ("start", start),
     "python-memory": ("python-memory", python_memory),
     "python-async": ("python-async", python_async),
     "managers": ("managers", managers),

@@ -11,17 +11,29 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, StepmillError
 
-__all__ = ["answer", "ask", "build_mark", "environ_for", "interpreter", "is_same_build", "own_folders", "why_unusable"]
+__all__ = [
+    "answer",
+    "ask",
+    "build_mark",
+    "end_program",
+    "environ_for",
+    "interpreter",
+    "is_same_build",
+    "own_folders",
+    "start_program",
+    "why_unusable",
+]
 
 _OLDEST = (3, 11)
 _PACKAGE = Path(__file__).parent
@@ -226,8 +238,68 @@ def answer(question: str, fd: int) -> None:
         file.write(json.dumps(build_mark()).encode() + b"\n" + content)
 
 
-def _run(python: str, arguments: list[str], seconds: float | None, **more: Any) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    python: str, arguments: list[str], seconds: float | None, pass_fds: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[bytes]:
     environ = environ_for(python, os.environ)
-    return subprocess.run(
-        [python, *arguments], env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, **more
-    )
+    process = start_program([python, *arguments], environ, subprocess.PIPE, subprocess.PIPE, pass_fds)
+    try:
+        out, err = process.communicate(timeout=seconds)
+        return subprocess.CompletedProcess(python, process.returncode, out, err)
+    finally:
+        end_program(process)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+_GUARDIAN = str(_PACKAGE / "pool" / "process" / "forked" / "guardian.py")
+_END_S = 5.0
+
+
+def start_program(
+    command: list[str], environ: dict[str, str], stdout: int, stderr: int, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts an interpreter, in a session of its own. End it with ``end_program``.
+
+    A script in its place, such as a wrapper around `conda run`, may start programs of its own. So it has a guardian,
+    which ends all of them, also when this process is killed.
+    """
+    caller = os.pidfd_open(os.getpid())
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", _GUARDIAN, str(caller), *command] if _is_script(command[0]) else command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(caller, *pass_fds),
+            start_new_session=True,
+        )
+    finally:
+        os.close(caller)
+
+
+def end_program(process: subprocess.Popen[bytes]) -> None:
+    """Ends what ``start_program`` has started, and what that has started."""
+    if process.returncode is not None:
+        return
+    try:
+        if _GUARDIAN in cast(list[str], process.args):
+            os.kill(process.pid, signal.SIGTERM)
+            process.wait(_END_S)
+    except subprocess.TimeoutExpired:  # it was stopped
+        pass
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _is_script(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:  # if it cannot be run either, that is an error of its own
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -95,7 +96,8 @@ def make(
         num_threads: Threads that step native envs, including the calling one if it helps;
             ``min(batch_size, cores)`` by default.
         num_workers: Processes that step envs; ``min(num_envs, cores)`` by default. In async mode one per env if there
-            are fewer than four envs per core, and at most 32, so that no env waits for a slow one.
+            are fewer than four envs per core, and at most 32, so that no env waits for a slow one. ``"auto"`` gives
+            envs that mostly wait one each, up to 64.
         seed: Env i is seeded with ``seed + i``; or a list with one seed per env. None draws seeds, see ``config``.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
             (all in the calling thread), ``"ray"`` (actors of a Ray cluster, each of which runs its envs by ``"auto"``)
@@ -143,6 +145,8 @@ def make(
     if spec is None:
         if isinstance(source, PythonSource) and source.has_islands:
             source = source.completed(host.found)
+        if host.backend == "process":  # "auto" may have found that they need more
+            settings = replace(settings, num_workers=len(host.crews))
         spec = _spec(source, settings, host.observation.space, host.action.space, host.info_space, host.num_players)
     try:
         return _view(env_type)(engine, spec, settings, converter)

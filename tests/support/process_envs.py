@@ -24,8 +24,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+import stepmill
 from stepmill import EnvError
 from stepmill.pool.process.remote_error import RemoteEnvError
+from stepmill.testing import end_servers
 from support.probes import ProbeTwin
 
 DEADLINE = 120.0  # seconds; for a machine under load, not for the code
@@ -382,6 +384,7 @@ def belongings() -> collections.Counter[str]:
 def left_since(before: collections.Counter[str]) -> list[str]:
     """What is there that was not before, and stays. Threads and processes end a little after a call ends them."""
     gc.collect()  # errors and their tracebacks, which hold batches, are in cycles
+    end_servers()
     if eventually(lambda: belongings() <= before):
         return []  # a second look might see what the test runner itself has open for a moment
     return sorted((belongings() - before).elements())
@@ -422,6 +425,20 @@ def worker_pids(pool: Any) -> list[int]:
     return [worker["pid"] for worker in workers]
 
 
+def server_of(pool: Any) -> int:
+    """The process above the template of the pool, which ``stats`` shows too."""
+    pid = parent_of(parent_of(worker_pids(pool)[0]))
+    assert pid in [one["pid"] for one in pool.stats()["servers"] if one["pools"] > 0]
+    return pid
+
+
+def server_of_a_pool(**arguments: Any) -> int:
+    """The server of a pool that is closed again."""
+    with stepmill.make(ProbeTwin, backend="process", **arguments) as pool:
+        pool.reset()
+        return server_of(pool)
+
+
 def signal_to(pid: int, number: int = signal.SIGKILL) -> None:
     """Signals a process below this one, and never any other."""
     assert pid > 1, pid
@@ -438,6 +455,18 @@ def kill_worker(pool: Any, index: int) -> int:
     pid = worker_pids(pool)[index]
     signal_to(pid)
     return pid
+
+
+class Surroundings(ProbeTwin):
+    """Says what its process has inherited."""
+
+    def inherited(self) -> list[Any]:
+        os.umask(mask := os.umask(0))
+        limits = [resource.getrlimit(one) for one in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)]
+        return [limits, mask, os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
+
+    def folder(self) -> str:
+        return os.readlink("/proc/self/cwd")
 
 
 class SpawningEnv(ProbeTwin):

@@ -7,10 +7,14 @@ steps it for a while and has ended before env 0 is built. Then the pool's envs a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
+import re
 import types
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from stepmill import _native
@@ -41,34 +45,46 @@ _SPIN_S, _SLEEP_S, _ASYNC_SLEEP_S = 5e-6, 35e-6, 20e-6
 _RECEIVED_ROW_S = 0.6e-6  # the caller's own work for each row of such a batch
 _SWITCH_S = 5e-6  # if workers share cores: from the process of one env to that of the next
 
+# Workers for envs that wait: how many at most, and what each takes besides its envs.
+_MOST_WAITING, _WORKER_BYTES = 64, 7 << 20
+
 _log = logging.getLogger("stepmill")
 
 
-def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, Launcher | None]:
+def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, Launcher | None, Settings]:
     """Where the envs of a pool run faster; and, for worker processes, the launcher if it has already started loading.
+
+    Envs that wait get more workers than there are cores: the settings say how many.
 
     If anything goes wrong in the trial, the answer is processes, without a warning: a serious problem will show up in
     the pool as well. If env 0 cannot stand for all, the answer is processes without a trial. Envs that cannot be sent
     to a process run in the calling thread.
     """
     if settings.num_envs == 1:  # there is no other env to run in parallel
-        return "inline", None
+        _tell(source, settings, "inline", "there is one env")
+        return "inline", None, settings
     try:
         launcher = Launcher(source, settings)
     except (ConfigError, OSError) as error:  # they cannot be pickled, or the system refuses a descriptor
         _log.warning("the envs run in the calling thread: %s", error)
-        return "inline", None
-    if _are_heavy(source) or not _first_stands_for_all(source, settings):
-        return "process", launcher
+        return "inline", None, settings
     try:
+        if _are_heavy(source) or not _first_stands_for_all(source, settings):
+            _tell(source, settings, "process", "without a trial, because they are heavy or of several kinds")
+            return "process", launcher, settings
         cost = launcher.try_out(Trial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
-        if cost is None or is_faster_in_processes(cost, settings):
-            return "process", launcher
+        if cost is not None and cost.waits:
+            settings = replace(settings, num_workers=_workers_that_wait(settings))
+            launcher.share_out(source, settings)
+        if cost is None or math.isinf(cost.own) or is_faster_in_processes(cost, settings):
+            _tell(source, settings, "process", _in_words(cost))
+            return "process", launcher, settings
     except BaseException:
         launcher.close()
         raise
     launcher.close()
-    return "inline", None
+    _tell(source, settings, "inline", _in_words(cost))
+    return "inline", None, settings
 
 
 def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
@@ -79,11 +95,48 @@ def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
     if workers < cores:
         wake = _SPIN_S
     turn = one + _SWITCH_S if workers > cores else one
-    turns: float = rows / min(workers, cores)
+    turns: float = rows / (workers if step.waits else min(workers, cores))
     if settings.waits_for_all:  # in async mode the workers go on with other envs while a batch is received
         turns = math.ceil(turns)
     in_processes = wake + turns * turn + rows * (_RECEIVED_ROW_S + step.info)
     return in_processes < rows * one
+
+
+def _workers_that_wait(settings: Settings) -> int:
+    """One per env, up to 64, and so many that they take at most half of the memory that is free."""
+    wanted = min(settings.num_envs, _MOST_WAITING)
+    affordable = _free_bytes() // 2 // _WORKER_BYTES
+    return max(settings.num_workers, min(wanted, affordable))
+
+
+def _free_bytes() -> int:
+    """The memory that is available to this process: of the machine, and of the cgroups that it is in."""
+    found = re.findall(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    free = [int(kilobytes) << 10 for kilobytes in found]
+    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2
+        path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
+        folder = Path("/sys/fs/cgroup", path.lstrip("/"))
+        for one in (folder, *folder.parents):
+            with contextlib.suppress(OSError, ValueError):  # "max"; or the folder is above all cgroups
+                free.append(int((one / "memory.max").read_text()) - int((one / "memory.current").read_text()))
+    return max(min(free, default=0), 0)
+
+
+# ---- what the log says ---------------------------------------------------------------------------
+
+
+def _tell(source: PythonSource, settings: Settings, backend: Backend, why: str) -> None:
+    where = "the calling thread" if backend == "inline" else f"{settings.num_workers} worker processes"
+    _log.info("%s: the %d envs run in %s: %s", source.id, settings.num_envs, where, why)
+
+
+def _in_words(cost: StepCost | None) -> str:
+    if cost is None:
+        return "a trial of one failed, or it was slow to build or to step"
+    took = f"a step took {cost.own * 1e6:,.0f} µs"
+    if math.isinf(cost.own):
+        took = f"a trial of {_MOST_S:g} s was too short for a step"
+    return f"{took}, most of which was waiting" if cost.waits else took
 
 
 # ---- kinds ---------------------------------------------------------------------------------------

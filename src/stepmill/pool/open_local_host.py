@@ -30,7 +30,7 @@ def open_local_host(
     from stepmill.pool.auto import choose_backend
     from stepmill.pool.process.host import ProcessHost
 
-    backend, launcher = choose_backend(source, settings)
+    backend, launcher, settings = choose_backend(source, settings)
     if backend == "inline":
         return InlineHost(source, settings, finisher)
     return ProcessHost(source, settings, finisher, launcher=launcher)

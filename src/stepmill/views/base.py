@@ -23,6 +23,7 @@ from stepmill.errors import (
 from stepmill.pool.generators import generators_of, seeds_of
 from stepmill.pool.host import Host, PythonHost
 from stepmill.pool.models.calls import get_model, set_model
+from stepmill.pool.process.caller.servers import describe_servers
 from stepmill.pool.rollout.play import drain
 from stepmill.pool.rollout.policy import Policy
 from stepmill.pool.rollout.result import Rollout
@@ -322,9 +323,13 @@ class PoolView(Uncopyable):
         return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held."""
+        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held.
+
+        And, as ``servers``, the processes from which this process starts workers, for this pool or for others.
+        """
         self._engine.check_usable()
-        return {"backend": self.backend, "num_envs": self.num_envs, **self._engine.stats()}
+        common = {"backend": self.backend, "num_envs": self.num_envs, "servers": describe_servers()}
+        return {**common, **self._engine.stats()}
 
     def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
         """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.

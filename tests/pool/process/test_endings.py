@@ -370,6 +370,7 @@ for _ in range(2):
 assert pool.call("process", env_ids=[0, 2]) == tuple(worker_pids(pool))
 gate.close()
 pool.close()
+end_servers()
 assert eventually(lambda: not descendants())
 assert all(ends(pid) for pid in old)
 """

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,8 +36,8 @@ from stepmill.pool.source import EnvBlueprint, PythonSource
 from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
-from support.process_envs import FaultyEnv, Gate, belongings, eventually, kill_worker, left_since, worker_pids
-from support.subprocesses import run_well
+from support.process_envs import FaultyEnv, Gate, belongings, ends, eventually, kill_worker, left_since, worker_pids
+from support.subprocesses import run_well, start
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -446,6 +447,71 @@ def test_it_must_be_an_interpreter(program: str, kind: type[StepmillError], word
         stepmill.make(Plain, num_envs=2, python=path, start_timeout=timeout)
     assert str(path) in str(told.value)
     assert left_since(before) == []
+
+
+# ---- scripts in place of an interpreter ----------------------------------------------------------
+
+SPAWNING = """#!/bin/sh
+sleep 1000 &
+echo $$ $! > {fifo}
+wait
+"""
+
+
+@pytest.fixture
+def spawning(tmp_path: Path) -> tuple[Path, Path]:
+    """A script that starts another program and waits for it; and where it says its own pid and that of the program."""
+    fifo = tmp_path / "pids"
+    os.mkfifo(fifo)
+    return make_program(tmp_path / "python", SPAWNING.format(fifo=fifo)), fifo
+
+
+def test_a_script_that_starts_the_interpreter_is_an_island_too(tmp_path: Path) -> None:
+    folder = make_environment(tmp_path / "there")
+    script = make_program(tmp_path / "python", f'#!/bin/sh\n"{folder}/bin/python" "$@"\n')
+    before = belongings()
+    with stepmill.make(Plain, num_envs=2, python=script) as pool:
+        pool.reset()
+        assert "abnormal" not in pool.step([0, 0])[-1]
+    assert left_since(before) == []
+
+
+def test_what_a_script_has_started_ends_with_a_failed_start(spawning: tuple[Path, Path]) -> None:
+    script, fifo = spawning
+    heard: list[str] = []
+    reader = threading.Thread(target=lambda: heard.extend(fifo.read_text().split()))
+    reader.start()
+    before = belongings()
+    with pytest.raises(EnvTimeoutError, match="did not answer in time"):
+        stepmill.make(Plain, num_envs=2, python=script, start_timeout=3.0)
+    if not heard:  # a busy machine: the script came no further
+        fifo.write_text("")
+    reader.join()
+    assert all(ends(int(pid)) for pid in heard)
+    assert left_since(before) == []
+
+
+def test_what_a_script_has_started_ends_with_a_caller_that_is_killed(spawning: tuple[Path, Path]) -> None:
+    script, fifo = spawning
+    code = f"""
+        import stepmill
+        from support.envs import Plain
+        stepmill.make(Plain, num_envs=2, python={str(script)!r})
+        """
+    with start(code) as process:
+        pids = [int(pid) for pid in fifo.read_text().split()]
+        assert len(pids) == 2
+        process.kill()
+        assert all(ends(pid) for pid in pids)
+
+
+def test_what_a_script_has_started_ends_when_the_script_does(tmp_path: Path) -> None:
+    script = make_program(tmp_path / "python", f"#!/bin/sh\nsleep 1000 &\necho $! >> {tmp_path / 'pids'}\nexit 3\n")
+    with pytest.raises(ConfigError, match="does not run Python code: it exited with code 3"):
+        stepmill.make(Plain, num_envs=2, python=script)
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2, "it was tried, and then asked why"
+    assert all(ends(int(pid)) for pid in pids)
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])

@@ -26,7 +26,7 @@ from stepmill.errors import (
     ResourceError,
     StepmillError,
 )
-from stepmill.pool.process.caller import child_process, server_handle
+from stepmill.pool.process.caller import child_process, servers
 from stepmill.pool.process.caller.deadline import Deadline
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.wire import Wire
@@ -43,6 +43,7 @@ SWEEP = """
 import os, resource, sys
 import stepmill
 from support.envs import CountingEnv
+from stepmill.testing import end_servers
 from support.process_envs import descendants, eventually
 
 def used():
@@ -65,6 +66,7 @@ def sweep(limit, tries, now, kept):
         finally:
             resource.setrlimit(limit, (soft, hard))
         error = pool = None
+        end_servers()
         assert eventually(lambda: used() == descriptors), (one, os.listdir("/proc/self/fd"))
         assert eventually(lambda: len(descendants()) == processes), one
         if kept is not None:
@@ -83,6 +85,7 @@ made, said = sweep(resource.RLIMIT_NOFILE, range(-1, 40), used, kept)
 assert made == sorted(made) and made[-1] and not made[0], made
 assert "ulimit -n" in said, said
 kept.close()
+end_servers()
 made, said = sweep(resource.RLIMIT_NOFILE, range(-1, 12), used, None)
 assert not any(made)
 assert "ulimit -n" in said, said
@@ -150,7 +153,7 @@ def test_no_more_processes_for_the_server(monkeypatch: pytest.MonkeyPatch) -> No
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(server_handle, "_servers", {})  # as if no pool were open
+    monkeypatch.setattr(servers, "_servers", {})  # as if no pool were open
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ResourceError, match=r"Resource temporarily unavailable.*ulimit -u.*pids\.max") as caught:
         stepmill.make(CountingEnv, backend="process")

@@ -16,10 +16,13 @@ import importlib
 import logging
 import os
 import pickle
+import re
+import resource
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -68,6 +71,7 @@ def pack_payload(source: PythonSource | NativeSource, python: str | None = None,
             "sys_path": [one for one in sys.path if isinstance(one, str)] if python is None else own_folders(),
             "cwd": _working_directory(),
             "environ": environ if python is None else environ_for(python, environ),
+            "inherited": _inherited(),
             "warnings": _warning_filters(dump),
             "logging": _logging(dump),
             "gymnasium_level": gymnasium.logger.min_level,
@@ -119,8 +123,9 @@ class Payload(SourcePayload):
 
     argv: list[str]
     sys_path: list[str | None]  # None stands for what this interpreter has itself
-    cwd: str | None
+    cwd: str
     environ: dict[str, str]
+    inherited: dict[str, Any]
     warnings: list[tuple[str, bytes]]
     logging: dict[str, Any]
     gymnasium_level: int
@@ -130,11 +135,11 @@ class Payload(SourcePayload):
         sys.argv[:] = self.argv
         own = list(sys.path)
         sys.path[:] = [one for entry in self.sys_path for one in (own if entry is None else [entry])]
-        if self.cwd is not None:
-            with contextlib.suppress(OSError):  # it was deleted in the meantime
-                os.chdir(self.cwd)
+        with contextlib.suppress(OSError):  # it was deleted in the meantime
+            os.chdir(self.cwd)
         os.environ.clear()
         os.environ.update(one_thread_each(self.environ))
+        _inherit(**self.inherited)
         importlib.invalidate_caches()  # files may have changed since they were looked up
         gymnasium.logger.min_level = self.gymnasium_level
         _apply_logging(self.logging)
@@ -239,11 +244,36 @@ def _each_pickled(values: list[Any], dump: Dump, split: bool = False) -> list[by
 # ---- surroundings --------------------------------------------------------------------------------
 
 
-def _working_directory() -> str | None:
+def _working_directory() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:
-        return None
+    except FileNotFoundError:  # it was deleted, and can be entered in this way only
+        return f"/proc/{os.getpid()}/cwd"
+
+
+_LIMITS = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+
+
+def _inherited() -> dict[str, Any]:
+    """What a process has from its parent. A worker's is the server, which may have started long ago."""
+    return {
+        "limits": {limit: resource.getrlimit(limit) for limit in _LIMITS},
+        "cores": os.sched_getaffinity(0),
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+        "umask": int(re.findall(rb"^Umask:\s*(\d+)", Path("/proc/self/status").read_bytes(), re.MULTILINE)[0], 8),
+    }
+
+
+def _inherit(limits: dict[int, tuple[int, int]], cores: set[int], niceness: int, umask: int) -> None:
+    os.umask(umask)
+    with contextlib.suppress(OSError):  # the cores may be taken away at any time
+        os.sched_setaffinity(0, cores)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    for limit, values in limits.items():
+        with contextlib.suppress(OSError, ValueError):  # to raise some takes a privilege
+            if resource.getrlimit(limit) != values:
+                resource.setrlimit(limit, values)
 
 
 def _warning_filters(dump: Dump) -> list[tuple[str, bytes]]:

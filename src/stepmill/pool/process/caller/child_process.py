@@ -7,13 +7,14 @@ import itertools
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from stepmill.pool.process.caller.deadline import Deadline, wait_for_any
 from stepmill.pool.process.remote_error import rebuild
 from stepmill.pool.process.wire import DescriptorsLost, Wire, close_all
 from stepmill.refusals import explained_refusals
 
-__all__ = ["END_S", "ask_for_process", "ends", "is_over", "kill", "resume"]
+__all__ = ["END_S", "ask", "ask_for_process", "ends", "is_over", "kill", "resume"]
 
 END_S = 5.0  # our own processes end in milliseconds, or later if the machine is out of memory
 _GLANCE_S = 0.1
@@ -59,6 +60,22 @@ def ask_for_process(
     meanwhile: Callable[[], None],
 ) -> tuple[int, int]:
     """Asks for a process: its pid and pidfd."""
+    kind, answer, received = ask(wire, kind, about, fds, deadline, meanwhile)
+    if kind == "refused":
+        with explained_refusals("a worker process could not be started"):
+            raise rebuild(answer)
+    return answer, received[0]
+
+
+def ask(
+    wire: Wire,
+    kind: str,
+    about: tuple[float, ...],
+    fds: Sequence[int],
+    deadline: Deadline,
+    meanwhile: Callable[[], None],
+) -> tuple[str, Any, list[int]]:
+    """Sends a request and returns the answer to it: of which kind it is, what it says, its descriptors."""
     serial = next(_serials)
     wire.send((kind, serial, *about), fds, deadline.left)
     while True:
@@ -69,9 +86,5 @@ def ask_for_process(
                 raise
             continue
         if answered == serial:
-            break
+            return kind, answer, received
         close_all(received)  # the answer to a call that gave up waiting
-    if kind == "refused":
-        with explained_refusals("a worker process could not be started"):
-            raise rebuild(answer)
-    return answer, received[0]

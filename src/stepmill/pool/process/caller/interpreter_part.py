@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError, MissingPackageError
 from stepmill.pool.process.caller.construction import build_error, describe_exit, find_exit
 from stepmill.pool.process.caller.deadline import Deadline
-from stepmill.pool.process.caller.server_handle import lease_server, return_server
+from stepmill.pool.process.caller.servers import lease_server, return_server
 from stepmill.pool.process.caller.template_handle import LoadError, TemplateHandle
 from stepmill.pool.process.payload import pack_payload
 from stepmill.pool.process.pickling import ABROAD, BY_NAME, CodeByValue, versions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from functools import partial
 
@@ -14,7 +15,7 @@ from stepmill.pool.process.caller.interpreter_part import InterpreterPart
 from stepmill.pool.process.caller.template_handle import TemplateHandle
 from stepmill.pool.process.caller.worker_handle import WorkerHandle
 from stepmill.pool.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination
-from stepmill.pool.process.trial import StepCost, Trial
+from stepmill.pool.process.trial import StepCost, Stopwatch, Trial
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 from stepmill.pool.settings import Settings
 from stepmill.pool.shares import share_out
@@ -28,6 +29,10 @@ _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds
 _TRIAL = 0  # the incarnation of a worker on trial; those that serve start with 1
 
 
+class _StillWaiting(Exception):
+    """The trial is over, and the env has not finished a step: it waits for something."""
+
+
 class Launcher:
     """The worker processes of one pool, each of which has its ``shares`` of the envs.
 
@@ -37,7 +42,7 @@ class Launcher:
 
     def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
         self._source_id = source.id
-        self.shares = share_out(source, settings.num_envs, settings.num_workers)
+        self.share_out(source, settings)
         self._start_timeout = settings.start_timeout
         self._pid = os.getpid()
         self._started: list[WorkerHandle] = []
@@ -73,10 +78,14 @@ class Launcher:
     def try_out(self, trial: Trial) -> StepCost | None:
         """What a step of env 0 costs: a worker builds it, steps it for a while and closes it. Its output is not shown.
 
-        None if the env is heavy, failed in any way, or took too long. The worker has ended in any case. If all went
-        well, what was loaded for it stays loaded, which saves ``start`` the time.
+        None if the env is heavy, failed in any way, or worked for too long. The worker has ended in any case. If all
+        went well, what was loaded for it stays loaded, which saves ``start`` the time.
         """
         return uninterrupted(partial(self._try_out, trial))
+
+    def share_out(self, source: PythonSource | NativeSource, settings: Settings) -> None:
+        """Gives the envs to another number of workers, before any has started."""
+        self.shares = share_out(source, settings.num_envs, settings.num_workers)
 
     def start(self) -> list[WorkerHandle]:
         """Starts all workers, which build their envs at the same time, and waits until all are ready.
@@ -169,15 +178,24 @@ class Launcher:
             return cost
         except Cancelled:
             raise
-        except Exception:  # a pool of processes will run into the same problem, and report it
+        except Exception as error:  # a pool of processes will run into the same problem, and report it
             self._kill_all()
             for worker in self._started:
                 worker.close()
-            return None
+            return StepCost(math.inf, 0.0, waits=True) if isinstance(error, _StillWaiting) else None
 
     def _result_of_trial(self, worker: WorkerHandle, deadline: Deadline) -> StepCost | None:
-        cost: StepCost | None
-        (_, cost), _ = deadline.receive(worker.wire)
+        cost: StepCost | None = None
+        (kind, *answer), _ = deadline.receive(worker.wire)
+        if kind == "stepping":
+            watch = Stopwatch(worker.pid)
+            try:
+                (_, *answer), _ = deadline.receive(worker.wire)
+            except TimeoutError as error:
+                if watch.mostly_waits():
+                    raise _StillWaiting from error
+                raise
+        (cost,) = answer
         deadline.wait([worker.pidfd])
         if find_exit(self.obituary_fd, worker.worker_id, worker.incarnation, worker.template) != 0:
             raise EnvError("the trial did not end properly")

@@ -1,4 +1,4 @@
-"""The caller's ends of base servers: one per interpreter for the whole process, leased by its pools."""
+"""The caller's end of a base server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -16,25 +16,26 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
-from stepmill.interpreters import environ_for, is_same_build, why_unusable
-from stepmill.pool.process.caller.child_process import ask_for_process, ends, is_over, kill, resume
+from stepmill.interpreters import end_program, environ_for, is_same_build, start_program, why_unusable
+from stepmill.pool.process.caller.child_process import END_S, ask, ask_for_process, ends, is_over, resume
 from stepmill.pool.process.caller.deadline import Deadline
-from stepmill.pool.process.caller.streams import standard_streams
 from stepmill.pool.process.payload import one_thread_each
 from stepmill.pool.process.wire import Wire, WireClosed, close_all
 
-__all__ = ["lease_server", "return_server"]
+__all__ = ["ServerHandle"]
 
 _ROOT = str(Path(__file__).parents[4])  # the folder that holds the package
+# Modules are no garbage: to look for some while they are imported only takes time.
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[3:]; "
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[3:]; "
     "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 # With its own path, except for the folder it is started in.
 _ISLAND_BOOT = (
-    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "import gc, sys; gc.disable(); sys.path[:] = [entry for entry in sys.path if entry]; "
     "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]), True)"
 )
+_WAKE_S = 1.0  # it answers at once; if it does not, a new one is up sooner than we would know why
 _PROBE_S = 5.0  # to find out why an interpreter does not start a server, if there is not more time left
 
 
@@ -42,15 +43,16 @@ class ServerHandle:
     """A base server, started by exec: with the interpreter ``python``, or with that of this process.
 
     It is used once ``wait_until_up`` has returned. ``versions`` are then those of its interpreter, see ``pickling``.
+    ``users`` and ``key`` are for ``servers``: how many leases it has, and for whom it is.
     """
 
     versions: tuple[str, str]
 
-    def __init__(self, deadline: Deadline, python: str | None = None) -> None:
+    def __init__(self, deadline: Deadline, python: str | None = None, key: Hashable = None) -> None:
         self.users = 0
+        self.key = key
         self._is_up = False
         self._lock = threading.Lock()
-        self._pid = os.getpid()
         self.python = python
         if python is None and not sys.executable:
             raise UnsupportedError("backend='process' needs sys.executable, the Python to start, and it is empty")
@@ -58,14 +60,11 @@ class ServerHandle:
             self._wire, other = Wire.pair()
             undo.callback(self._wire.close)
             with contextlib.closing(other):
-                # Where an island may complain: into a file, because ``why_unusable`` knows better what is wrong.
+                # Where it may complain. Not our stderr, which it would hold open for longer than any pool needs.
                 self._complaints = os.memfd_create("stderr", os.MFD_CLOEXEC)
                 undo.callback(os.close, self._complaints)
-                with standard_streams() as (_, stderr):
-                    where = stderr if python is None else self._complaints
-                    self._process = self._start(other.fileno(), where, deadline)
-            undo.callback(self._process.wait)
-            undo.callback(self._process.kill)
+                self._process = self._start(other.fileno(), deadline)
+            undo.callback(end_program, self._process)
             self._pidfd = os.pidfd_open(self._process.pid)
             undo.pop_all()
 
@@ -82,9 +81,10 @@ class ServerHandle:
             if not self._is_up:
                 raise self._failure(deadline)
 
-    def _start(self, wire_fd: int, stderr: int, deadline: Deadline) -> subprocess.Popen[bytes]:
+    def _start(self, wire_fd: int, deadline: Deadline) -> subprocess.Popen[bytes]:
         python = self.python
-        about = [str(wire_fd), str(self._pid)]
+        caller = os.pidfd_open(os.getpid())
+        about = [str(wire_fd), str(caller)]
         if python is None:
             # The caller's flags: -O, -W, -X, -I and so on.
             flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -93,32 +93,32 @@ class ServerHandle:
             command = [python, *["-O"] * sys.flags.optimize, "-c", _ISLAND_BOOT, *about]
             environ = environ_for(python, os.environ)
         try:
-            return subprocess.Popen(
-                command,
-                env=one_thread_each(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                pass_fds=(wire_fd,),
-                start_new_session=True,
-            )
+            environ = one_thread_each(environ)
+            return start_program(command, environ, subprocess.DEVNULL, self._complaints, (wire_fd, caller))
         except OSError as error:
             if python is None or error.errno not in (errno.ENOEXEC, errno.EACCES, errno.ENOENT, errno.ENOTDIR):
                 raise
             raise why_unusable(python, _time_for_probe(deadline), None) from None
+        finally:
+            os.close(caller)
 
     def _failure(self, deadline: Deadline) -> StepmillError:
         self._wire.hang_up()
-        if not ends(self._process.pid, self._pidfd):
-            self._process.kill()
+        if not ends(self.pid, self._pidfd):
+            end_program(self._process)
         code = self._process.wait()
+        said = os.pread(self._complaints, os.fstat(self._complaints).st_size, 0).decode(errors="replace").strip()
         if self.python is None:
             return StepmillError(
-                f"the process that starts the workers exited with code {code} during its startup; see stderr for the "
-                "reason"
+                f"the process that starts the workers exited with code {code} during its startup"
+                f"{f': {said[-2000:]}' if said else ''}"
             )
-        said = os.pread(self._complaints, os.fstat(self._complaints).st_size, 0).decode(errors="replace").strip()
         return why_unusable(self.python, _time_for_probe(deadline), code, said)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -130,14 +130,35 @@ class ServerHandle:
         with self._lock:
             return ask_for_process(self._wire, "template", (), fds, deadline, self._resume)
 
+    def rest(self, seconds: float) -> bool:
+        """Tells it that no pool needs it: it kills what is left of those it served, and ends after ``seconds``.
+
+        Returns whether it does: all other processes are gone then. Otherwise use ``end``.
+        """
+        return self._is_up and self._tell("rest", (seconds,), END_S)
+
+    def wake(self) -> bool:
+        """Calls it back from its rest. Returns whether it was still there; from now on it does not end by itself."""
+        if self._tell("wake", (), _WAKE_S):
+            return True
+        end_program(self._process)  # not as in ``end``: nothing is below it that it could end better
+        return False
+
+    def _tell(self, what: str, about: tuple[float, ...], seconds: float) -> bool:
+        try:
+            ask(self._wire, what, about, (), Deadline(seconds), self._resume)
+            return True
+        except (WireClosed, OSError):
+            return False
+
     def _resume(self) -> None:
-        resume(self._process.pid, self._pidfd)
+        resume(self.pid, self._pidfd)
 
     def end(self) -> None:
         """Ends the server and all processes that it forked, directly or not."""
         self._wire.hang_up()
-        if not (self._is_up and ends(self._process.pid, self._pidfd)):
-            kill(self._pidfd)
+        if not (self._is_up and ends(self.pid, self._pidfd)):
+            end_program(self._process)
         self._process.wait()
         self._close_descriptors()
 
@@ -160,48 +181,3 @@ def _import_path() -> list[str]:
     path = [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
     homes = [_ROOT, *(str(Path(library.__file__ or "").parents[1]) for library in (np, gymnasium, cloudpickle))]
     return list(dict.fromkeys([*path, *homes]))
-
-
-# ---- one server per interpreter for the whole process -------------------------------------------
-
-_lock = threading.RLock()  # the thread that starts a pool may run the garbage collector, which may close another pool
-_servers: dict[str | None, ServerHandle] = {}
-
-
-def lease_server(deadline: Deadline, python: str | None = None) -> ServerHandle:
-    """The server of an interpreter, started if there is none or if it died. Return it with ``return_server``.
-
-    It may not be up yet: servers of several interpreters start at the same time.
-    """
-    with _lock:
-        server = _servers.get(python)
-        if server is not None:
-            server.users += 1  # before anything else: see the lock
-            if server.is_alive:
-                return server
-            return_server(server)
-        server = ServerHandle(deadline, python)
-        server.users += 1
-        _servers[python] = server
-        return server
-
-
-def return_server(server: ServerHandle) -> None:
-    """Gives up a lease; returning the last one ends the server."""
-    with _lock:
-        if server is _servers.get(server.python) and (server.users == 1 or not server.is_alive):
-            del _servers[server.python]
-        server.users -= 1
-        if server.users == 0:
-            server.end()
-
-
-def _forget_in_child() -> None:
-    global _lock
-    _lock = threading.RLock()  # a thread that the fork did not copy may have held it
-    for server in _servers.values():
-        server.forget()
-    _servers.clear()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)

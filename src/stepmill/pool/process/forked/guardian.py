@@ -3,6 +3,8 @@
 A guardian is a child subreaper: when its children die, the processes they spawned become its own children, even if they
 have daemonised themselves. So the rule is simple: a child that the guardian did not fork itself is a stray, and is
 killed.
+
+This file is also a program, which ``interpreters`` starts: it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 __all__ = [
     "Guardian",
@@ -109,10 +111,16 @@ class Guardian:
         self._children: dict[int, _Child] = {}
         self._spared: set[int] = set()
         self._exits: list[tuple[Callable[[int], None], int]] = []
+        self._patience: float | None = None
+        self._on_silence: Callable[[], Task | None] | None = None
 
     def watch(self, end: int | HasFileno, on_ready: Callable[[], Task | None]) -> None:
         """Calls ``on_ready`` whenever there is something to read. If it returns a task, the loop ends."""
         self._selector.register(end, selectors.EVENT_READ, on_ready)
+
+    def limit_wait(self, seconds: float | None, on_silence: Callable[[], Task | None]) -> None:
+        """Calls ``on_silence`` when there was nothing to do for that long; None: never."""
+        self._patience, self._on_silence = seconds, on_silence
 
     def fork(self) -> int:
         """Forks. In the child, where it returns 0, the descriptors of the guardian are closed."""
@@ -140,18 +148,20 @@ class Guardian:
     def run(self) -> Task:
         """Serves until a callback returns a task."""
         while True:
-            for key, _ in self._selector.select():
-                task: Task | None = key.data()
+            ready = [key.data for key, _ in self._selector.select(self._patience)]
+            if not ready and self._on_silence is not None:
+                ready = [self._on_silence]
+            for on_ready in ready:
+                task: Task | None = on_ready()
                 if task is not None:
                     return task
             if self._exits:
                 self._kill_strays()
-                exits, self._exits = self._exits, []
-                for on_exit, status in exits:
-                    on_exit(status)
+                self._tell_exits()
 
     def end(self) -> None:
         """Kills all descendants and waits until none is left."""
+        self._tell_exits()
         while True:
             for pid in children():
                 _kill_group(pid)
@@ -161,13 +171,15 @@ class Guardian:
                 return
             # The children of the dead process are ours now, and the next round finds them.
             if result is not None and (child := self._children.pop(result.si_pid, None)):
+                self._close(child)
                 exited = result.si_code == os.CLD_EXITED
                 child.on_exit(result.si_status if exited else -result.si_status)
 
     def _reap(self, pid: int) -> None:
-        child = self._children.pop(pid)
-        self._selector.unregister(child.pidfd)
-        os.close(child.pidfd)
+        child = self._children.pop(pid, None)
+        if child is None:  # ``end`` was faster
+            return
+        self._close(child)
         _kill_group(pid)  # before another process can get its number
         try:
             _, status = os.waitpid(pid, 0)
@@ -175,6 +187,15 @@ class Guardian:
         except ChildProcessError:  # other code in this process has reaped it: its exit code is lost
             code = -signal.SIGKILL
         self._exits.append((child.on_exit, code))
+
+    def _tell_exits(self) -> None:
+        exits, self._exits = self._exits, []
+        for on_exit, status in exits:
+            on_exit(status)
+
+    def _close(self, child: _Child) -> None:
+        self._selector.unregister(child.pidfd)
+        os.close(child.pidfd)
 
     def _kill_strays(self) -> None:
         known = set(self._children)
@@ -225,3 +246,26 @@ def _kill_group(pid: int) -> None:
 
 def _nothing(status: int) -> None:
     pass
+
+
+def _guard(caller_pidfd: int, command: list[str]) -> None:
+    """Runs a program. Ends with it, with the caller, or by SIGTERM; nothing that the program has started is left."""
+    become_subreaper()
+    guardian = Guardian()
+
+    def end(code: int = 1) -> NoReturn:
+        guardian.end()
+        os._exit(code if code >= 0 else 1)
+
+    signal.signal(signal.SIGTERM, lambda *_: end())
+    guardian.watch(caller_pidfd, end)
+    try:
+        guardian.keep(os.posix_spawn(command[0], command, os.environ), end)
+    except OSError as error:
+        sys.stderr.write(f"it cannot be run: {error}\n")
+        end(126)  # as a shell says it
+    guardian.run()
+
+
+if __name__ == "__main__":
+    _guard(int(sys.argv[1]), sys.argv[2:])

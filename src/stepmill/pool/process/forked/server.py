@@ -1,8 +1,8 @@
 """The base server: a process that has loaded only our own libraries, and forks templates.
 
-There is one per calling process and interpreter. It is started by exec, so that it has no thread, lock or CUDA context
-of the caller.
-When the caller closes the wire or is gone, the server ends with all its descendants.
+It is started by exec, so that it has no thread, lock or CUDA context of the caller. When the caller closes the wire or
+is gone, the server ends with all its descendants. When no pool needs it, the caller lets it rest: it ends after some
+time, unless it is called back before.
 """
 
 from __future__ import annotations
@@ -31,28 +31,20 @@ from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_
 __all__ = ["main"]
 
 
-def main(wire_fd: int, caller: int, is_island: bool = False) -> None:
-    """Runs the server. ``caller`` is the pid of the process that started it."""
+def main(wire_fd: int, caller_pidfd: int, is_island: bool = False) -> None:
+    """Runs the server. Both descriptors are inherited: its wire, and one of the process that started it."""
     if is_island:
         outgoing.set_island()
     wire = Wire(wire_fd)
-    caller_pidfd = _pidfd_of_parent(caller)
+    os.set_inheritable(caller_pidfd, False)
     _set_signals()
     become_subreaper()
+    os.chdir("/")  # it may be there for longer than the folder should
     gc.collect()
+    gc.enable()  # it was off for the imports
     gc.freeze()  # otherwise a collection in a child would write to, and so copy, the pages of all modules
     task = BaseServer(wire, caller_pidfd).run()
     task()
-
-
-def _pidfd_of_parent(parent: int) -> int:
-    try:
-        pidfd = os.pidfd_open(parent)
-    except ProcessLookupError:
-        os._exit(1)
-    if os.getppid() != parent:  # it died, and another process may have got its number
-        os._exit(1)
-    return pidfd
 
 
 def _set_signals() -> None:
@@ -80,13 +72,27 @@ class BaseServer:
 
     def _serve(self) -> Task | None:
         try:
-            (_, serial), fds = self._wire.recv()
+            (kind, serial, *about), fds = self._wire.recv()
         except WireClosed:
             return self._end()
         except DescriptorsLost as lost:
             with contextlib.suppress(WireClosed):
                 self._wire.send(("refused", lost.message[1], describe(OSError(*lost.args))))
             return None
+        self._guardian.limit_wait(about[0] if about else None, self._end)
+        if kind == "template":
+            return self._fork_template(serial, fds)
+        self._rest_or_wake(kind, serial)
+        return None
+
+    def _rest_or_wake(self, kind: str, serial: int) -> None:
+        """The caller waits for the answer: once it has it, no other process is left, or this one stays."""
+        if kind == "rest":
+            self._guardian.end()
+        with contextlib.suppress(WireClosed):  # the loop will notice
+            self._wire.send((kind, serial, None))
+
+    def _fork_template(self, serial: int, fds: list[int]) -> Task | None:
         wire_fd, stdout, stderr, obituary = fds
         server, pidfds = os.getpid(), []
         try:

@@ -14,7 +14,7 @@ from typing import Any
 from stepmill.description import EnvDescription, player_rows
 from stepmill.errors import UnsupportedError
 from stepmill.pool.process.forked.guardian import exit_if_forked
-from stepmill.pool.process.trial import StepCost, Trial
+from stepmill.pool.process.trial import StepCost, Stopwatch, Trial
 from stepmill.pool.source import PythonSource
 
 __all__ = ["step_cost"]
@@ -22,8 +22,8 @@ __all__ = ["step_cost"]
 _KEPT = 0.98  # the share of the steps that counts
 
 
-def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
-    """What a step of env 0 costs; None if its constructor is slow.
+def step_cost(source: PythonSource, trial: Trial, on_reset: Callable[[], None]) -> StepCost | None:
+    """What a step of env 0 costs; None if its constructor is slow. ``on_reset`` is called before the first step.
 
     The env is built as env 0 is, reset, stepped with sampled actions, reset at the end of each episode, and closed. If
     it forks, that is an error: it must not run in the calling thread, where both processes would go on.
@@ -36,7 +36,9 @@ def step_cost(source: PythonSource, trial: Trial) -> StepCost | None:
     try:
         if time.perf_counter() - began > trial.heavy_s:
             return None
-        cost = _Measurement(env, trial.seed, source.envs[0].max_episode_steps).cost(trial.enough_s)
+        measurement = _Measurement(env, trial.seed, source.envs[0].max_episode_steps)
+        on_reset()
+        cost = measurement.cost(trial.enough_s)
     finally:
         env.close()
         exit_if_forked()
@@ -60,13 +62,14 @@ class _Measurement:
     def cost(self, enough_s: float) -> StepCost:
         self._step()
         self._steps.clear()  # the first step ran with cold caches
+        watch = Stopwatch(os.getpid())
         end = time.perf_counter() + enough_s
         self._step()
         while time.perf_counter() < end:
             self._step()
         count = len(self._steps)
         resets = statistics.median(self._resets) * len(self._resets) / count if self._resets else 0.0
-        return StepCost(_mean(self._steps) + resets, sum(self._infos) / count)
+        return StepCost(_mean(self._steps) + resets, sum(self._infos) / count, watch.mostly_waits())
 
     def _step(self) -> None:
         action = self._sample()

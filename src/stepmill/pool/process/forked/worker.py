@@ -158,7 +158,7 @@ def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
     (_, trial), _ = wire.recv()
     assert isinstance(source, PythonSource)
     wire.send(("loaded",))
-    wire.send(("tried", step_cost(source, trial)))
+    wire.send(("tried", step_cost(source, trial, lambda: wire.send(("stepping",)))))
     return 0
 
 
