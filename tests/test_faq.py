@@ -118,6 +118,7 @@ def unpicklable() -> None:
 
 MISTAKES: list[Callable[[], object]] = [
     lambda: stepmill.make("CartPol-v1"),
+    lambda: stepmill.make("my_package:Maze-v0"),
     lambda: stepmill.make("CartPole-v1", num_env=3),
     lambda: stepmill.make(Trouble, backend="thread"),
     lambda: stepmill.make("CartPole-v1", step_timeout=1),
