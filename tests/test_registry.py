@@ -278,6 +278,18 @@ def test_an_id_without_version_or_with_spaces_is_found_in_a_package_that_nothing
         stepmill.make(id)
 
 
+@pytest.mark.parametrize("id", ["phys2d/CartPole-v1", "tabular/Blackjack-v0"])
+def test_gymnasiums_envs_in_jax_say_what_they_need(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [
+        name for name in sys.modules if name.startswith(("gymnasium.envs.phys2d", "gymnasium.envs.tabular"))
+    ]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    for call in (stepmill.make, stepmill.make_spec):
+        with pytest.raises(MissingPackageError, match=rf"{id} needs jax, .*: pip install 'gymnasium\[jax\]'"):
+            call(id)
+
+
 def test_an_id_that_resembles_none_gets_no_hint() -> None:
     with pytest.raises(UnknownEnvError, match=r"unknown env id 'Zyx-v0'\. list_all_envs"):
         stepmill.make("Zyx-v0")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.arguments import whole_number
-from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
+from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError
 from stepmill.factories import EnvFactory, default_values, imported
 from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
 from stepmill.resembling import ids_like
@@ -354,7 +354,17 @@ class GymnasiumFactory(EnvFactory):
         from gymnasium.envs.registration import load_env_creator
 
         entry_point: Any = gymnasium_spec(self.id).entry_point
-        return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        if not isinstance(entry_point, str):
+            return entry_point  # type: ignore[no-any-return]
+        try:
+            return load_env_creator(entry_point)
+        except ModuleNotFoundError as error:
+            if not entry_point.startswith("gymnasium.envs."):
+                raise  # a package of the user's, which may have any reason
+            raise MissingPackageError(
+                f"{self.id} needs {error.name}, which is not installed: pip install 'gymnasium[jax]' brings what those "
+                "of Gymnasium's envs need that are written in JAX"
+            ) from error
 
     def preload(self, config: Mapping[str, Any]) -> None:
         with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env
