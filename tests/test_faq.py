@@ -38,6 +38,10 @@ UNPROVOKED = {
     "No more processes or threads are allowed: raise the limit",
     "There is no memory or no address space left",
 }
+# Messages of other libraries: the tests of tests/interop, where these are installed, provoke them.
+THEIRS = {
+    "The environment is of type …, not a Gymnasium environment. In this case, we expect OpenAI Gym to be installed",
+}
 
 
 class Trouble(gymnasium.Env):
@@ -170,11 +174,11 @@ def sources() -> list[str]:
 
 
 def test_every_message_is_explained_once():
-    assert len(set(HEADINGS)) == len(HEADINGS) == len(MISTAKES) + len(UNPROVOKED)
-    assert set(HEADINGS) >= UNPROVOKED
+    assert len(set(HEADINGS)) == len(HEADINGS) == len(MISTAKES) + len(UNPROVOKED) + len(THEIRS)
+    assert set(HEADINGS) >= UNPROVOKED | THEIRS
 
 
-@pytest.mark.parametrize("heading", HEADINGS)
+@pytest.mark.parametrize("heading", [one for one in HEADINGS if one not in THEIRS])
 def test_users_get_this_message(heading, messages, sources):
     parts = [part.strip() for part in heading.split("…")]
     if heading in UNPROVOKED:
