@@ -67,6 +67,11 @@ class Trouble(gymnasium.Env):
         return np.zeros(3, np.float32), 0.0, False, False, {}
 
 
+class Sized(Trouble):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+
+
 class NoArguments(Trouble):
     def reset(self):
         return np.zeros(2, np.float32), {}
@@ -124,6 +129,8 @@ MISTAKES: list[Callable[[], object]] = [
     lambda: stepmill.make("CartPol-v1"),
     lambda: stepmill.make("my_package:Maze-v0"),
     lambda: stepmill.make("CartPole-v1", num_env=3),
+    lambda: stepmill.make(Sized, backend="inline"),
+    lambda: stepmill.make("CartPole-v1", wrappers=[gymnasium.Wrapper]),
     lambda: stepmill.make(Trouble, backend="thread"),
     lambda: stepmill.make("CartPole-v1", step_timeout=1),
     lambda: stepmill.make("CartPole-v1", num_actors=2),
