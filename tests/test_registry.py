@@ -137,6 +137,47 @@ def test_register_checks_the_time_limit_at_once(limit: Any) -> None:
     assert "Bad-v0" not in stepmill.list_all_envs()
 
 
+@pytest.mark.parametrize("id", [None, 5, b"x", "", " ", ("a", "b")])
+def test_register_takes_names_only(id: Any) -> None:
+    with pytest.raises(ConfigError, match=r"register: expected a name as the id, such as 'MyEnv-v0', got"):
+        stepmill.register(id, CountingEnv)
+    with pytest.raises(UnknownEnvError, match="unknown env id 'Zyx-v0'"):
+        stepmill.make("Zyx-v0")
+    assert "CartPole-v1" in stepmill.list_all_envs()
+
+
+def test_an_id_with_a_module_says_which_of_the_two_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_envs.py").write_text("Walk = 5")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("no_such_module", "some_envs.py", "some_envs.inner", ".some_envs"):
+        with pytest.raises(UnknownEnvError, match=rf"unknown env id '{module}:Walk': there is no module '{module}'\."):
+            stepmill.make(f"{module}:Walk")
+    for name in ("Run-v0", "Walk"):
+        there = (
+            f"the module 'some_envs' was imported, but neither registers an env '{name}' nor has a class or function"
+        )
+        with pytest.raises(UnknownEnvError, match=there):
+            stepmill.make(f"some_envs:{name}")
+    with pytest.raises(UnknownEnvError, match="of that name, did you mean gymnasium:CartPole-v1 or"):
+        stepmill.make("gymnasium:CartPole-v9")
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_module_may_register_its_envs_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    (tmp_path / "our_envs.py").write_text(
+        "import stepmill\nstepmill.register('Pole-v0', native='CartPole', max_episode_steps=3)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make("our_envs:Pole-v0").spec.max_episode_steps == 3
+
+
+def test_what_a_module_raises_is_not_an_unknown_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_envs.py").write_text("raise ValueError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"^no licence$"):
+        stepmill.make("broken_envs:Some-v0")
+
+
 def test_a_module_that_misses_another_is_no_unknown_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needy_envs.py").write_text("import module_that_is_not_there")
     monkeypatch.syspath_prepend(tmp_path)
@@ -235,6 +276,18 @@ def test_an_id_without_version_or_with_spaces_is_found_in_a_package_that_nothing
     monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
     with pytest.raises(UnknownEnvError, match=r"did you mean Quarry-v3\?"):
         stepmill.make(id)
+
+
+@pytest.mark.parametrize("id", ["phys2d/CartPole-v1", "tabular/Blackjack-v0"])
+def test_gymnasiums_envs_in_jax_say_what_they_need(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [
+        name for name in sys.modules if name.startswith(("gymnasium.envs.phys2d", "gymnasium.envs.tabular"))
+    ]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    for call in (stepmill.make, stepmill.make_spec):
+        with pytest.raises(MissingPackageError, match=rf"{id} needs jax, .*: pip install 'gymnasium\[jax\]'"):
+            call(id)
 
 
 def test_an_id_that_resembles_none_gets_no_hint() -> None:

@@ -255,10 +255,11 @@ PyObject* BatchOutput::final_observations(const Handout& out) const {
       PyObject* array = leaves[static_cast<std::size_t>(leaf)].ptr();
       PyObject* item = PySequence_GetItem(array, row);
       const Leaf& of = pool_.spec().observation[static_cast<std::size_t>(leaf)];
-      if (!item || of.kind != LeafKind::kBox || !of.shape.empty()) return item;
-      PyObject* scalar = PyArray_FromScalar(item, nullptr);  // values of Box spaces are arrays, even without axes
+      if (!item || !of.shape.empty() || (of.kind != LeafKind::kBox && of.kind != LeafKind::kDiscrete)) return item;
+      // Values of Box spaces are arrays, even without axes; discrete ones are Python's numbers, as envs return them.
+      PyObject* value = of.kind == LeafKind::kBox ? PyArray_FromScalar(item, nullptr) : PyNumber_Index(item);
       Py_DECREF(item);
-      return scalar;
+      return value;
     }) : Py_NewRef(Py_None);
     if (!one) throw nb::python_error();
     data_of<PyObject*>(objects)[row] = one;

@@ -275,6 +275,7 @@ class Stepper {
         reset(v);
         v.env.observe(Row(v.shared, columns, place.row, players(v.shared)).without_rewards());
         columns.elapsed_step[place.row] = 0;
+        v.state.episode += 1;
       } catch (...) {
         // Reward and end stand; the observation is the final one, and the next action resets.
         v.state.phase = SM_ENDED;
@@ -305,19 +306,20 @@ class Stepper {
       fail(in, v.index, v.place(), SM_IN_RESET);
       return;
     }
-    show(in, v, v.place(), 0);
+    if (show(in, v, v.place(), 0)) v.state.episode += 1;  // an episode has begun when its first observation is there
   }
 
-  // A row that shows the present state of the env.
-  static void show(const Turnstile& in, Visit& v, Place place, std::int32_t elapsed) {
+  // A row that shows the present state of the env. Returns whether it could be observed.
+  static bool show(const Turnstile& in, Visit& v, Place place, std::int32_t elapsed) {
     write_row_without_step(v.shared, place.columns, place.row, v.id, elapsed, false);
     try {
       v.env.observe(Row(v.shared, place.columns, place.row, players(v.shared)).without_rewards());
     } catch (...) {
       fail(in, v.index, place, SM_IN_OBSERVE);
-      return;
+      return false;
     }
     keep_last(v.shared, v.id, place);
+    return true;
   }
 
   static void reset(Visit& v) {
@@ -332,7 +334,6 @@ class Stepper {
     state.command = SM_STEP;
     state.elapsed = 0;
     state.episode_return = 0.0;
-    state.episode += 1;
   }
 
   // Called while the exception is handled.

@@ -30,7 +30,7 @@
     ├── RecvTimeoutError        (TimeoutError)       recv(timeout=...) found no complete batch
     ├── RemoteEnvError                               stands for an exception of a worker that cannot be pickled
     └── EnvError                (RuntimeError)       an env failed; carries the whole batch
-        ├── ObservationError    (ValueError)         an env returned an observation outside its space
+        ├── ObservationError    (ValueError)         an observation does not fit its space
         ├── EnvTimeoutError     (TimeoutError)       an env, or its construction, took longer than allowed
         └── WorkerDiedError                          the process that ran the env is gone
 
@@ -292,7 +292,7 @@ class EnvError(StepmillError, RuntimeError):
 
 
 class ObservationError(EnvError, ValueError):
-    """An env returned an observation outside its space."""
+    """An env returned an observation that does not fit its space; docs/interface.md says what is checked."""
 
 
 class EnvTimeoutError(EnvError, TimeoutError):

@@ -13,6 +13,8 @@ from stepmill.errors import UnknownConfigError
 
 __all__ = [
     "REQUIRED",
+    "WRAPPERS",
+    "WRAPPERS_HINT",
     "EnvFactory",
     "accepted_keys",
     "accepts",
@@ -25,6 +27,10 @@ __all__ = [
 
 REQUIRED = inspect.Parameter.empty
 """Stands for the default of an argument that has none."""
+
+# How other libraries call an argument with wrappers, and what to do here.
+WRAPPERS = frozenset({"wrapper", "wrappers", "wrapper_class"})
+WRAPPERS_HINT = ": pass a function that makes the env and wraps it, such as make(lambda: Wrapper(Env()), num_envs=8)"
 
 
 class EnvFactory:
@@ -92,6 +98,8 @@ def check_keys(name: str, given: Mapping[str, Any], known: Iterable[str] | None,
 
 
 def _hint(key: Any, known: list[str], arguments: list[str]) -> str:
+    if key in WRAPPERS:
+        return f"{WRAPPERS_HINT}."
     if key in arguments:
         return ": it is an argument of make, for all envs."
     near = difflib.get_close_matches(str(key), [*known, *arguments], n=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.arguments import whole_number
-from stepmill.errors import ConfigError, StepmillError, UnknownEnvError
+from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError
 from stepmill.factories import EnvFactory, default_values, imported
 from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
 from stepmill.resembling import ids_like
@@ -109,6 +109,8 @@ def register(
         max_episode_steps: The time limit; ``None`` for none.
         reward_threshold: The mean return at which the env counts as solved, if any.
     """
+    if not isinstance(id, str) or not id.strip():
+        raise ConfigError(f"register: expected a name as the id, such as 'MyEnv-v0', got {id!r}")
     if (factory is None) == (native is None):
         raise ConfigError(f"register({id!r}): expected either a factory or native=..., got both or neither")
     if factory is not None and not callable(factory):
@@ -206,11 +208,12 @@ def find(id: str) -> EnvRecord:
         if family is not None and family.ids is not None:
             return _found_in(family, id)
         spec = gymnasium_spec(id)
-    except StepmillError:  # says which package is missing
+    except StepmillError:  # says which package or module is missing
         raise
-    except (gymnasium.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
-        if isinstance(error, ModuleNotFoundError) and not _is_named_in(id, error.name):
-            raise  # the module exists, but one that it needs does not
+    except gymnasium.error.Error as error:
+        module, _, name = id.rpartition(":")
+        if name in _records and module != "gymnasium":  # the module registers its envs here; Gymnasium does not
+            return find(name)
         raise _unknown(id) from error
     make_factory = GymnasiumFactory if family is None or family.factory is None else imported(family.factory)
     return EnvRecord(
@@ -242,6 +245,9 @@ def _unknown(id: str) -> UnknownEnvError:
         if is_installed(family.package):
             load_family(family, id)  # its ids are known from now on
     in_gymnasium = [one for one, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str)]
+    module, _, name = meant.rpartition(":")
+    if module:
+        return _unknown_in(module, name, in_gymnasium)
     near = ids_like(id, [*_records, *in_gymnasium, *_ids_of_others()])
     hint = f", did you mean {' or '.join(near)}?" if near else "."
     missing = [one.package for one in alike if not is_installed(one.package)]
@@ -250,6 +256,16 @@ def _unknown(id: str) -> UnknownEnvError:
     return UnknownEnvError(
         f"unknown env id {id!r}{hint} list_all_envs() and `stepmill list` list those that are installed; those of a "
         "package that they do not know are written 'package:id'"
+    )
+
+
+def _unknown_in(module: str, name: str, known: list[str]) -> UnknownEnvError:
+    """Says that a module is there, but neither registers what was written behind it nor has it."""
+    near = [f"{module}:{one}" for one in ids_like(name, known)]
+    hint = f", did you mean {' or '.join(near)}?" if near else ""
+    return UnknownEnvError(
+        f"unknown env id '{module}:{name}': the module {module!r} was imported, but neither registers an env {name!r} "
+        f"nor has a class or function of that name{hint}"
     )
 
 
@@ -274,7 +290,7 @@ def gymnasium_spec(id: str) -> Any:
 
     module, _, name = id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        _import_for(id, module)
     family = family_of(name)
     if family is not None:
         if name not in gymnasium.registry:
@@ -282,6 +298,23 @@ def gymnasium_spec(id: str) -> Any:
         elif _is_of_gymnasium(gymnasium.registry[name]):
             check_installed(family.package, name)
     return gymnasium.spec(name)
+
+
+def _import_for(id: str, module: str) -> None:
+    """Imports the module before the colon of an id. What its code raises is not ours to explain."""
+    cause = None
+    if not module.startswith("."):  # a relative name says nothing here
+        try:
+            importlib.import_module(module)
+            return
+        except ModuleNotFoundError as error:
+            if not _is_named_in(id, error.name):
+                raise  # the module exists, but one that it needs does not
+            cause = error
+    raise UnknownEnvError(
+        f"unknown env id {id!r}: there is no module {module!r}. What is before the colon is the module that has or "
+        "registers the env: check its name, and that it is installed or in sys.path"
+    ) from cause
 
 
 def _is_of_gymnasium(spec: Any) -> bool:
@@ -321,7 +354,17 @@ class GymnasiumFactory(EnvFactory):
         from gymnasium.envs.registration import load_env_creator
 
         entry_point: Any = gymnasium_spec(self.id).entry_point
-        return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        if not isinstance(entry_point, str):
+            return entry_point  # type: ignore[no-any-return]
+        try:
+            return load_env_creator(entry_point)
+        except ModuleNotFoundError as error:
+            if not entry_point.startswith("gymnasium.envs."):
+                raise  # a package of the user's, which may have any reason
+            raise MissingPackageError(
+                f"{self.id} needs {error.name}, which is not installed: pip install 'gymnasium[jax]' brings what those "
+                "of Gymnasium's envs need that are written in JAX"
+            ) from error
 
     def preload(self, config: Mapping[str, Any]) -> None:
         with contextlib.suppress(Exception):  # the constructor will fail the same way, and say for which env

@@ -203,6 +203,17 @@ def test_a_cfg_that_cannot_be_is_an_error(cfg: Any, says: str) -> None:
         Walk.create_collector_env_cfg(cfg)
 
 
+def test_a_cfg_whose_attributes_are_a_key_error_cannot_be_copied() -> None:
+    class Careless(dict[str, Any]):
+        __getattr__ = dict.__getitem__
+
+    for cfg in (Careless(), {"nested": Careless()}):
+        with pytest.raises(
+            ConfigError, match=r"the attribute '__deepcopy__' is a KeyError: .* must raise AttributeError"
+        ):
+            Walk.create_collector_env_cfg(cfg)
+
+
 def test_a_missing_key_is_named_with_those_that_are_there() -> None:
     with pytest.raises(MissingConfigError, match=r"MyEnv: expected a cfg with the keys map, goal, got one with size"):
         read_cfg("MyEnv", {"size": 3}, ("size", "map", "goal"))

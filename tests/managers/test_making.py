@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,12 @@ def test_old_arguments_may_be_given_by_place(gate: Gate) -> None:
         gate.open(0)
 
 
+class Careless(dict[str, Any]):
+    """A dict whose items are attributes, as many write it: copying and pickling need an AttributeError."""
+
+    __getattr__ = dict.__getitem__
+
+
 WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
     "too few cfgs": ((Trial, [{}], 2), "expected env_num=2 configurations, one per env, got 1"),
     "too many cfgs": ((Trial, [{}] * 3, 2), "expected env_num=2 configurations, one per env, got 3"),
@@ -78,6 +85,15 @@ WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
     "an env": ((Trial(),), "env_fn: expected a function, or a list of functions"),
     "a list of envs": (([Trial()],), "env_fn: expected a function, or a list of functions"),
     "an empty list": (([],), "env_fn: expected a function, or a list of functions"),
+    "no cfg taken": (
+        (lambda: Trial(), [{}]),
+        r"env_fn: it is called with one argument, the cfg .* takes \(\)\. Pass a",
+    ),
+    "two arguments": ((lambda cfg, more: Trial(cfg), [{}]), r"the cfg of its env, but <lambda> takes \(cfg, more\)"),
+    "a cfg that cannot be copied": (
+        (Trial, [{}, Careless()]),
+        r"env_cfg\[1\]: expected a dict that can be copied, got a",
+    ),
 }
 
 
@@ -87,6 +103,15 @@ def test_envs_that_cannot_be_are_an_error(kind: str, wrong: str) -> None:
     arguments, message = WRONG_ENVS[wrong]
     with pytest.raises(errors.ConfigError, match=message):
         KINDS[kind](*arguments)
+
+
+@SERIAL_AND_ASYNC
+def test_what_a_decorator_says_of_its_arguments_does_not_matter(kind: str) -> None:
+    @functools.wraps(lambda: None)
+    def decorated(*args: Any) -> Trial:
+        return Trial(*args)
+
+    KINDS[kind](decorated, [{}]).close()
 
 
 def test_the_default_config() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import stepmill
-from stepmill.errors import EnvError, UnknownConfigError
+from stepmill.errors import ConfigError, EnvError, MissingConfigError, UnknownConfigError
 
 BACKENDS = pytest.mark.parametrize("backend", ["inline", "process"])
 ZERO = np.zeros(1, np.float32)
@@ -129,3 +129,42 @@ def test_a_reset_that_does_not_take_the_arguments(backend: str, env: Any, says: 
     with stepmill.make(env, backend=backend) as pool, pytest.raises(EnvError, match=says) as caught:
         pool.reset()
     assert isinstance(caught.value.__cause__, TypeError)
+
+
+class Sized(Told):
+    def __init__(self, size: int, *, speed: float, colour: str = "red") -> None:
+        super().__init__()
+
+
+class Anything(Told):
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+
+
+@BACKENDS
+def test_a_constructor_that_lacks_an_argument(backend: str) -> None:
+    with pytest.raises(
+        MissingConfigError, match=r"Sized needs size and speed, .*: make\(\.\.\., size=\.\.\., speed=\.\.\.\)"
+    ):
+        stepmill.make(Sized, backend=backend)
+    with pytest.raises(
+        MissingConfigError, match=r"Sized needs speed, .*make\(\.\.\., speed=.*TypeError: .*missing 1 required"
+    ):
+        stepmill.make(Sized, size=3, backend=backend)
+
+
+def test_an_id_whose_constructor_lacks_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("Sized-v0", entry_point=Sized, kwargs={"speed": 1.0})
+    monkeypatch.setitem(gymnasium.registry, "Sized-v0", spec)
+    with pytest.raises(MissingConfigError, match=r"Sized-v0 needs size, .*: make\(\.\.\., size=\.\.\.\)"):
+        stepmill.make("Sized-v0", backend="inline")
+
+
+@BACKENDS
+def test_wrappers_as_an_argument(backend: str) -> None:
+    says = r".*: pass a function that makes the env and wraps it, such as make\(lambda: "
+    for task in ("CartPole-v1", Told):
+        with pytest.raises(UnknownConfigError, match=f"has no config key 'wrappers'{says}"):
+            stepmill.make(task, backend=backend, wrappers=[gymnasium.Wrapper])
+    with pytest.raises(ConfigError, match=f"Anything failed with TypeError: {says}"):
+        stepmill.make(Anything, backend=backend, wrapper_class=gymnasium.Wrapper)

@@ -13,13 +13,29 @@ from stepmill import EnvError
 from stepmill.errors import (
     ObservationError,
 )
-from support.envs import ShowEnv
+from support.envs import CountingEnv, ShowEnv
 from support.probes import VIEWS, ProbeTwin, seen
 from support.subprocesses import run_well
 
 
 def zeros(count: int) -> np.ndarray:
     return np.zeros(count, np.int64)
+
+
+class FailingResets(CountingEnv):
+    """Its fourth reset is good, the others are not."""
+
+    def __init__(self, wrong: Any) -> None:
+        super().__init__()
+        self.wrong, self.resets = wrong, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.resets += 1
+        if self.resets == 4:
+            return super().reset(seed=seed, options=options)
+        if self.wrong is ValueError:
+            raise ValueError("no map")
+        return self.wrong, {}
 
 
 FLOAT2 = spaces.Box(-10, 10, (2,), np.float32)
@@ -85,6 +101,60 @@ def test_a_cast_that_changes_no_value_is_made(make: Any, space: Any, show: Any, 
     obs = pool.step(zeros(1))[0]
     assert obs.dtype == space.dtype
     np.testing.assert_array_equal(obs[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("space", "show"),
+    [
+        (spaces.Box(0, 255, (2,), np.uint8), [0.5, 0.0]),
+        (spaces.Box(0, 255, (2,), np.uint8), [300, 0]),
+        (FLOAT2, [1e300, 0.0]),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_dtype_does_not_hold_is_an_error(make: Any, space: Any, show: Any) -> None:
+    pool = make(lambda: ShowEnv(space, np.array(show)))
+    pool.reset()
+    with pytest.raises(ObservationError, match=f"element 0: expected a number in .* that {space.dtype} can hold"):
+        pool.step(zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("space", "show"),
+    [
+        (FLOAT2, np.array([11, np.nan], np.float32)),
+        (spaces.Discrete(3), 7),
+        (spaces.MultiDiscrete([2, 2]), np.array([5, -1])),
+        (spaces.MultiBinary(2), np.array([2, 0])),
+        (spaces.Text(3), "longer"),
+        (spaces.Sequence(spaces.Discrete(2)), (0, 5)),
+    ],
+    ids=str,
+)
+def test_bounds_and_ranges_are_not_checked(make: Any, space: Any, show: Any) -> None:
+    """docs/interface.md says so: it would take time in every step."""
+    pool = make(lambda: ShowEnv(space, show))
+    pool.reset()
+    np.testing.assert_equal(np.asarray(pool.step(zeros(1))[0][0]), np.asarray(show))
+
+
+def test_a_key_that_the_space_does_not_have_is_left_out(make: Any) -> None:
+    pool = make(lambda: ShowEnv(spaces.Dict({"a": spaces.Discrete(2)}), {"a": 1, "more": 2}))
+    pool.reset()
+    assert pool.step(zeros(1))[0] == {"a": [1]}
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("backend", ["inline", "process"])
+@pytest.mark.parametrize("wrong", [ValueError, np.zeros(3, np.float32)], ids=["raises", "does not fit"])
+def test_no_episode_has_begun_before_the_first_good_reset(backend: str, autoreset: str, wrong: Any) -> None:
+    with stepmill.make(FailingResets, wrong=wrong, backend=backend, autoreset=autoreset) as pool:
+        for _ in range(3):
+            with pytest.raises(EnvError, match=r"failed in reset \(episode 0, step 0\)"):
+                pool.reset()
+        pool.reset()
+        with pytest.raises(EnvError, match=r"failed in reset \(episode 1, step 0\)"):
+            pool.reset()
 
 
 N = 4

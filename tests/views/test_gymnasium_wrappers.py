@@ -103,6 +103,27 @@ def test_final_observations_of_nested_spaces_are_those_of_gymnasium(autoreset: s
     compare("Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3", autoreset, lambda env: env)
 
 
+def types(value: Any) -> Any:
+    return [types(one) for one in value] if isinstance(value, tuple) else type(value)
+
+
+@pytest.mark.parametrize("backend", ["thread", "inline", "process"])
+@pytest.mark.parametrize("id", ["Blackjack-v1", "FrozenLake-v1"])
+def test_discrete_final_observations_are_pythons_numbers(make: Any, id: str, backend: str) -> None:
+    theirs = gymnasium.make_vec(
+        id, 1, "sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, max_episode_steps=1
+    )
+    pools = [make(id, backend=backend, autoreset="same_step", max_episode_steps=1)]
+    if backend != "thread":  # Gymnasium's own env, too
+        pools.append(make(f"gymnasium:{id}", backend=backend, autoreset="same_step", max_episode_steps=1))
+    seen = []
+    for env in (theirs, *pools):
+        env.reset(seed=3)
+        seen.append(types(env.step(np.zeros(1, np.int64))[4]["final_obs"][0]))
+    theirs.close()
+    assert all(one == seen[0] for one in seen)
+
+
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize(
     "wrap",

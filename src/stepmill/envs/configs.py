@@ -9,7 +9,7 @@ from typing import Any
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, MissingConfigError
 
-__all__ = ["env_cfgs", "read_cfg"]
+__all__ = ["copy_cfg", "env_cfgs", "read_cfg"]
 
 
 def env_cfgs(cfg: Any, count_key: str, is_train: bool) -> list[Any]:
@@ -20,7 +20,7 @@ def env_cfgs(cfg: Any, count_key: str, is_train: bool) -> list[Any]:
 
 
 def _copy_without(cfg: Any, key: str, is_train: bool) -> Any:
-    out = copy.deepcopy(cfg)
+    out = copy_cfg("cfg", cfg)
     out.pop(key, None)
     out["is_train"] = is_train
     return out
@@ -41,6 +41,17 @@ def read_cfg(
             f"{owner}: expected a cfg with the key{'s' * (len(missing) > 1)} {', '.join(missing)}, got one with {there}"
         )
     return {**(defaults or {}), **cfg}
+
+
+def copy_cfg(name: str, cfg: Any) -> Any:
+    """A copy that shares nothing with the original."""
+    try:
+        return copy.deepcopy(cfg)
+    except KeyError as error:
+        raise ConfigError(
+            f"{name}: expected a dict that can be copied, got a {type(cfg).__name__} where looking for the attribute "
+            f"{error} is a KeyError: a __getattr__ of its own, such as dict.__getitem__, must raise AttributeError"
+        ) from error
 
 
 def check_mapping(name: str, cfg: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stepmill.arguments import one_of, real_number, seconds, true_or_false, whole_number
+from stepmill.envs.configs import copy_cfg
 from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.factories import check_keys
 from stepmill.interpreters import interpreter
@@ -81,7 +83,8 @@ def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
         count = len(cfgs) if env_num is None else whole_number("env_num", env_num, 1)
         if len(cfgs) != count or not cfgs:
             raise ConfigError(f"env_cfg: expected env_num={count} configurations, one per env, got {len(cfgs)}")
-        return [EnvRecipe(env_fn, (copy.deepcopy(cfg),)) for cfg in cfgs]
+        _check_takes_cfg(env_fn)
+        return [EnvRecipe(env_fn, (copy_cfg(f"env_cfg[{i}]", cfg),)) for i, cfg in enumerate(cfgs)]
     if not isinstance(env_fn, Sequence) or not env_fn or not all(callable(one) for one in env_fn):
         raise ConfigError(f"env_fn: expected a function, or a list of functions that each make an env, got {env_fn!r}")
     if env_cfg is not None:
@@ -103,6 +106,21 @@ def asked_by_envs(recipes: Sequence[EnvRecipe]) -> dict[str, Any]:
             "which overrides these"
         )
     return {"shared_memory": asked[0]}
+
+
+def _check_takes_cfg(env_fn: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(env_fn, follow_wrapped=False)
+    except (TypeError, ValueError):  # a builtin without one: its call will show
+        return
+    try:
+        signature.bind({})
+    except TypeError as error:
+        name = getattr(env_fn, "__name__", type(env_fn).__name__)
+        raise ConfigError(
+            f"env_fn: it is called with one argument, the cfg of its env, but {name} takes {signature}. Pass a "
+            f"function that takes a cfg, such as lambda cfg: {name}(...)"
+        ) from error
 
 
 def read_settings(

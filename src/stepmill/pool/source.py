@@ -11,8 +11,16 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.description import EnvDescription
-from stepmill.errors import ConfigError, EnvError, StepmillError, summary
-from stepmill.factories import EnvFactory, close_quietly, parameters_of
+from stepmill.errors import ConfigError, EnvError, MissingConfigError, StepmillError, summary
+from stepmill.factories import (
+    REQUIRED,
+    WRAPPERS,
+    WRAPPERS_HINT,
+    EnvFactory,
+    close_quietly,
+    default_values,
+    parameters_of,
+)
 from stepmill.pool.configurations import for_each, once
 from stepmill.pool.models.config import GivenModel
 from stepmill.pool.simulator import SimulatorSource
@@ -189,6 +197,7 @@ class PythonSource:
         except BaseException as error:  # SystemExit too: an env must not end the program that builds it
             if _is_complete(error, blueprint.factory):
                 raise
+            _explain_arguments(self.id, blueprint, error)
             raise EnvError(
                 f"the constructor of env {env_id} ({self.id}) failed: {summary(error)}",
                 env_id=env_id,
@@ -204,6 +213,23 @@ class PythonSource:
 def _is_complete(error: BaseException, factory: Callable[..., Any]) -> bool:
     """Whether an error says all there is to say: an env of ours has refused an option, or lacks something."""
     return isinstance(factory, EnvFactory) and isinstance(error, StepmillError) and not isinstance(error, EnvError)
+
+
+def _explain_arguments(name: str, blueprint: EnvBlueprint, error: BaseException) -> None:
+    """Says which argument of ``make`` a constructor lacks, or that ``make`` has none for wrappers."""
+    if not isinstance(error, TypeError):
+        return
+    factory, given = blueprint.factory, _with_ids(blueprint, 0, 0)
+    known = factory.defaults() if isinstance(factory, EnvFactory) else default_values(factory)
+    wrappers = WRAPPERS & given.keys() - known.keys()
+    if wrappers:
+        raise ConfigError(f"{name} failed with {summary(error)}{WRAPPERS_HINT}") from error
+    lacking = [key for key, default in known.items() if default is REQUIRED and key not in given]
+    if lacking:
+        raise MissingConfigError(
+            f"{name} needs {' and '.join(lacking)}, which make passes on: make(..., "
+            f"{', '.join(f'{one}=...' for one in lacking)}). It failed with {summary(error)}"
+        ) from error
 
 
 def _with_ids(blueprint: EnvBlueprint, env_id: int, worker_id: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import pickle
 import random
@@ -17,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from stepmill.envs import as_base_env
+from stepmill.envs.configs import copy_cfg
 from stepmill.envs.seeds import seed_env
 from stepmill.errors import ConfigError, summary
 from stepmill.testing.ids import EnvOfId
@@ -139,7 +139,7 @@ class Subject:
             return self._env
         if self.given_cfg is None:
             return self._env()
-        cfg = copy.deepcopy(self.given_cfg)
+        cfg = copy_cfg("cfg", self.given_cfg)
         self.first_cfg = cfg if self.first_cfg is None else self.first_cfg
         is_class = inspect.isclass(self._env) and issubclass(self._env, gymnasium.Env)
         if (is_class or isinstance(self._env, EnvOfId)) and isinstance(cfg, Mapping):

@@ -121,6 +121,10 @@ def test_old_results_have_no_infos_unless_asked_for(legacy: Any) -> None:
     both = legacy.make_gym("CartPole-v1", num_envs=6, batch_size=2, gym_reset_return_info=True)
     obs, info = both.reset()
     assert len(obs) == len(info["env_id"]) == 2
+    assert env.config["gym_reset_return_info"] is False
+    assert legacy.make_spec("CartPole-v1").config.gym_reset_return_info is False
+    assert both.config["gym_reset_return_info"] is True
+    assert legacy.make_spec("CartPole-v1", gym_reset_return_info=True).config.gym_reset_return_info is True
     assert len(legacy.make("CartPole-v1", "gymnasium").reset()) == 2
     assert legacy.make("CartPole-v1", "dm").reset().first().all()
 

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
+from gymnasium import RewardWrapper, spaces
 from gymnasium.wrappers import TimeLimit
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 import stepmill
+from stepmill import registry
 from stepmill.errors import ConfigError, CopyError, EnvError, InputError, UnknownConfigError, UnsupportedError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from support.sb3_envs import TalkativeEnv
@@ -72,6 +75,17 @@ def test_what_is_no_pool(given: Any) -> None:
         StepmillVecEnv(given)
 
 
+def test_a_pool_where_sb3_needs_a_vec_env() -> None:
+    """SB3's message does not say what is wrong: docs/faq.md has a paragraph with these words."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "faq.md").read_text(encoding="utf-8")
+    with stepmill.make("CartPole-v1", autoreset="same_step") as pool:
+        with pytest.raises(ValueError, match="we expect OpenAI Gym to be installed") as caught:
+            PPO("MlpPolicy", pool, device="cpu")
+        heading = str(caught.value).replace(str(type(pool)), "…").partition(" and the environment")[0]
+        assert f"\n### {heading}\n" in page
+        PPO("MlpPolicy", StepmillVecEnv(pool), device="cpu")
+
+
 def test_a_pool_takes_no_more_settings() -> None:
     with (
         stepmill.make("CartPole-v1", autoreset="same_step") as pool,
@@ -83,8 +97,10 @@ def test_a_pool_takes_no_more_settings() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"wrapper_class": Monitor}, r"got wrapper_class: .*vec_env_cls=StepmillVecEnv"),
-        ({"vec_env_cls": StepmillVecEnv}, r"got vec_env_cls: .*vec_env_cls=StepmillVecEnv"),
+        ({"vec_env_cls": VecNormalize}, r"vec_env_cls: expected StepmillVecEnv or .*, got <class .*VecNormalize'>"),
+        ({"vec_env_cls": "SubprocVecEnv"}, r"vec_env_cls: expected StepmillVecEnv or .*, got 'SubprocVecEnv'"),
+        ({"wrapper_class": Monitor, "env_config": [{}]}, r"are for envs of one kind, got a list: pass functions"),
+        ({"wrapper_class": Monitor, "wrapper_kwargs": [1]}, r"wrapper_kwargs: expected a dict with names as keys"),
         ({"num_envs": 3}, r"got num_envs: the number of envs is n_envs"),
         ({"vec_env_kwargs": {"num_envs": 3}}, r"got num_envs: the number of envs is n_envs"),
         ({"autoreset": "disabled"}, r"pass autoreset='same_step'"),
@@ -236,6 +252,85 @@ def test_sb3s_function_makes_ours(backend: str, tmp_path: Path) -> None:
     assert [(info["episode"]["l"], info["episode"]["word"]) for info in infos] == [(6, "yes")] * 2
     vec_env.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.monitor.csv", "1.monitor.csv"]
+
+
+class Doubled(RewardWrapper):
+    """Doubles rewards; where it is, a Monitor inside of it has those of the env."""
+
+    def reward(self, reward: Any) -> Any:
+        return 2 * reward
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_wrappers_as_in_sb3(backend: str, tmp_path: Path) -> None:
+    """Of Gymnasium's ids, though ours are native: the same observations, rewards, infos and files."""
+    seen = []
+    for make, settings in ((make_vec_env, {"backend": backend}), (sb3_make_vec_env, {})):
+        folder = tmp_path / make.__module__
+        vec_env = make(
+            "CartPole-v1",
+            2,
+            3,
+            1,
+            str(folder),
+            Doubled,
+            env_kwargs={"max_episode_steps": 4},
+            monitor_kwargs={"reset_keywords": ()},
+            **settings,
+        )
+        assert vec_env.env_is_wrapped(Doubled) == [True, True]
+        rows = [vec_env.reset()]
+        for _ in range(5):
+            observation, rewards, dones, infos = vec_env.step(np.array([1, 0]))
+            ends = [(one.get("episode", {}).get("r"), one.get("terminal_observation")) for one in infos]
+            rows.append((observation, rewards, dones, ends))
+        assert rows[4][3][0][0] == 4.0, "what the Monitor saw"
+        seen.append((rows, sorted(path.name for path in folder.iterdir()), vec_env.action_space.sample()))
+        vec_env.close()
+    np.testing.assert_equal(*seen)
+
+
+def test_wrapped_envs_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id that only we have, a limit as a setting of the pool, and the env's own configuration beside it."""
+    monkeypatch.setattr(registry, "_records", dict(registry._records))
+    stepmill.register("Talkative-v0", TalkativeEnv, config={"length": 9}, max_episode_steps=3)
+    vec_env = make_vec_env("Talkative-v0", wrapper_class=Doubled, backend="inline")
+    vec_env.reset()
+    assert [bool(vec_env.step([0])[2][0]) for _ in range(3)] == [False, False, True]
+    vec_env.close()
+    vec_env = make_vec_env("Talkative-v0", 2, wrapper_class=Doubled, backend="inline", max_episode_steps=2, length=8)
+    assert vec_env.get_attr("length") == [8, 8]
+    vec_env.reset()
+    assert [vec_env.step([0, 0])[2].tolist() for _ in range(2)] == [[False, False], [True, True]]
+    vec_env.close()
+    with pytest.raises(UnsupportedError, match="Catch-v0 is native only, and wrapper_class and monitor_kwargs need"):
+        make_vec_env("Catch-v0", wrapper_class=Doubled)
+
+
+class Ours(StepmillVecEnv):
+    pass
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("given", "settings", "backend"),
+    [
+        (None, {}, "thread"),
+        (DummyVecEnv, {}, "inline"),
+        (SubprocVecEnv, {"vec_env_kwargs": {"start_method": "fork"}}, "process"),
+        (SubprocVecEnv, {"backend": "thread"}, "thread"),
+        (Ours, {}, "thread"),
+    ],
+)
+def test_sb3s_classes_choose_the_backend(given: Any, settings: dict[str, Any], backend: str) -> None:
+    vec_env = make_vec_env("CartPole-v1", 2, vec_env_cls=given, **settings)
+    assert type(vec_env) is (Ours if given is Ours else StepmillVecEnv)
+    assert vec_env.pool.backend == backend
+    vec_env.close()
+    wrapped = make_vec_env("CartPole-v1", 2, wrapper_class=Doubled, vec_env_cls=Ours, backend="inline")
+    assert type(wrapped) is Ours
+    wrapped.close()
 
 
 def test_one_env_object_for_two_slots() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, overload
 import stepmill.listing
 from stepmill.arguments import one_of
 from stepmill.errors import UnsupportedError
-from stepmill.interop.envpool.arguments import read
+from stepmill.interop.envpool.arguments import IDS, read
 from stepmill.interop.envpool.pools import DMEnvPool, EnvPool, GymnasiumEnvPool
 from stepmill.interop.envpool.spec import ArraySpec, EnvSpec
 from stepmill.make import make_gym as make_pool
@@ -76,12 +76,13 @@ def make_dm(task_id: Any, **kwargs: Any) -> DMEnvPool:
 def make_spec(task_id: Any, **kwargs: Any) -> EnvSpec:
     """The spaces and the configuration of the pool that ``make`` would return, without making it."""
     ours, extras = read(task_id, kwargs)
-    return EnvSpec(make_pool_spec(**ours, env_type="gym"), extras.reward_threshold)
+    return EnvSpec(make_pool_spec(**ours, env_type="gym"), extras)
 
 
 def list_all_envs() -> list[str]:
-    """The ids that can be made here."""
-    return list(stepmill.listing.list_all_envs())
+    """The ids that can be made here, those that only EnvPool has included."""
+    ids = stepmill.listing.list_all_envs()
+    return sorted({*ids, *(theirs for theirs, ours in IDS.items() if ours in ids)})
 
 
 def register(*args: Any, **kwargs: Any) -> NoReturn:

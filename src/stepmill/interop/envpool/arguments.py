@@ -9,11 +9,21 @@ from typing import Any
 from stepmill.arguments import one_of, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.make import make_spec
+from stepmill.zoo.dm_control import TASKS
 
-__all__ = ["Extras", "read"]
+__all__ = ["IDS", "Extras", "read"]
 
-# Ids that EnvPool keeps and Gymnasium does not; the envs are the same.
-_IDS = {"CliffWalking-v0": "CliffWalking-v1"}
+
+def _dm_control_id(domain: str, task: str) -> str:
+    """What EnvPool calls a task of dm_control's suite: ``CartpoleTwoPoles-v1``."""
+    return "".join(word[0].upper() + word[1:] for word in f"{domain}_{task}".split("_")) + "-v1"
+
+
+# Envs that have another id here: those that Gymnasium has renamed, and dm_control's tasks.
+IDS = {"CliffWalking-v0": "CliffWalking-v1"}
+IDS |= {
+    _dm_control_id(domain, one): f"dm_control/{domain}-{one}-v0" for domain, tasks in TASKS.items() for one in tasks
+}
 
 # Keys of envs that have another name in Gymnasium, whose names ours are: the first that the env has.
 _NAMES = {
@@ -28,6 +38,7 @@ class Extras:
     """Arguments that the engine does not need."""
 
     reward_threshold: float | None = None  # instead of the env's own
+    reset_returns_info: bool = True
     shows_windows: bool = False
     render_env_id: int = 0
     render_size: tuple[int, int] | None = None  # width and height, if the env cannot draw in that size itself
@@ -35,7 +46,7 @@ class Extras:
 
 def read(task_id: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any], Extras]:
     """The arguments for our ``make``, and the others. What only ours has, such as ``backend``, goes through."""
-    ours = {"task_id": _IDS.get(task_id, task_id) if isinstance(task_id, str) else task_id, **given}
+    ours = {"task_id": IDS.get(task_id, task_id) if isinstance(task_id, str) else task_id, **given}
     ours.pop("base_path", None)  # where EnvPool's own files are
     if not ours.pop("gym_reset_return_info", True):
         raise ConfigError(

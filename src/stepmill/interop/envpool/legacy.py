@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -20,10 +21,11 @@ from gymnasium import spaces
 from stepmill import _native
 from stepmill.arguments import true_or_false
 from stepmill.interop import envpool
-from stepmill.interop.envpool import DMEnvPool, GymnasiumEnvPool, list_all_envs, make_dm, make_gymnasium, make_spec
+from stepmill.interop.envpool import DMEnvPool, EnvSpec, GymnasiumEnvPool, list_all_envs, make_dm, make_gymnasium
 from stepmill.interop.envpool.arguments import Extras, read
 from stepmill.interop.envpool.results import Results
 from stepmill.make import make_gym as make_pool
+from stepmill.make import make_spec as make_pool_spec
 from stepmill.pool.settings import Settings
 from stepmill.spec import PoolSpec
 
@@ -62,21 +64,29 @@ def make_gym(task_id: Any, *, gym_reset_return_info: bool = False, **kwargs: Any
         gym_reset_return_info: Whether ``reset`` returns infos too.
         **kwargs: As for ``make``.
     """
-    ours, extras = read(task_id, kwargs)
-    with_infos = true_or_false("gym_reset_return_info", gym_reset_return_info)
-    return GymEnvPool.over(make_pool(**ours), extras=extras, with_infos=with_infos)
+    ours, extras = _read(task_id, gym_reset_return_info, kwargs)
+    return GymEnvPool.over(make_pool(**ours), extras=extras)
+
+
+def make_spec(task_id: Any, *, gym_reset_return_info: bool = False, **kwargs: Any) -> EnvSpec:
+    """The spaces and the configuration of the pool that ``make_gym`` would return, without making it."""
+    ours, extras = _read(task_id, gym_reset_return_info, kwargs)
+    return EnvSpec(make_pool_spec(**ours, env_type="gym"), extras)
+
+
+def _read(task_id: Any, reset_returns_info: Any, given: dict[str, Any]) -> tuple[dict[str, Any], Extras]:
+    ours, extras = read(task_id, given)
+    return ours, replace(extras, reset_returns_info=true_or_false("gym_reset_return_info", reset_returns_info))
 
 
 class GymEnvPool(GymnasiumEnvPool):
     """Results are ``(obs, reward, done, info)``, and observations alone from ``reset``."""
 
-    def __init__(
-        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, extras: Extras, with_infos: bool
-    ) -> None:
+    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings, extras: Extras) -> None:
         super().__init__(engine, spec, settings, extras)
         self.observation_space = self.single_observation_space = _gym_space(self.observation_space)
         self.action_space = self.single_action_space = _gym_space(self.action_space)
-        self._results = _OldResults(spec, with_infos)
+        self._results = _OldResults(spec, extras.reset_returns_info)
         engine.show_as(self._results.stepped, self._results.begun, players=True)
 
 

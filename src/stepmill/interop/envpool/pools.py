@@ -37,7 +37,7 @@ class EnvPool(PoolView):
         super().__init__(engine, spec, settings)
         self._extras = extras
         self._results = Results(spec)
-        self.spec = EnvSpec(spec, extras.reward_threshold)
+        self.spec = EnvSpec(spec, extras)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.interop.envpool.arguments import Extras
 from stepmill.interop.envpool.results import is_field, names_of_observation, shown_observation
 from stepmill.spaces import spec_of
 from stepmill.spec import PoolSpec
@@ -37,14 +38,15 @@ class EnvSpec:
 
     additional_wrappers: tuple[Any, ...] = ()  # Gymnasium's wrappers add themselves in a copy
 
-    def __init__(self, spec: PoolSpec, reward_threshold: float | None = None) -> None:
+    def __init__(self, spec: PoolSpec, extras: Extras) -> None:
         self.id = spec.id
         self.observation_space, _ = shown_observation(spec.observation_space)
         self.action_space = spec.action_space
         self.info_space = spec.info_space
-        self.reward_threshold = spec.reward_threshold if reward_threshold is None else reward_threshold
+        own_threshold = extras.reward_threshold
+        self.reward_threshold = spec.reward_threshold if own_threshold is None else own_threshold
         self.max_episode_steps = spec.max_episode_steps or _NO_LIMIT
-        self.config = _config(spec, self.max_episode_steps, self.reward_threshold)
+        self.config = _config(spec, self.max_episode_steps, self.reward_threshold, extras.reset_returns_info)
 
     def __repr__(self) -> str:
         return f"EnvSpec({self.id}, {self.settings()})"
@@ -125,7 +127,7 @@ def named(name: str, fields: tuple[str, ...]) -> Any:
     return namedtuple(name, fields)
 
 
-def _config(spec: PoolSpec, max_episode_steps: int, reward_threshold: float | None) -> Any:
+def _config(spec: PoolSpec, max_episode_steps: int, reward_threshold: float | None, reset_returns_info: bool) -> Any:
     seeds = spec.config["seed"]
     is_counted = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
     values = {
@@ -133,7 +135,7 @@ def _config(spec: PoolSpec, max_episode_steps: int, reward_threshold: float | No
         "base_path": "",
         "seed": seeds[0] if is_counted else 0,
         "env_seed": [] if is_counted else seeds,
-        "gym_reset_return_info": True,
+        "gym_reset_return_info": reset_returns_info,
         "max_episode_steps": max_episode_steps,
         **({} if reward_threshold is None else {"reward_threshold": reward_threshold}),
         **{key: value for key, value in spec.env_configs[0].items() if is_field(key)},

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from gymnasium.wrappers import TimeLimit
+from stable_baselines3.common import env_util
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
 from stepmill.arguments import whole_number
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
+from stepmill.factories import EnvFactory
 from stepmill.interop.sb3.checks import make_pool
 from stepmill.interop.sb3.vec_env import StepmillVecEnv
 from stepmill.pool.configurations import configs_of
 from stepmill.pool.settings import MOST_ENVS, SEED_LIMIT, SETTINGS
+from stepmill.registry import find
 
 __all__ = ["make_vec_env"]
 
 # The names that stepmill.make takes for itself. An env may have arguments of the same names.
 _TAKEN = {*SETTINGS, "task_id", "env_type", "env_config"}
-_SB3S_OWN = ("wrapper_class", "vec_env_cls", "monitor_kwargs", "wrapper_kwargs")
+_BACKENDS = {DummyVecEnv: "inline", SubprocVecEnv: "process"}  # where their envs run
 
 
 def make_vec_env(
@@ -26,12 +32,12 @@ def make_vec_env(
     seed: int | None = None,
     start_index: int = 0,
     monitor_dir: str | os.PathLike[str] | None = None,
-    wrapper_class: Any = None,
+    wrapper_class: Callable[..., Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
-    vec_env_cls: Any = None,
+    vec_env_cls: type[Any] | None = None,
     vec_env_kwargs: Mapping[str, Any] | None = None,
-    monitor_kwargs: Any = None,
-    wrapper_kwargs: Any = None,
+    monitor_kwargs: Mapping[str, Any] | None = None,
+    wrapper_kwargs: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> StepmillVecEnv:
     """Makes envs for Stable-Baselines3, as its function of this name does.
@@ -42,18 +48,15 @@ def make_vec_env(
         seed: Env i is seeded with ``seed + i`` in the next reset; by default with a random seed.
         start_index: The number of the first env, in the names of its files.
         monitor_dir: A folder for files as SB3's ``Monitor`` writes them, one per env: ``load_results`` reads them.
-        wrapper_class: Not taken here: SB3's own function has wrappers, with ``vec_env_cls=StepmillVecEnv``.
+        wrapper_class: Wraps each env, outside of a ``Monitor``, as in SB3. The envs are Python envs then.
         env_kwargs: The env's own configuration, whatever its names. Of an id, ``max_episode_steps`` is the time limit.
-        vec_env_cls: Not taken: it is ``StepmillVecEnv``.
+        vec_env_cls: ``StepmillVecEnv`` or a class derived from it. SB3's own two say where the envs of a
+            ``StepmillVecEnv`` run: ``DummyVecEnv`` means ``backend="inline"``, ``SubprocVecEnv`` ``backend="process"``.
         vec_env_kwargs: Settings of the pool; they may be arguments themselves.
-        monitor_kwargs: Not taken, like ``wrapper_class``.
-        wrapper_kwargs: Not taken, like ``wrapper_class``.
+        monitor_kwargs: Arguments of each env's ``Monitor``. The envs are Python envs then.
+        wrapper_kwargs: Arguments of ``wrapper_class``.
         **settings: Whatever else ``stepmill.make`` takes; the env's own configuration may be here as well.
     """
-    for name, given in zip(_SB3S_OWN, (wrapper_class, vec_env_cls, monitor_kwargs, wrapper_kwargs), strict=True):
-        if given:
-            own = "Stable-Baselines3's own make_vec_env(..., vec_env_cls=StepmillVecEnv)"
-            raise ConfigError(f"make_vec_env: got {name}: {own} takes it")
     n_envs = whole_number("n_envs", n_envs, 1, MOST_ENVS)
     if isinstance(env_id, list | tuple) and n_envs == 1:
         n_envs = len(env_id)
@@ -62,10 +65,24 @@ def make_vec_env(
     arguments = {**_named("vec_env_kwargs", vec_env_kwargs), **settings}
     if "num_envs" in arguments:
         raise ConfigError("make_vec_env: got num_envs: the number of envs is n_envs, as in Stable-Baselines3")
-    _add_config(arguments, _named("env_kwargs", env_kwargs), env_id, n_envs)
+    vec_env_cls = _chosen_class(vec_env_cls, arguments)
+    config = _named("env_kwargs", env_kwargs)
+    if wrapper_class is not None or monitor_kwargs:
+        return env_util.make_vec_env(
+            **_in_python(env_id, config, arguments),
+            n_envs=n_envs,
+            seed=seed,
+            start_index=start_index,
+            monitor_dir=monitor_dir,
+            wrapper_class=wrapper_class,
+            wrapper_kwargs=_named("wrapper_kwargs", wrapper_kwargs),
+            monitor_kwargs=_named("monitor_kwargs", monitor_kwargs),
+            vec_env_cls=vec_env_cls,
+        )
+    _add_config(arguments, config, env_id, n_envs)
     pool = make_pool(env_id, num_envs=n_envs, **arguments)
     try:
-        vec_env = StepmillVecEnv(pool, monitor_dir=monitor_dir, start_index=start_index)
+        vec_env = vec_env_cls(pool, monitor_dir=monitor_dir, start_index=start_index)
     except BaseException:
         pool.close()
         raise
@@ -73,6 +90,61 @@ def make_vec_env(
         vec_env.action_space.seed(seed + start_index)
     vec_env.seed(seed)
     return vec_env
+
+
+def _chosen_class(given: Any, arguments: dict[str, Any]) -> type[StepmillVecEnv]:
+    """The class to make. SB3's own classes only choose the backend, where that is not chosen already."""
+    if given is None:
+        return StepmillVecEnv
+    if not isinstance(given, type) or not (given in _BACKENDS or issubclass(given, StepmillVecEnv)):
+        raise ConfigError(
+            "vec_env_cls: expected StepmillVecEnv or a class derived from it, or DummyVecEnv or SubprocVecEnv, got "
+            f"{given!r}: Stable-Baselines3's own make_vec_env makes others"
+        )
+    if given not in _BACKENDS:
+        return given
+    arguments.setdefault("backend", _BACKENDS[given])
+    arguments.pop("start_method", None)  # of SubprocVecEnv; our workers are forked from a server without threads
+    return StepmillVecEnv
+
+
+def _in_python(env_id: Any, config: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """What SB3's function takes for Python envs, which it can wrap: the env's own arguments apart from the pool's."""
+    if isinstance(env_id, list | tuple) or "env_config" in arguments:
+        raise ConfigError(
+            "make_vec_env: wrapper_class and monitor_kwargs are for envs of one kind, got a list: pass functions that "
+            "make and wrap the envs"
+        )
+    own = arguments.keys() - _TAKEN
+    if isinstance(env_id, str):
+        env_id = _python_env(env_id)
+        own |= arguments.keys() & {"max_episode_steps"}  # inside of the wrappers, as gymnasium.make applies it
+    config = {**{key: arguments[key] for key in own}, **config}
+    settings = {key: value for key, value in arguments.items() if key not in own}
+    return {"env_id": env_id, "env_kwargs": config, "vec_env_kwargs": settings}
+
+
+def _python_env(id: str) -> Callable[..., Any]:
+    """A function that makes one env of an id, in Python: native envs cannot be wrapped."""
+    record = find(id)
+    if record.factory is None:
+        try:
+            record = find(f"gymnasium:{id}")
+        except UnknownEnvError:
+            raise UnsupportedError(
+                f"make_vec_env: {id} is native only, and wrapper_class and monitor_kwargs need Python envs"
+            ) from None
+    factory = record.factory
+    assert factory is not None
+
+    def make_env(max_episode_steps: int | None = None, **given: Any) -> Any:
+        config, limit = {**record.config, **given}, max_episode_steps or record.max_episode_steps
+        if isinstance(factory, EnvFactory):
+            config, limit = factory.limited(config, max_episode_steps, record.max_episode_steps)
+        env = factory(**config)
+        return env if limit is None else TimeLimit(env, limit)
+
+    return make_env
 
 
 def _named(name: str, given: Any) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from stepmill.envs.configs import copy_cfg
 from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
 from stepmill.testing.subject import FAILURES
@@ -67,9 +67,9 @@ def env_cfgs(trial: Trial) -> Iterator[Problem]:
         ("create_collector_env_cfg", "collector_env_num", True),
         ("create_evaluator_env_cfg", "evaluator_env_num", False),
     ):
-        given: Any = copy.deepcopy(cfg)
+        given: Any = copy_cfg("cfg", cfg)
         given[count_key] = 2
-        before = copy.deepcopy(given)
+        before = copy_cfg("cfg", given)
         try:
             made = getattr(env, name)(given)
         except FAILURES as error:
