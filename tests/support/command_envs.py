@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
 from typing import Any, ClassVar
 
@@ -74,6 +76,16 @@ class Still(Counting):
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class Lasting(Counting):
+    """In a process of Gymnasium's own, holds the pipe of a test open and never returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if multiprocessing.parent_process() is not None:
+            os.write(os.open("pipe", os.O_WRONLY), b"x")
+            signal.pause()
 
 
 class Mixed(Counting):

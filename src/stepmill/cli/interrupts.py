@@ -1,7 +1,8 @@
 """Ctrl-C, which must not get lost; ``kill`` and a terminal that is closed end a command in the same way.
 
-Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own, and in
-a finalizer it is dropped. So it is noted as well, and long commands look at the note now and then.
+Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own: so it is
+noted as well, and long commands look at the note now and then. In a finalizer, and in what runs around a fork, Python
+drops it: then it comes again a moment later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ __all__ = ["Interrupts", "check", "pressed"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_AGAIN_S = 0.02
+
 _pressed = False
 
 
@@ -33,6 +36,8 @@ class Interrupts:
         _pressed = False
         self._pid = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
+        self._again: threading.Timer | None = None
+        self._ended = False
         self._hook = sys.unraisablehook
         sys.unraisablehook = self._hear_of_failure
         if threading.current_thread() is threading.main_thread():  # no other one gets signals
@@ -45,6 +50,10 @@ class Interrupts:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         global _pressed
+        self._ended = True
+        if self._again is not None:
+            self._again.cancel()
+            self._again.join()
         if _pressed:
             gc.collect()  # what it left half done is finalized now
         _pressed = False
@@ -55,6 +64,11 @@ class Interrupts:
     def _hear_of_failure(self, failure: Any) -> None:
         if not _pressed:
             self._hook(failure)
+        elif isinstance(failure.exc_value, KeyboardInterrupt) and os.getpid() == self._pid:
+            main = threading.main_thread().ident
+            self._again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+            self._again.daemon = True
+            self._again.start()
 
     def _note(self, number: int, _: FrameType | None) -> None:
         global _pressed
@@ -62,7 +76,8 @@ class Interrupts:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         _pressed = True
-        raise KeyboardInterrupt
+        if not self._ended:
+            raise KeyboardInterrupt
 
 
 def pressed() -> bool:

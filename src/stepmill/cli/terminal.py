@@ -88,7 +88,11 @@ class _Progress(Progress):
     erased at the end is only that one.
     """
 
+    above: RenderableType | None = None
+
     def get_renderables(self) -> Iterator[RenderableType]:
+        if self.above is not None:
+            yield _Narrower(self.above)
         yield _Narrower(self.make_tasks_table(self.tasks))
 
 
@@ -134,6 +138,15 @@ class Bar:
         speed = self._progress.tasks[self._task].speed
         shown = f"{short(speed)} {self._unit}/s" if speed else ""
         self._progress.update(self._task, said=", ".join(filter(None, [shown, said])))
+
+    def say(self, said: str) -> None:
+        """Says at once what is being done, before something that takes long."""
+        self._next = 0.0
+        self.add(0, said)
+
+    def show_above(self, rows: RenderableType) -> None:
+        """Shows what there is so far above the bar, as long as that is there."""
+        self._progress.above = rows
 
     def expect(self, total: float) -> None:
         """Says how long the way is, once that is known."""
