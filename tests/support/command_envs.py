@@ -51,6 +51,28 @@ class Failing(Counting):
         raise RuntimeError("no more")
 
 
+class Quitting(Counting):
+    """Ends its process in the first step."""
+
+    def step(self, action: Any) -> Any:
+        os._exit(3)
+
+
+class Crashing(Counting):
+    """Is ended by a signal in the first step."""
+
+    def step(self, action: Any) -> Any:
+        signal.raise_signal(signal.SIGKILL)
+
+
+class Boundless(Counting):
+    """Pays what JSON has no number for."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *ends = super().step(action)
+        return obs, float("inf"), *ends
+
+
 class Stumbling(Counting):
     """Fails in every fourth step."""
 

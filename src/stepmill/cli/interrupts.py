@@ -1,8 +1,8 @@
 """Ctrl-C, which must not get lost; ``kill`` and a terminal that is closed end a command in the same way.
 
-Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own: so it is
-noted as well, and long commands look at the note now and then. In a finalizer, and in what runs around a fork, Python
-drops it: then it comes again a moment later.
+Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own: so it
+is noted as well, and long commands look at the note now and then. In a finalizer, and in what runs around a
+fork, Python drops it: then it comes again a moment later.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["Interrupts", "check", "pressed"]
+__all__ = ["FROM_PARENT", "Interrupts", "check", "listen_to_parent", "pressed"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FROM_PARENT = signal.SIGRTMIN  # passed on by a parent; of pending ones, Python handles the lower numbers first
 
 _AGAIN_S = 0.02
 
 _pressed = False
+_current: Interrupts | None = None
 
 
 class Interrupts:
@@ -32,8 +34,9 @@ class Interrupts:
     """
 
     def __enter__(self) -> Self:
-        global _pressed
+        global _pressed, _current
         _pressed = False
+        _current = self
         self._pid = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
         self._again: threading.Timer | None = None
@@ -78,6 +81,13 @@ class Interrupts:
         _pressed = True
         if not self._ended:
             raise KeyboardInterrupt
+
+
+def listen_to_parent() -> None:
+    """For a child that does the work: what its parent passes on counts, unless the terminal has sent it to both."""
+    if _current is not None:
+        note, _current._pid = _current._note, os.getpid()
+        signal.signal(FROM_PARENT, lambda *given: None if _pressed else note(*given))
 
 
 def pressed() -> bool:

@@ -109,11 +109,11 @@ class SideBySide:
         """Draws the bars, and says who failed, and who was left out."""
         print_bars(out, self.title, self._bars(), "/s")
         for name, why in self.failed.items():
-            out.print(f"{name} failed: {why}", soft_wrap=True, markup=False)
+            out.print(f"{name} failed: {why}", soft_wrap=True)
         if self.left_out:
             why = f"Each would start {self.subject.num_envs:,} processes, one per env"
             most = f"the most for that here is --num-envs {self._most_processes}"
-            out.print(f"Left out: {', '.join(self.left_out)}. {why}; {most}.", soft_wrap=True, markup=False)
+            out.print(f"Left out: {', '.join(self.left_out)}. {why}; {most}.", soft_wrap=True)
 
     def save(self, picture: Path) -> None:
         """Draws the bars as a picture."""
