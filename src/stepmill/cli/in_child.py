@@ -17,7 +17,7 @@ import click
 from stepmill.cli import interrupts
 from stepmill.cli.program import ended
 from stepmill.cli.terminal import Terminal
-from stepmill.pool.process.forked.guardian import die_with_parent
+from stepmill.pool.process.parenthood import die_with_parent
 
 __all__ = ["in_child"]
 

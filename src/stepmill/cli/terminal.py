@@ -17,8 +17,9 @@ from typing import Any, Self
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.control import Control, ControlType
+from rich.control import Control
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.segment import ControlType
 from rich.table import Table
 
 from stepmill.cli import interrupts

@@ -26,7 +26,7 @@ from stepmill.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Co
 from stepmill.measuring.timing import steps_per_second
 from stepmill.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.pool.find_source import find_source
-from stepmill.pool.process.forked.guardian import die_with_parent
+from stepmill.pool.process.parenthood import die_with_parent
 from stepmill.pool.source import NativeSource
 
 __all__ = [
