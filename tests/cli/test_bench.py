@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +13,13 @@ from typing import Any
 
 import gymnasium
 import pytest
+from rich.console import Console
 
+from stepmill.cli import side_by_side
+from stepmill.cli.terminal import Terminal
 from stepmill.measuring import peers
 from stepmill.measuring.runners import Contestant
+from stepmill.measuring.timing import Effort
 
 Run = Callable[..., Any]
 QUICK = ["--num-envs", 2, "--repeats", 2, "--seconds", 0.01]
@@ -46,6 +54,69 @@ def test_an_env_of_ones_own(stepmill_command: Run, user_folder: Path) -> None:
     assert done.code == 0, done.err
     for name in OURS | GYMNASIUM:
         assert name in done.out
+
+
+def test_libraries_that_would_start_too_many_processes_are_left_out(
+    stepmill_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "cores", lambda: 2)
+    arguments = ["bench", "CartPole-v1", "--repeats", 1, "--seconds", 0.01, "--num-envs"]
+    [env] = stepmill_command(*arguments, 16, "--json").json["envs"]
+    assert (set(env["steps_per_second"]), env["left_out"]) == (OURS | GYMNASIUM, [])
+    [env] = stepmill_command(*arguments, 17, "--json").json["envs"]
+    assert set(env["steps_per_second"]) == OURS | {"Gymnasium SyncVectorEnv"}
+    assert env["left_out"] == ["Gymnasium AsyncVectorEnv"]
+    done = stepmill_command(*arguments, 1024)
+    assert "Left out: Gymnasium AsyncVectorEnv. Each would start 1,024 processes" in done.out
+    assert "No other library" not in done.out
+
+
+def test_rows_appear_as_they_come(stepmill_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    before_each: list[int] = []
+    measure = side_by_side.sample
+
+    def noting(runner: Any, seconds: float) -> float:
+        before_each.append(len(said))
+        return measure(runner, seconds)
+
+    monkeypatch.setattr(side_by_side, "sample", noting)
+    monkeypatch.setattr(Terminal, "remark", lambda self, text: said.append(text))
+    stepmill_command("bench", "Catch-v0", *QUICK)
+    assert before_each == [0, 1, 2, 2]
+    assert [line.partition(":")[0] for line in said] == ["stepmill", "stepmill, async"]
+
+
+def test_rows_appear_on_a_terminal_and_vanish_with_the_bar() -> None:
+    terminal, written = Terminal(), io.StringIO()
+    terminal.notes, terminal.draws = Console(file=written, force_terminal=True, width=100), True
+    subject = peers.Subject.of("Catch-v0", 2)
+    measured = side_by_side.SideBySide(subject, peers.peers_of(subject))
+    measured.measure(Effort(1, 0.01), terminal)
+    assert "stepmill, async" in written.getvalue()
+    assert "2 copies at once" in written.getvalue()
+
+
+@pytest.mark.usefixtures("deadline")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_processes_of_other_libraries_end_with_it(user_folder: Path, number: signal.Signals) -> None:
+    """Also if the signal comes while they are being started."""
+    os.mkfifo("pipe")
+    pipe = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(pipe, True)
+    unused = os.open("pipe", os.O_WRONLY)  # so that there is no end before the first one has come
+    command = [sys.executable, "-m", "stepmill", "bench", "my_envs.py:Lasting", "--num-envs", "2", "--seconds", "3600"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        os.read(pipe, 1)
+        os.close(unused)
+        child.send_signal(number)
+        child.wait(timeout=300)
+        while os.read(pipe, 1):
+            pass  # until all of them have ended
+    finally:
+        child.kill()
+        os.close(pipe)
 
 
 def test_actions_that_are_not_an_array_are_refused(stepmill_command: Run, user_folder: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,21 @@ def test_a_lost_one_ends_the_command_at_its_next_step() -> None:
         pytest.fail("it was not noticed")
     assert ending.code == 130
     assert not interrupts.pressed()  # it was that command's
+
+
+class Finalized:
+    """Is hit by it where Python drops it."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("deadline")
+def test_one_that_python_drops_comes_again() -> None:
+    with interrupts.Interrupts(), until_interrupted() as ending:
+        Finalized()
+        threading.Event().wait()
+    assert ending.interrupted
 
 
 def test_what_fails_because_of_it_is_no_error() -> None:

@@ -33,6 +33,37 @@ def test_the_version_is_that_of_the_package(stepmill_command: Run) -> None:
     assert stepmill_command("--version").out == f"stepmill {stepmill.__version__}\n"
 
 
+@pytest.mark.parametrize("command", ["check", "tune"])
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("Quitting", "my_envs.py:Quitting ended its process with exit code 3: it calls os._exit"),
+        ("Crashing", "the process of my_envs.py:Crashing was ended by SIGKILL"),
+    ],
+)
+def test_an_env_that_ends_its_process_is_told(
+    stepmill_command: Run, user_folder: Path, command: str, env: str, said: str
+) -> None:
+    done = stepmill_command(command, f"my_envs.py:{env}", "--json")
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+
+
+@pytest.mark.parametrize("name", ["[red]a[/red]", "[/red]", "[bold]", ":smile:"])
+def test_what_users_write_is_no_markup(
+    stepmill_command: Run, user_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (user_folder / name).mkdir(parents=True)
+    (user_folder / "my_envs.py").rename(user_folder / name / "my_envs.py")
+    done = stepmill_command("run", f"{name}/my_envs.py:Counting", "--num-envs", 1, "--steps", 6)
+    assert done.code == 0, done.err
+    assert f"{name}/my_envs.py:Counting, 1 envs" in done.out
+    done = stepmill_command("tune", f"{name}/my_envs.py:Counting", "--num-envs", 1, "--seconds", 0.001)
+    assert done.code == 0, done.err
+    assert f"{name}/my_envs.py:Counting: steps per second" in done.out
+
+
 def test_python_m_runs_the_same_program() -> None:
     command = [sys.executable, "-m", "stepmill", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)

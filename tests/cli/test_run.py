@@ -28,6 +28,15 @@ def test_counts_steps_and_episodes(stepmill_command: Run, batch_size: int) -> No
     assert done.err == ""
 
 
+def test_returns_that_are_no_numbers_are_texts(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("run", "my_envs.py:Boundless", "--num-envs", 1, "--steps", 12, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["return"] == {"mean": "inf", "std": "nan", "min": "inf", "max": "inf"}
+    done = stepmill_command("run", "my_envs.py:Boundless", "--num-envs", 1, "--steps", 12)
+    assert (done.code, done.err) == (0, "")
+    assert "inf ± nan" in done.out
+
+
 @pytest.mark.parametrize("backend", ["inline", "process"])
 @pytest.mark.parametrize("policy", ["two", "many"])
 def test_a_users_env_with_a_users_policy(stepmill_command: Run, user_folder: Path, backend: str, policy: str) -> None:

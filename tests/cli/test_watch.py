@@ -70,6 +70,16 @@ def test_it_plays_until_ctrl_c(start: Callable[..., Program]) -> None:
     assert not os.path.exists(program.said["file"])
 
 
+def test_an_address_that_works_once(start: Callable[..., Program]) -> None:
+    program = start(ENV, "--num-envs", "1", "--backend", "inline", "--link")
+    path = program.said["link"].removeprefix(program.said["url"].rstrip("/"))
+    assert [program.client.get(path, cookie=None).status for _ in range(2)] == [200, 403]
+
+
+def test_pictures_may_take_more_time_where_nobody_trains(start: Callable[..., Program]) -> None:
+    assert start(ENV, "--num-envs", "1", "--backend", "inline").client.state()["pictures"]["limit"] == 0.5
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_kill_and_a_closed_terminal_leave_nothing_behind(start: Callable[..., Program], number: signal.Signals) -> None:
     program = start(ENV, "--num-envs", "1", "--backend", "inline")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
 from typing import Any, ClassVar
 
@@ -49,6 +51,28 @@ class Failing(Counting):
         raise RuntimeError("no more")
 
 
+class Quitting(Counting):
+    """Ends its process in the first step."""
+
+    def step(self, action: Any) -> Any:
+        os._exit(3)
+
+
+class Crashing(Counting):
+    """Is ended by a signal in the first step."""
+
+    def step(self, action: Any) -> Any:
+        signal.raise_signal(signal.SIGKILL)
+
+
+class Boundless(Counting):
+    """Pays what JSON has no number for."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *ends = super().step(action)
+        return obs, float("inf"), *ends
+
+
 class Stumbling(Counting):
     """Fails in every fourth step."""
 
@@ -74,6 +98,16 @@ class Still(Counting):
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class Lasting(Counting):
+    """In a process of Gymnasium's own, holds the pipe of a test open and never returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if multiprocessing.parent_process() is not None:
+            os.write(os.open("pipe", os.O_WRONLY), b"x")
+            signal.pause()
 
 
 class Mixed(Counting):

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from stepmill.watching.budget import SHARE, Budget
+from stepmill.watching.budget import PLAYED_SHARE, SHARE, Budget
 
 
+@pytest.mark.parametrize("limit", [SHARE, PLAYED_SHARE])
 @pytest.mark.parametrize("cost", [0.0005, 0.004, 0.7, 30.0])
 @pytest.mark.parametrize("look_every", [0.01, 0.5])
-def test_pictures_take_at_most_their_share(cost: float, look_every: float) -> None:
-    budget, now, spent, drawn = Budget(0.0, 1), 0.0, 0.0, 0
+def test_pictures_take_at_most_their_share(limit: float, cost: float, look_every: float) -> None:
+    budget, now, spent, drawn = Budget(0.0, 1, limit), 0.0, 0.0, 0
     while now < 2000:
         if budget.allows(now):
-            assert spent <= SHARE * now + 1e-9
+            assert spent <= limit * now + 1e-9
             now += cost
             spent += cost
             drawn += 1
             budget.spend(cost)
         now += look_every
     assert drawn > 1
-    if cost / SHARE > look_every:
-        assert spent > 0.8 * SHARE * 2000 - cost  # and not much less: what is allowed is used
+    if cost / limit > look_every + cost:
+        assert spent > 0.8 * limit * 2000 - cost  # and not much less: what is allowed is used
 
 
 def test_what_is_not_used_is_not_saved_up_for_long() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UsageError
 from stepmill.watching import guard as guarding
 from stepmill.watching.watch import Watch
 from support.watching import Client, Painted, link_in
@@ -89,6 +89,20 @@ def test_a_ticket_works_once_and_the_file_gets_another(page: Watch) -> None:
     again = client.get(first, cookie=None)
     assert (again.status, "Set-Cookie" in again.headers) == (403, False)
     assert Client(page).state()["num_envs"] == 3  # a second browser, with the new one
+
+
+def test_a_link_works_once_beside_the_file(page: Watch) -> None:
+    old, link = (page.new_link().removeprefix(page.url.rstrip("/")) for _ in range(2))
+    in_file = link_in(page.file)
+    client = Client(page)  # through the file
+    assert client.get(old, cookie=None).status == 403
+    assert client.get(link, cookie=None).headers["Set-Cookie"] == client.set_cookie
+    assert client.get(link, cookie=None).status == 403
+    assert link_in(page.file) not in (in_file, link)
+    assert Client(page).state()["num_envs"] == 3
+    page.close()
+    with pytest.raises(UsageError, match="has ended"):
+        page.new_link()
 
 
 def test_the_ticket_becomes_a_cookie_that_no_script_and_no_other_site_can_use(client: Client) -> None:
@@ -272,6 +286,13 @@ def test_a_port_that_is_taken_or_is_none(pool: Any) -> None:
                 pool.watch(port=port, open_browser=False)
     with pytest.raises(ConfigError, match="port: expected an int"):
         pool.watch(port="80", open_browser=False)
+
+
+@pytest.mark.parametrize("port", ["80", True, -1, 70000, None])
+def test_a_port_that_is_none_is_refused_while_the_page_is_open_too(pool: Any, page: Watch, port: Any) -> None:
+    with pytest.raises(ConfigError, match="port: expected"):
+        pool.watch(port=port)
+    assert pool.watch(port=0) is page
 
 
 def test_many_connections_neither_start_threads_without_end_nor_keep_the_user_out(client: Client) -> None:

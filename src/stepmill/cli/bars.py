@@ -14,7 +14,7 @@ from rich.text import Text
 from stepmill.cli.terminal import short
 from stepmill.optional import require
 
-__all__ = ["Bar", "print_bars", "require_matplotlib", "save_bars"]
+__all__ = ["Bar", "grid_of", "print_bars", "require_matplotlib", "save_bars"]
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NARROW = 70
@@ -31,7 +31,13 @@ class Bar(NamedTuple):
 
 
 def print_bars(out: Console, title: str, bars: Sequence[Bar], unit: str) -> None:
-    """Draws them in lines of text, the longest as wide as there is room."""
+    """Draws them in lines of text."""
+    out.print(Text(title, style="bold"), soft_wrap=True)
+    out.print(grid_of(out, bars, unit))
+
+
+def grid_of(out: Console, bars: Sequence[Bar], unit: str) -> Table:
+    """The lines of text, the longest bar as wide as there is room."""
     longest = max((bar.value for bar in bars), default=0.0) or 1.0
     width = 16 if out.width < _NARROW else max(20, out.width - 70)
     grid = Table.grid(padding=(0, 1))
@@ -43,8 +49,7 @@ def print_bars(out: Console, title: str, bars: Sequence[Bar], unit: str) -> None
         style = "bold cyan" if bar.is_ours else ""
         line = _line(bar.value / longest, width, plain=not out.is_terminal and out.encoding != "utf-8")
         grid.add_row(Text(bar.name, style), Text(line, style), Text(f"{short(bar.value)} {unit}", style), bar.remark)
-    out.print(Text(title, style="bold"), soft_wrap=True)
-    out.print(grid)
+    return grid
 
 
 def _line(share: float, width: int, plain: bool) -> str:

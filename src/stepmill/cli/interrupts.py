@@ -1,7 +1,8 @@
 """Ctrl-C, which must not get lost; ``kill`` and a terminal that is closed end a command in the same way.
 
-Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own, and in
-a finalizer it is dropped. So it is noted as well, and long commands look at the note now and then.
+Python raises KeyboardInterrupt wherever it happens to be. There a library may turn it into an error of its own: so it
+is noted as well, and long commands look at the note now and then. In a finalizer, and in what runs around a
+fork, Python drops it: then it comes again a moment later.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["Interrupts", "check", "pressed"]
+__all__ = ["FROM_PARENT", "Interrupts", "check", "listen_to_parent", "pressed"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FROM_PARENT = signal.SIGRTMIN  # passed on by a parent; of pending ones, Python handles the lower numbers first
+
+_AGAIN_S = 0.02
 
 _pressed = False
+_current: Interrupts | None = None
 
 
 class Interrupts:
@@ -29,10 +34,13 @@ class Interrupts:
     """
 
     def __enter__(self) -> Self:
-        global _pressed
+        global _pressed, _current
         _pressed = False
+        _current = self
         self._pid = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
+        self._again: threading.Timer | None = None
+        self._ended = False
         self._hook = sys.unraisablehook
         sys.unraisablehook = self._hear_of_failure
         if threading.current_thread() is threading.main_thread():  # no other one gets signals
@@ -45,6 +53,10 @@ class Interrupts:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         global _pressed
+        self._ended = True
+        if self._again is not None:
+            self._again.cancel()
+            self._again.join()
         if _pressed:
             gc.collect()  # what it left half done is finalized now
         _pressed = False
@@ -55,6 +67,11 @@ class Interrupts:
     def _hear_of_failure(self, failure: Any) -> None:
         if not _pressed:
             self._hook(failure)
+        elif isinstance(failure.exc_value, KeyboardInterrupt) and os.getpid() == self._pid:
+            main = threading.main_thread().ident
+            self._again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+            self._again.daemon = True
+            self._again.start()
 
     def _note(self, number: int, _: FrameType | None) -> None:
         global _pressed
@@ -62,7 +79,15 @@ class Interrupts:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         _pressed = True
-        raise KeyboardInterrupt
+        if not self._ended:
+            raise KeyboardInterrupt
+
+
+def listen_to_parent() -> None:
+    """For a child that does the work: what its parent passes on counts, unless the terminal has sent it to both."""
+    if _current is not None:
+        note, _current._pid = _current._note, os.getpid()
+        signal.signal(FROM_PARENT, lambda *given: None if _pressed else note(*given))
 
 
 def pressed() -> bool:

@@ -11,7 +11,8 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -20,7 +21,7 @@ from stepmill.cli import interrupts
 from stepmill.cli.failures import place_of
 from stepmill.errors import EnvError, StepmillError
 
-__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "run"]
+__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "ended", "run"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED = 1
@@ -69,19 +70,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
     with interrupts.Interrupts(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
-        try:
-            return _run(arguments)
-        except (KeyboardInterrupt, click.Abort):
-            return _say("stopped", INTERRUPTED)
-        except Exception:
-            if interrupts.pressed():  # what failed then, failed because of that
-                return _say("stopped", INTERRUPTED)
-            raise
+        return ended(lambda: program.main(args=arguments, prog_name="stepmill", standalone_mode=False))
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def ended(work: Callable[[], Any]) -> int:
+    """Does the work of a command, says what went wrong, and returns the exit code."""
     try:
-        code = program.main(args=arguments, prog_name="stepmill", standalone_mode=False)
+        return _ended(work)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("stopped", INTERRUPTED)
+    except Exception:
+        if interrupts.pressed():  # what failed then, failed because of that
+            return _say("stopped", INTERRUPTED)
+        raise
+
+
+def _ended(work: Callable[[], Any]) -> int:
+    try:
+        code = work()
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 from stepmill.cli import interrupts
-from stepmill.cli.bars import Bar, print_bars, save_bars
-from stepmill.cli.terminal import Terminal, ratio_text
+from stepmill.cli.bars import Bar, grid_of, print_bars, save_bars
+from stepmill.cli.terminal import Terminal, ratio_text, short
 from stepmill.errors import summary
 from stepmill.measuring.machine import describe
 from stepmill.measuring.timing import Effort, sample
@@ -31,16 +32,22 @@ class SideBySide:
     Args:
         subject: The envs.
         peers: Who steps them.
+        most_processes: Those that would start more processes, one for each env, are left out.
     """
 
-    def __init__(self, subject: Subject, peers: Sequence[Peer]) -> None:
+    def __init__(self, subject: Subject, peers: Sequence[Peer], most_processes: int | None = None) -> None:
         self.subject = subject
         self.samples: dict[str, list[float]] = {}
         self.failed: dict[str, str] = {}
-        self._peers = {peer.name: peer for peer in peers}
+        self._most_processes = most_processes
+        is_crowded = most_processes is not None and subject.num_envs > most_processes
+        self._peers = {peer.name: peer for peer in peers if not (is_crowded and peer.process_per_env)}
+        self.left_out = [peer.name for peer in peers if peer.name not in self._peers]
 
-    def measure(self, effort: Effort, terminal: Terminal) -> None:
-        """Fills the samples, round after round, until it is done or interrupted."""
+    def measure(self, effort: Effort, terminal: Terminal, remark: bool = False) -> None:
+        """Fills the samples, round after round, until it is done or interrupted. Shows them as they come: where nothing
+        can be drawn as the remark of each library's first, if ``remark`` says so.
+        """
         runners: dict[str, Any] = {}
         measurements = len(self._peers) * (effort.repeats + 1)
         with (
@@ -48,16 +55,24 @@ class SideBySide:
             terminal.progress(self.subject.name, measurements, "measurements") as bar,
         ):
             for name, peer in self._peers.items():
+                bar.say(f"starting {name}")
                 with self._noting_failure(peer):
                     runners[name] = opened.enter_context(contextlib.closing(peer.start()))
                 bar.add(1, name)
-            for _ in range(effort.repeats):
+            for number in range(effort.repeats):
                 for name, runner in runners.items():
                     if name not in self.failed:
                         with self._noting_failure(self._peers[name]):
                             rate = sample(runner, effort.seconds)
                             self.samples.setdefault(name, []).append(rate)
+                            if terminal.draws:
+                                bar.show_above(self._drawn(terminal.notes))
+                            elif remark and number == 0:
+                                terminal.remark(f"{name}: {short(rate)} /s in round 1 of {effort.repeats}")
                     bar.add(1, name)
+
+    def _drawn(self, out: Console) -> Group:
+        return Group(Text(self.title, style="bold"), grid_of(out, self._bars(), "/s"))
 
     @contextlib.contextmanager
     def _noting_failure(self, peer: Peer) -> Any:
@@ -83,7 +98,7 @@ class SideBySide:
     @property
     def is_alone(self) -> bool:
         """Whether no other library has the env."""
-        return all(peer.is_ours for peer in self._peers.values())
+        return not self.left_out and all(peer.is_ours for peer in self._peers.values())
 
     @property
     def title(self) -> str:
@@ -91,10 +106,14 @@ class SideBySide:
         return f"{self.subject.name}, {count:,} {'copies' if count > 1 else 'copy'} at once: steps per second"
 
     def draw(self, out: Console) -> None:
-        """Draws the bars, and says who failed."""
+        """Draws the bars, and says who failed, and who was left out."""
         print_bars(out, self.title, self._bars(), "/s")
         for name, why in self.failed.items():
-            out.print(f"{name} failed: {why}", soft_wrap=True, markup=False)
+            out.print(f"{name} failed: {why}", soft_wrap=True)
+        if self.left_out:
+            why = f"Each would start {self.subject.num_envs:,} processes, one per env"
+            most = f"the most for that here is --num-envs {self._most_processes}"
+            out.print(f"Left out: {', '.join(self.left_out)}. {why}; {most}.", soft_wrap=True)
 
     def save(self, picture: Path) -> None:
         """Draws the bars as a picture."""

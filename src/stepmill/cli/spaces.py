@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,14 +67,14 @@ def space_document(space: spaces.Space[Any]) -> dict[str, Any]:
     return document
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: Any, text_of: Callable[[Any], str] = repr) -> Any:
     """What JSON has no form for, such as an infinity, is a text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): json_value(one) for key, one in value.items()}
+        return {str(key): json_value(one, text_of) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(one) for one in value]
+        return [json_value(one, text_of) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else text_of(value)

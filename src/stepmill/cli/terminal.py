@@ -10,18 +10,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.control import Control
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.segment import ControlType
 from rich.table import Table
 
 from stepmill.cli import interrupts
 from stepmill.cli.program import INTERRUPTED
+from stepmill.cli.spaces import json_value
 
 __all__ = ["Bar", "Ending", "Terminal", "new_table", "ratio_text", "short", "until_interrupted"]
 
@@ -39,8 +42,10 @@ class Terminal:
     def __init__(self, json: bool = False) -> None:
         self.json = json
         plain = "NO_COLOR" in os.environ
-        self.out = Console(highlight=False, no_color=plain or None)
-        self.notes = Console(stderr=True, highlight=False, no_color=plain or None)
+        # Paths, ids and messages are the user's: nothing in them is markup, or the name of an emoji.
+        given: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "no_color": plain or None}
+        self.out = Console(**given)
+        self.notes = Console(stderr=True, **given)
         self.draws = self.notes.is_terminal and not plain
         self._stdout: int | None = None
         if json:
@@ -64,19 +69,24 @@ class Terminal:
         """Writes the result: the document with ``--json``, else what ``draw`` prints."""
         if self.json:
             self.close()
-            json.dump(document, sys.stdout, indent=2, default=_as_json, allow_nan=False)
-            sys.stdout.write("\n")
+            sys.stdout.write(f"{json.dumps(json_value(document, str), indent=2, allow_nan=False)}\n")
         else:
             draw(self.out)
 
     def line(self, document: Any) -> None:
         """Writes one line of JSON now, for a command that goes on; what envs print stays aside."""
-        content = json.dumps(document, default=_as_json, allow_nan=False)
+        content = json.dumps(json_value(document, str), allow_nan=False)
         os.write(1 if self._stdout is None else self._stdout, f"{content}\n".encode())
 
     def remark(self, text: str) -> None:
         """Says something beside the result."""
-        self.notes.print(text, soft_wrap=True, markup=False)
+        self.notes.print(text, soft_wrap=True)
+
+    def clear(self) -> None:
+        """Removes the bar of a process that could not do so itself."""
+        if self.draws:
+            self.notes.control(Control((ControlType.ERASE_IN_LINE, 2)), Control((ControlType.CARRIAGE_RETURN,)))
+            self.notes.show_cursor(True)
 
     def progress(self, what: str, total: float | None, unit: str = "steps") -> Bar:
         """A bar for ``total`` steps, or of a length that is not known; to be used in a ``with``."""
@@ -88,7 +98,11 @@ class _Progress(Progress):
     erased at the end is only that one.
     """
 
+    above: RenderableType | None = None
+
     def get_renderables(self) -> Iterator[RenderableType]:
+        if self.above is not None:
+            yield _Narrower(self.above)
         yield _Narrower(self.make_tasks_table(self.tasks))
 
 
@@ -134,6 +148,15 @@ class Bar:
         speed = self._progress.tasks[self._task].speed
         shown = f"{short(speed)} {self._unit}/s" if speed else ""
         self._progress.update(self._task, said=", ".join(filter(None, [shown, said])))
+
+    def say(self, said: str) -> None:
+        """Says at once what is being done, before something that takes long."""
+        self._next = 0.0
+        self.add(0, said)
+
+    def show_above(self, rows: RenderableType) -> None:
+        """Shows what there is so far above the bar, as long as that is there."""
+        self._progress.above = rows
 
     def expect(self, total: float) -> None:
         """Says how long the way is, once that is known."""
@@ -189,12 +212,3 @@ def short(number: float) -> str:
 def ratio_text(ratio: float) -> str:
     """How many times as fast: 0.96, 38.4, 2,680."""
     return f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
-
-
-def _as_json(value: Any) -> Any:
-    """Values of numpy, paths and the like."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value)

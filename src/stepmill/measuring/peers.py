@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Self
 
 import gymnasium
@@ -25,6 +26,7 @@ from stepmill.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Co
 from stepmill.measuring.timing import steps_per_second
 from stepmill.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.pool.find_source import find_source
+from stepmill.pool.process.parenthood import die_with_parent
 from stepmill.pool.source import NativeSource
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "envpool_has",
     "envpool_pool",
     "gymnasium_envs",
+    "most_processes",
     "peers_of",
     "quiet",
     "stepmill_pool",
@@ -40,6 +43,7 @@ __all__ = [
 
 _ENVPOOL = Package("envpool", "envpool", "bench")
 _TRIAL_S = 0.05  # for each number of EnvPool's threads
+_PROCESSES_PER_CORE = 8  # beyond that a machine is busy with starting them, for minutes
 
 
 @dataclass(frozen=True)
@@ -106,11 +110,13 @@ class Peer:
         name: The library, and which of its classes.
         package: Its name for pip.
         build: Makes the envs and resets them.
+        process_per_env: Whether it starts a process for each env.
     """
 
     name: str
     package: str
     build: Callable[[], Contestant]
+    process_per_env: bool = False
 
     @property
     def version(self) -> str | None:
@@ -121,8 +127,10 @@ class Peer:
         return self.package == "stepmill"
 
     def start(self) -> Contestant:
-        """The envs, reset; without what another library writes meanwhile."""
-        with contextlib.nullcontext() if self.is_ours else _silenced():
+        """The envs, reset; without what another library writes meanwhile. Its processes end with this one."""
+        if self.is_ours:
+            return self.build()
+        with _silenced(), _forking_children_that_end():
             return self.build()
 
 
@@ -138,14 +146,22 @@ def peers_of(subject: Subject, on_ray: bool = False) -> list[Peer]:
     factories = subject.factories()
     if factories is None:
         return found
-    found.append(Peer("Gymnasium SyncVectorEnv", "gymnasium", partial(gymnasium_envs, "Sync", subject, factories)))
-    found.append(Peer("Gymnasium AsyncVectorEnv", "gymnasium", partial(gymnasium_envs, "Async", subject, factories)))
+    for kind in ("Sync", "Async"):
+        build = partial(gymnasium_envs, kind, subject, factories)
+        found.append(Peer(f"Gymnasium {kind}VectorEnv", "gymnasium", build, process_per_env=kind == "Async"))
     if is_installed(SB3):
-        found.append(Peer("SB3 DummyVecEnv", "stable-baselines3", partial(_sb3, "Dummy", subject, factories)))
-        found.append(Peer("SB3 SubprocVecEnv", "stable-baselines3", partial(_sb3, "Subproc", subject, factories)))
+        for kind in ("Dummy", "Subproc"):
+            build = partial(_sb3, kind, subject, factories)
+            found.append(Peer(f"SB3 {kind}VecEnv", "stable-baselines3", build, process_per_env=kind == "Subproc"))
     if is_installed(TIANSHOU):
-        found.append(Peer("Tianshou ShmemVectorEnv", "tianshou", partial(_tianshou, subject, factories)))
+        build = partial(_tianshou, subject, factories)
+        found.append(Peer("Tianshou ShmemVectorEnv", "tianshou", build, process_per_env=True))
     return found
+
+
+def most_processes() -> int:
+    """Up to how many envs those take part that start a process for each."""
+    return _PROCESSES_PER_CORE * cores()
 
 
 @contextlib.contextmanager
@@ -177,6 +193,46 @@ def _silenced() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+_forker: int | None = None  # who is about to fork; None: children may live as long as they like
+
+
+@contextlib.contextmanager
+def _forking_children_that_end() -> Iterator[None]:
+    """The kernel ends the processes that are forked meanwhile when this one dies: the libraries that fork them do that
+    only if their program ends in peace. After a failure they end now: a library would wait for those that are stuck.
+    """
+    global _forker
+    _watch_forks()
+    before = multiprocessing.active_children()
+    _forker = os.getpid()
+    try:
+        yield
+    except BaseException:
+        for child in multiprocessing.active_children():
+            if child not in before:
+                child.kill()
+        raise
+    finally:
+        _forker = None
+
+
+@cache
+def _watch_forks() -> None:
+    """Once: Python has no way to undo it."""
+    os.register_at_fork(before=_note_forker, after_in_child=_end_with_forker)
+
+
+def _note_forker() -> None:
+    global _forker
+    if _forker is not None:  # in a child, which may fork too, it is that child
+        _forker = os.getpid()
+
+
+def _end_with_forker() -> None:
+    if _forker is not None:
+        die_with_parent(_forker)
 
 
 def stepmill_pool(subject: Subject, batch_size: int | None = None, **settings: Any) -> Contestant:

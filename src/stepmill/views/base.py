@@ -354,8 +354,9 @@ class PoolView(Uncopyable):
         """
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
-        from stepmill.watching.watch import Watch
+        from stepmill.watching.watch import Watch, check_port
 
+        check_port(port)
         if self._page is None or self._page.closed:
             self._page = Watch(watched(self), port=port, open_browser=open_browser)
         elif open_browser:

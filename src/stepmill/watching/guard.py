@@ -1,8 +1,9 @@
 """Who may see the page: the user who started the program, and nobody else on this machine or beyond it.
 
-A file that only the user can read holds a ticket, which works once. The browser exchanges it for a cookie, which no
-script can read and no other site makes the browser send. Every request is checked: that it is addressed to us by number
-(else a name that someone else controls could stand for this machine), that no other page sends it, and its cookie.
+A file that only the user can read holds a ticket, which works once; on request, a link holds another. The browser
+exchanges it for a cookie, which no script can read and no other site makes the browser send. Every request is checked:
+that it is addressed to us by number (else a name that someone else controls could stand for this machine), that no
+other page sends it, and its cookie.
 """
 
 from __future__ import annotations
@@ -38,20 +39,21 @@ class Guard:
         self._host = f"127.0.0.1:{port}"
         self._name = f"stepmill-{port}"
         self._cookie = secrets.token_urlsafe(32)
-        self._ticket = ""
+        self._tickets: dict[str, str] = {}  # by where they were left
         self.place = f"/{secrets.token_urlsafe(12)}/"
 
-    def new_ticket(self) -> str:
-        """A ticket that lets a browser in, once. The one before it is no longer valid."""
-        self._ticket = secrets.token_urlsafe(32)
-        return self._ticket
+    def new_ticket(self, left_in: str) -> str:
+        """A ticket that lets a browser in, once. The one that was left there before is no longer valid."""
+        self._tickets[left_in] = secrets.token_urlsafe(32)
+        return self._tickets[left_in]
 
-    def redeem(self, ticket: str) -> bool:
-        """Whether it is the ticket; then it has been used."""
-        good = bool(self._ticket) and _same(ticket, self._ticket)
-        if good:
-            self._ticket = ""
-        return good
+    def redeem(self, ticket: str) -> str | None:
+        """Where the ticket was left, if it is one; then it has been used."""
+        found = None
+        for left_in, expected in list(self._tickets.items()):
+            if _same(ticket, expected):
+                found = left_in
+        return found if found is not None and self._tickets.pop(found, None) is not None else None
 
     def cookie_header(self) -> str:
         """What gives the cookie to a browser; it ends with the browser."""

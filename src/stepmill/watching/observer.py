@@ -19,7 +19,7 @@ from stepmill.pool.frames import Frame, frame_of
 from stepmill.pool.host import Host
 from stepmill.pool.user_code import try_or
 from stepmill.watching.book import Book
-from stepmill.watching.budget import Budget
+from stepmill.watching.budget import PLAYED_SHARE, SHARE, TEXT_SHARE, Budget
 from stepmill.watching.control import Control
 from stepmill.watching.details import Details, details_of
 from stepmill.watching.looks import Looks
@@ -46,6 +46,7 @@ class Observer:
         details: By env id, what else is known of envs that users have picked.
         errors: The last failures: when, and their text.
         control: What the page can do to the program that uses the pool; None if that goes its own way.
+        limit: The part of the workers' time that pictures may take.
     """
 
     def __init__(self, subject: Subject, control: Control | None) -> None:
@@ -60,7 +61,9 @@ class Observer:
         self.pictures = Pictures.of(host)
         self.details: dict[int, Details] = {}
         self.errors: deque[tuple[float, str]] = deque(maxlen=_MOST_ERRORS)
-        self._budget = Budget(now, len(host.crews))
+        self.limit = SHARE if control is None else PLAYED_SHARE
+        self._budget = Budget(now, len(host.crews), self.limit)
+        self._text_budget = Budget(now, 1, TEXT_SHARE)
         self._budget_lock = threading.Lock()
 
     # ---- in the thread that uses the pool ----------------------------------------------------
@@ -101,9 +104,12 @@ class Observer:
         self.book.native.look_every(0.0 if self._is_paused() else _LOOK_S if watched else _UNSEEN_S)
         ids = info["env_id"]
         idle: Container[int] = range(self._num_envs) if len(ids) == self._num_envs else set(ids.tolist())
-        for env_id in picked:
-            if env_id in idle:
-                self.details[env_id] = details_of(env_id, obs, info)
+        if self._is_paused() or self._text_budget.allows(now):
+            start = time.perf_counter()
+            for env_id in picked:
+                if env_id in idle:
+                    self.details[env_id] = details_of(env_id, obs, info)
+            self._text_budget.spend(time.perf_counter() - start)
         for env_id in [one for one in self.details if one not in picked]:
             del self.details[env_id]
         if watched:

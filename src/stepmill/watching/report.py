@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.watching.budget import SHARE
 from stepmill.watching.looks import MOST_SHOWN
 from stepmill.watching.observer import Observer
 from stepmill.watching.subject import Subject
@@ -126,7 +125,7 @@ class Reporter:
             "any": observer.pictures.any,
             "note": observer.pictures.note,
             "share": observer.share(now),
-            "limit": SHARE,
+            "limit": observer.limit,
             "every": observer.looks.seconds_between(envs, now),
             "picked_every": None if picked is None else observer.looks.seconds_between([picked], now),
         }

@@ -53,7 +53,7 @@ class Server:
         self.port: int = self._http.server_address[1]
         self._http.guard = self._guard = Guard(self.port)
         self._http.reporter = reporter
-        self._http.entered = self._renew
+        self._http.entered = self._entered
         self._pid = os.getpid()
         self._entry = EntryFile()
         self._renew()
@@ -65,8 +65,20 @@ class Server:
         """What a browser is opened with."""
         return self._entry.path
 
+    def new_link(self) -> str:
+        """An address that lets a browser in, once."""
+        return self._address("link")
+
+    def _entered(self, left_in: str) -> None:
+        """A ticket was used: the file gets another."""
+        if left_in == "file":
+            self._renew()
+
     def _renew(self) -> None:
-        self._entry.write(f"http://127.0.0.1:{self.port}/enter?ticket={self._guard.new_ticket()}")
+        self._entry.write(self._address("file"))
+
+    def _address(self, left_in: str) -> str:
+        return f"http://127.0.0.1:{self.port}/enter?ticket={self._guard.new_ticket(left_in)}"
 
     def close(self) -> None:
         """Ends it, and removes the file. The garbage collector may call this, in any thread."""
@@ -200,10 +212,11 @@ class _Handler(BaseHTTPRequestHandler):
         the file that led here is another site.
         """
         guard = self.server.guard
-        if not guard.redeem(ticket):
+        left_in = guard.redeem(ticket)
+        if left_in is None:
             self._say(HTTPStatus.FORBIDDEN, _USED)
             return
-        self.server.entered()
+        self.server.entered(left_in)
         page = _TO_PAGE.format(guard.place).encode()
         self._send(HTTPStatus.OK, page, "text/html; charset=utf-8", {"Set-Cookie": guard.cookie_header()})
 

@@ -8,9 +8,9 @@ import threading
 import weakref
 import webbrowser
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from stepmill.errors import ConfigError
+from stepmill.errors import ConfigError, UsageError
 from stepmill.uncopyable import Uncopyable
 from stepmill.watching.control import Control
 from stepmill.watching.observer import Observer
@@ -18,7 +18,9 @@ from stepmill.watching.report import Reporter
 from stepmill.watching.server import Server
 from stepmill.watching.subject import Subject
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "check_port"]
+
+_MOST_PORTS = 65535
 
 
 class Watch(Uncopyable):
@@ -39,8 +41,7 @@ class Watch(Uncopyable):
         open_browser: bool | None = None,
         control: Control | None = None,
     ) -> None:
-        if isinstance(port, bool) or not isinstance(port, int):
-            raise ConfigError(f"port: expected an int, got {port!r}")
+        check_port(port)
         self._observer = Observer(subject, control)
         self._server = Server(Reporter(self._observer, subject), port)
         # Also when the pool is gone, or the program ends.
@@ -65,6 +66,15 @@ class Watch(Uncopyable):
         its place; it is removed when the page ends.
         """
         return self._server.file
+
+    def new_link(self) -> str:
+        """An address that opens the page in one browser, once: for a browser that cannot read ``file``, such as that of
+        another machine to which the port is forwarded. Whoever has it first is let in, so keep it to yourself. The one
+        that was asked for before no longer works.
+        """
+        if self.closed:
+            raise UsageError("new_link: the page has ended")
+        return self._server.new_link()
 
     @property
     def closed(self) -> bool:
@@ -94,6 +104,14 @@ class Watch(Uncopyable):
 
     def __repr__(self) -> str:
         return "Watch(closed)" if self.closed else f"Watch({self.url}, opens with {self.file})"
+
+
+def check_port(port: Any) -> None:
+    """Refuses what is no port. Also for a caller who already has a page."""
+    if isinstance(port, bool) or not isinstance(port, int):
+        raise ConfigError(f"port: expected an int, got {port!r}")
+    if not 0 <= port <= _MOST_PORTS:
+        raise ConfigError(f"port: expected a free port up to {_MOST_PORTS}, or 0 for any, got {port}")
 
 
 def _has_display() -> bool:

@@ -56,6 +56,16 @@ def test_the_same_data_set_however_it_is_played(capsys: pytest.CaptureFixture[st
     assert len(set(np.concatenate([one.actions for one in minari.load_dataset("cli/a-v0")]).tolist())) == 2
 
 
+def test_a_data_set_that_is_complete_already_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for _ in range(2):
+        assert collect("--episodes", 2, "-o", "cli/a-v0") == 0
+        said.append(capsys.readouterr().out)
+    assert ["nothing was played" in one for one in said] == [False, True]
+    assert collect("--episodes", 2, "-o", "cli/a-v0", "--json") == 0
+    assert '"was_complete": true' in capsys.readouterr().out
+
+
 def test_a_policy_from_a_file(folder: Path) -> None:
     (folder / "ones.py").write_text(POLICY)
     assert collect("--episodes", 3, "-o", "cli/ones-v0", "--policy", "ones.py:one") == 0

@@ -50,8 +50,8 @@ def command(
     """Compare with the libraries that are installed here: the same envs and actions, side by side.
 
     EnvPool, Gymnasium's vector envs, those of Stable-Baselines3 and of Tianshou take part if they are there and can run
-    the env. They are measured in turn, round after round; the medians are shown. Without an env: CartPole, as a native
-    env and as a Python env.
+    the env. They are measured in turn, round after round; the medians are shown. Those that start a process per env are
+    left out if that is more than 8 per core. Without an env: CartPole, as a native env and as a Python env.
 
     \b
     stepmill bench
@@ -60,7 +60,7 @@ def command(
     """
     from stepmill.cli.side_by_side import SideBySide
     from stepmill.measuring.machine import describe
-    from stepmill.measuring.peers import Subject, peers_of, quiet
+    from stepmill.measuring.peers import Subject, most_processes, peers_of, quiet
     from stepmill.measuring.timing import Effort
 
     if folder is not None:
@@ -72,9 +72,9 @@ def command(
         for name in targets or _DEFAULT:
             task = find_target(name)
             subject = Subject(name, task, num_envs, fitted(task, config))
-            measured.append(one := SideBySide(subject, peers_of(subject, on_ray)))
+            measured.append(one := SideBySide(subject, peers_of(subject, on_ray), most_processes()))
             with until_interrupted() as measuring:
-                one.measure(Effort(repeats, seconds), terminal)
+                one.measure(Effort(repeats, seconds), terminal, remark=not terminal.json)
             if one.samples and not terminal.json:
                 _draw(terminal.out, one)
             if one.samples and folder is not None:
@@ -98,6 +98,7 @@ def _document(one: SideBySide) -> dict[str, Any]:
         "samples": one.samples,
         "versions": one.versions,
         "failed": one.failed,
+        "left_out": one.left_out,
     }
 
 

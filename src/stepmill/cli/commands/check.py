@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from stepmill.cli.in_child import in_child
 from stepmill.cli.options import json_option, set_option, target
 from stepmill.cli.program import FAILED
 from stepmill.cli.terminal import Terminal, until_interrupted
@@ -21,6 +22,7 @@ _NAMED = 6  # rules that were not checked; if a check ends early, these are near
 
 
 @click.command("check")
+@in_child
 @target
 @set_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the envs and the actions.")

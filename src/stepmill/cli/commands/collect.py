@@ -20,8 +20,6 @@ from stepmill.cli.terminal import Terminal, new_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stepmill.interop.minari import Collection
-
 __all__ = ["command"]
 
 
@@ -55,8 +53,10 @@ def command(
     stepmill collect HalfCheetah-v5 --episodes 50 -o cheetah/expert-v0 --policy agent.py:act
     """
     from stepmill.interop.minari import collect  # says what to install
+    from stepmill.interop.minari.dataset import path_of
 
     act = load_policy(policy)
+    was_complete = path_of(dataset).exists()  # parts of one are elsewhere, and another of that name is an error
     with stepmill.make(target, **pool_arguments(options)) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of missing episodes: we say it below
         player: Any = _Random(pool.spec.action_space) if act is None else _told(act)
@@ -86,8 +86,9 @@ def command(
         "episodes": done.dataset.total_episodes,
         "steps": done.dataset.total_steps,
         "missing": list(done.missing),
+        "was_complete": was_complete,
     }
-    terminal.result(document, lambda out: _draw(out, document, done))
+    terminal.result(document, lambda out: _draw(out, document))
     return FAILED if done.missing else 0
 
 
@@ -120,11 +121,14 @@ class _Random:
         return lambda observation, generator: space.sample()
 
 
-def _draw(out: Console, document: dict[str, Any], done: Collection) -> None:
-    table = new_table(out, show_header=False, title=f"{document['id']}, collected")
+def _draw(out: Console, document: dict[str, Any]) -> None:
+    found = "complete already" if document["was_complete"] else "collected"
+    table = new_table(out, show_header=False, title=f"{document['id']}, {found}")
     for key in ("dataset", "path"):
         table.add_row(key, str(document[key]))
     for key in ("episodes", "steps"):
         table.add_row(key, f"{document[key]:,}")
     out.print(table)
+    if document["was_complete"]:
+        out.print("The data set was complete already, so nothing was played.", soft_wrap=True)
     out.print(f"minari.load_dataset({document['dataset']!r}) reads it.", soft_wrap=True)

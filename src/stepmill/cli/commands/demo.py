@@ -87,7 +87,7 @@ def _draw(out: Console, measured: SideBySide, compared: Verification | None, pic
     measured.draw(out)
     out.print()
     for line in [*_said(measured, compared), f"As a picture: {picture}"]:
-        out.print(line, soft_wrap=not out.is_terminal, markup=False)
+        out.print(line, soft_wrap=not out.is_terminal)
 
 
 def _said(measured: SideBySide, compared: Verification | None) -> list[str]:

@@ -62,12 +62,13 @@ def command(target: Any, name: str, steps: int, policy: str, terminal: Terminal,
 def _summary(values: list[Any]) -> dict[str, float] | None:
     if not values:
         return None
-    return {
-        "mean": float(np.mean(values)),
-        "std": float(np.std(values)),
-        "min": float(np.min(values)),
-        "max": float(np.max(values)),
-    }
+    with np.errstate(invalid="ignore"):  # of an infinite return: there is no deviation from it
+        return {
+            "mean": float(np.mean(values)),
+            "std": float(np.std(values)),
+            "min": float(np.min(values)),
+            "max": float(np.max(values)),
+        }
 
 
 def _draw(out: Console, document: dict[str, Any], count: Count) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from stepmill.cli.in_child import in_child
 from stepmill.cli.options import Seconds, json_option, picture_option, policy_option, seed_option, set_option, target
 from stepmill.cli.terminal import Bar, Terminal, short, until_interrupted
 from stepmill.errors import EnvError, ResourceError, summary
@@ -28,6 +29,7 @@ _MOST_BARS = 16
 
 
 @click.command("tune")
+@in_child
 @target
 @click.option("--num-envs", type=click.IntRange(min=1), help="Only with so many envs.  [default: several]")
 @click.option(
@@ -181,8 +183,8 @@ def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, pict
     if len(tuning.rates) > _MOST_BARS:
         out.print(f"and {len(tuning.rates) - _MOST_BARS} that were slower", soft_wrap=True)
     for trial, why in tuning.failed.items():
-        out.print(f"{trial} failed: {why}", soft_wrap=True, markup=False)
-    out.print(f"\n{call}", style="bold", soft_wrap=True, markup=False)
+        out.print(f"{trial} failed: {why}", soft_wrap=True)
+    out.print(f"\n{call}", style="bold", soft_wrap=True)
     out.print(f"{short(tuning.rates[best])} steps per second", soft_wrap=True)
     if picture is not None:
         out.print(f"picture: {picture}", soft_wrap=True)

@@ -32,6 +32,7 @@ _MOST_FAILURES = 100  # batches with failures, one after another
 @click.option("--paused", is_flag=True, help="Start paused: the page has buttons to step and to go on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port of the page.  [default: a free one]")
 @click.option("--browser/--no-browser", default=None, help="Open a browser.  [default: if there is a display]")
+@click.option("--link", is_flag=True, help="Also print an address that works once, for a browser elsewhere (ssh -L).")
 @json_option
 def command(
     target: Any,
@@ -41,6 +42,7 @@ def command(
     paused: bool,
     port: int,
     browser: bool | None,
+    link: bool,
     terminal: Terminal,
     **options: Any,
 ) -> int:
@@ -63,7 +65,7 @@ def command(
         _make(target, pool_arguments(options), terminal) as pool,
         Watch(watched(pool), port=port, open_browser=browser, control=control) as page,
     ):
-        _tell(terminal, page)
+        _tell(terminal, page, link)
         with terminal.progress(name, None) as bar:
             for rows in _play(pool, Policy(act, pool, options["seed"]), control, page):
                 bar.add(rows)
@@ -98,10 +100,16 @@ def _play(pool: GymnasiumPool, policy: Policy, control: Control, page: Watch) ->
         pool.send(policy.actions(obs, info))
 
 
-def _tell(terminal: Terminal, page: Watch) -> None:
+def _tell(terminal: Terminal, page: Watch, link: bool) -> None:
     if terminal.json:
-        terminal.line({"port": page.port, "url": page.url, "file": str(page.file)})
+        told = {"port": page.port, "url": page.url, "file": str(page.file)}
+        terminal.line({**told, "link": page.new_link()} if link else told)
         return
     terminal.remark(f"The page is at {page.url}, for browsers that come through this file, which only you can read:")
     terminal.remark(f"  {page.file.as_uri()}")
+    if link:
+        terminal.remark("or through this address, which works once, for whoever has it first:")
+        terminal.remark(f"  {page.new_link()}")
+        forward = f"ssh -L {page.port}:127.0.0.1:{page.port} MACHINE"
+        terminal.remark(f"If your browser is on another machine than this one, run there before: {forward}")
     terminal.remark("Ctrl-C ends it.")

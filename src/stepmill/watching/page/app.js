@@ -46,7 +46,13 @@ async function ask() {
   }
   view.busy = false;
   showStatus();
-  view.timer = setTimeout(ask, view.misses ? 2000 : view.picked === null ? 250 : 100);
+  view.timer = setTimeout(ask, view.misses ? 2000 : isPlayed() ? 33 : view.picked === null ? 250 : 100);
+}
+
+// Whether the envs are only played to be seen: then they are drawn as often as an eye can follow.
+function isPlayed() {
+  const { state } = view;
+  return Boolean(state && state.control && !state.control.paused && state.pictures.any);
 }
 
 // The first and the last env on the page that the window shows: only these are drawn.

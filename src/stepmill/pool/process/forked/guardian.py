@@ -22,12 +22,9 @@ from typing import NoReturn, Protocol
 __all__ = [
     "Guardian",
     "Task",
-    "become_subreaper",
     "children",
-    "die_with_parent",
     "exit_if_forked",
     "flush_streams",
-    "outlive_parent",
     "remember_own_pid",
 ]
 
@@ -35,9 +32,7 @@ __all__ = [
 # the stack of the parent stay there.
 Task = Callable[[], None]
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None)
 
 
 class HasFileno(Protocol):
@@ -45,23 +40,6 @@ class HasFileno(Protocol):
 
     def fileno(self) -> int:
         """The descriptor."""
-
-
-def become_subreaper() -> None:
-    """Makes this process the parent of every orphan among its descendants."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when the parent dies; ends it now if the parent is already dead."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def outlive_parent() -> None:
-    """Undoes ``die_with_parent``."""
-    _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 _own_pid: int | None = None
@@ -89,12 +67,6 @@ def flush_streams() -> None:
         with contextlib.suppress(Exception):  # a module may have replaced or closed the stream
             stream.flush()
     _libc.fflush(None)
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ import numpy as np  # noqa: F401
 from stepmill.interpreters import build_mark
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked import template
-from stepmill.pool.process.forked.guardian import Guardian, Task, become_subreaper
+from stepmill.pool.process.forked.guardian import Guardian, Task
 from stepmill.pool.process.obituary import OBITUARY
+from stepmill.pool.process.parenthood import become_subreaper
 from stepmill.pool.process.pickling import versions
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import DUMP_SIGNAL

@@ -15,14 +15,12 @@ from stepmill.pool.process.forked import worker
 from stepmill.pool.process.forked.guardian import (
     Guardian,
     Task,
-    become_subreaper,
-    die_with_parent,
     exit_if_forked,
     flush_streams,
-    outlive_parent,
     remember_own_pid,
 )
 from stepmill.pool.process.obituary import OBITUARY
+from stepmill.pool.process.parenthood import become_subreaper, die_with_parent, outlive_parent
 from stepmill.pool.process.payload import unpack_payload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack, stop_answering

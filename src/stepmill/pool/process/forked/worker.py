@@ -26,14 +26,13 @@ from stepmill.pool.env_builder import EnvBuilder
 from stepmill.pool.host import describe_source
 from stepmill.pool.process import outgoing
 from stepmill.pool.process.forked.guardian import (
-    become_subreaper,
-    die_with_parent,
     exit_if_forked,
     flush_streams,
     remember_own_pid,
 )
 from stepmill.pool.process.forked.step_cost import step_cost
 from stepmill.pool.process.forked.worker_loop import serve
+from stepmill.pool.process.parenthood import become_subreaper, die_with_parent
 from stepmill.pool.process.payload import StderrHandler, unpack_payload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.stack import answer_with_stack
