@@ -166,7 +166,9 @@ class Place:
         if answer is None:
             return Answer(None, [], []).written()
         parcel, notes, faults = answer
-        return Answer(parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults).written()
+        if self._host.backend != "process":  # worker processes have written theirs
+            notes = [_written(*note) for note in notes]
+        return Answer(parcel, notes, faults).written()
 
     def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
         """See ``visit``."""
@@ -252,7 +254,7 @@ def _not_the_callers(error: KeyboardInterrupt) -> EnvError:
 def _written(
     row: int, env_id: int, info: Any, final_info: Any, objects: Any, final_objects: Any, error: Any, phase: str
 ) -> tuple[int, int, bytes]:
-    """The note of an env of this thread, in the form that worker processes write."""
+    """The note of an env of this process, in the form that worker processes write."""
     first, last = (None if part is None else outgoing.pickled(part) for part in (objects, final_objects))
     return row, env_id, write_note(env_id, info, final_info, first, last, error, phase)
 
