@@ -245,8 +245,6 @@ class Actors:
             self._send_unsent(actor)
 
     def _send_unsent(self, actor: _Actor) -> None:
-        if actor.called_off is not None:  # perhaps another one was told, which is lost
-            self._call_off(actor, actor.called_off)
         while actor.unsent:
             actor.requests.append(actor.handle.rollout.remote(*actor.unsent[0]))
             actor.unsent.popleft()
@@ -305,6 +303,8 @@ class Actors:
             if value.failure is not None:
                 return Lost(f"its env could not be built again: {summary_of(value.failure)}")
             try:
+                if actor.called_off is not None:  # perhaps it was one before it, now lost, that was told
+                    self._call_off(actor, actor.called_off)
                 self._send_unsent(actor)
             except Exception as error:  # such as an object store that is full: nobody will answer
                 return Lost(f"it could not be sent to its Ray actor: {errors.summary(error)}")
