@@ -54,6 +54,20 @@ std::string take_error() {
   return type + ": " + text_of(owned(PyObject_Str(error.value().ptr())));
 }
 
+nb::object take_exception() {
+#if PY_VERSION_HEX >= 0x030c0000
+  return nb::steal(PyErr_GetRaisedException());
+#else
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value && traceback) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return nb::steal(value);
+#endif
+}
+
 nb::object owned(PyObject* made) {
   if (!made) throw nb::python_error();
   return nb::steal(made);

@@ -19,6 +19,9 @@ void forget_error();
 // The same, and returns the error's text.
 std::string take_error();
 
+// The pending Python error as an object, with its traceback.
+nanobind::object take_exception();
+
 // Takes ownership of a new reference; throws the pending Python error if it is null.
 nanobind::object owned(PyObject* made);
 

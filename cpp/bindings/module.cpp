@@ -139,9 +139,18 @@ void make_native_host(NativeHost* self, nb::kwargs arguments) {
   options.affinity_offset = given.get<int>("affinity_offset");
   const sm_env_table& table = *find_table(given["env_class"]);
   nb::object simulators = given["simulators"];
-  if (!simulators.is_none()) options.after_fault = &show_error_of_callback;
+  auto errors = std::make_shared<CallbackErrors>();
+  if (!simulators.is_none()) {
+    options.after_fault = [errors](std::int32_t env) { errors->keep(env); };
+    static const bool once = [] {  // before the first thread calls it
+      MujocoLibrary::surround_callbacks({&CallbackErrors::enter, &CallbackErrors::leave});
+      return true;
+    }();
+    (void)once;
+  }
   auto envs = build_native(table, given["configs"], simulators, 0);
-  new (self) NativeHost(table, std::move(envs), read_any_spec(given), options, std::move(simulators));
+  new (self) NativeHost(table, std::move(envs), read_any_spec(given), options, std::move(simulators),
+                         std::move(errors));
 }
 
 void make_inline_host(InlineHost* self, nb::kwargs arguments) {

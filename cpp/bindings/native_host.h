@@ -1,6 +1,9 @@
 // Native envs in this process: on threads, in the calling one, or both. `stepmill._native.NativeHost`.
 #pragma once
 
+#include <algorithm>
+
+#include "bindings/callback_errors.h"
 #include "bindings/config_input.h"
 #include "bindings/errors.h"
 #include "bindings/host.h"
@@ -9,21 +12,15 @@
 
 namespace stepmill {
 
-// A simulator may call Python code of the user. If that raises, the env fails; the exception itself is shown, because the
-// row has no place for it, and must not stay set in this thread. Threads of ours have none, as Python does not know them.
-inline void show_error_of_callback() {
-  if (!PyGILState_GetThisThreadState()) return;
-  const nanobind::gil_scoped_acquire acquire;
-  if (PyErr_Occurred()) PyErr_WriteUnraisable(nullptr);
-}
-
 class NativeHost final : public Host {
  public:
   // `simulators` is None, or a list of one simulator per env, which the host keeps until its threads have stopped.
+  // `errors`: those of the simulators, which the options let it keep.
   NativeHost(const sm_env_table& table, std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options,
-             nanobind::object simulators)
+             nanobind::object simulators, std::shared_ptr<CallbackErrors> errors)
       : Host(std::make_unique<LocalPool>(std::move(envs), std::move(spec), options), &table),
-        simulators_(std::move(simulators)) {}
+        simulators_(std::move(simulators)),
+        errors_(std::move(errors)) {}
 
   ~NativeHost() override { close_at_last(); }
 
@@ -61,6 +58,30 @@ class NativeHost final : public Host {
   // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
   bool is_brief() const override { return simulators_.is_none() && Host::is_brief(); }
 
+  // A KeyboardInterrupt that fell into a callback in this thread is raised again: it may be the user's.
+  void work(std::chrono::nanoseconds most) override {
+    Host::work(most);
+    if (nanobind::object interrupt = errors_->take_interrupt(); interrupt.is_valid()) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
+      throw nanobind::python_error();
+    }
+  }
+
+  // What callbacks raised, in the form of `InlineHost`'s notes.
+  nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override {
+    nanobind::object notes;
+    for (const Fault& fault : faults) {
+      nanobind::object error = errors_->take(fault.env);
+      if (!error.is_valid()) continue;
+      if (!notes.is_valid()) notes = nanobind::list();
+      const nanobind::object none = nanobind::none();
+      const auto row = std::find(batch.env_id, batch.env_id + batch.rows, fault.env) - batch.env_id;
+      nanobind::borrow<nanobind::list>(notes).append(
+          nanobind::make_tuple(row, fault.env, none, none, none, none, error, ""));
+    }
+    return notes;
+  }
+
   // Calls `show_slow` of the derived class.
   void report_slow() override {
     for (const std::int32_t env : local_pool().take_slow()) nanobind::find(*this).attr("show_slow")(env);
@@ -85,6 +106,7 @@ class NativeHost final : public Host {
   }
 
   nanobind::object simulators_;
+  const std::shared_ptr<CallbackErrors> errors_;
 };
 
 }  // namespace stepmill

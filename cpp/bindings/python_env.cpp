@@ -32,21 +32,6 @@ const Names& names() {
   return names;
 }
 
-// The pending exception as an object, with its traceback.
-nb::object take_exception() {
-#if PY_VERSION_HEX >= 0x030c0000
-  return nb::steal(PyErr_GetRaisedException());
-#else
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (value && traceback) PyException_SetTraceback(value, traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return nb::steal(value);
-#endif
-}
-
 // "ValueError: what it says", even if its __str__ raises. The same as `summary` in stepmill/errors.py.
 std::string text_of_exception(nb::handle error) {
   std::string text = Py_TYPE(error.ptr())->tp_name;

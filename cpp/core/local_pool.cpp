@@ -272,7 +272,7 @@ bool LocalPool::advance(sm_job& job, std::span<const std::int32_t> envs) {
 void LocalPool::record_fault(std::int32_t env, std::int32_t phase, const char* message) {
   const sm_env_state& state = table_.state(env);
   faults_.add({env, phase, state.episode, state.elapsed, state.failures, message});
-  if (options().after_fault) options().after_fault();
+  if (options().after_fault) options().after_fault(env);
 }
 
 // ---- receiving ---------------------------------------------------------------------------------

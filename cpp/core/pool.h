@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,8 +32,8 @@ struct PoolOptions {
   std::uint64_t slow_ns = 0;  // after this long, an env that runs without a deadline is reported; 0: never
   Arena::Kind arena = Arena::Kind::kPrivate;
   PoolLabel label;
-  // Called after a failure of an env, in the thread that steps it, before that thread steps another; may be null.
-  void (*after_fault)() = nullptr;
+  // Called after a failure of an env, in the thread that steps it, before that thread steps another; may be empty.
+  std::function<void(std::int32_t env)> after_fault;
 };
 
 // A finished batch. The caller owns the rows until it releases the buffer to the store.

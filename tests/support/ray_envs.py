@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from pathlib import Path
@@ -77,6 +78,21 @@ class SlowToBuild(Teller):
     def __init__(self, env_id: int = 0) -> None:
         time.sleep(600)
         super().__init__(env_id)
+
+
+def keep_the_lock() -> None:
+    """No other thread of this process runs meanwhile."""
+    ctypes.PyDLL(None).sleep(600)
+
+
+class Greedy:
+    """Makes envs, but not where it is unpickled: that takes very long, with the interpreter's lock."""
+
+    def __call__(self) -> Teller:
+        return Teller()
+
+    def __reduce__(self) -> Any:
+        return keep_the_lock, ()
 
 
 class Mixed(gymnasium.Env[Any, Any]):

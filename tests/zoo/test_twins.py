@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -164,3 +166,19 @@ def test_lakes_of_several_shapes_in_one_pool(make: Any) -> None:
     pool = make("FrozenLake-v1", num_envs=2, env_config=[{"desc": one} for one in maps], render_mode="rgb_array")
     pool.reset()
     assert [frame.shape for frame in pool.render()] == [(128, 256, 3), (256, 128, 3)]
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "FrozenLake-v1"])
+def test_a_picture_without_a_display_is_drawn_without_a_word(task: str) -> None:
+    """SDL would look for a display, and complain on stderr."""
+    program = f"""
+import os, stepmill
+for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR"):
+    os.environ.pop(name, None)
+with stepmill.make({task!r}, render_mode="rgb_array", backend="inline") as pool:
+    pool.reset()
+    assert pool.render()[0].any()
+assert "SDL_VIDEODRIVER" not in os.environ
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

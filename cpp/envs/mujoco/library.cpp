@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csetjmp>
 #include <cstdio>
@@ -19,6 +20,7 @@ namespace {
 // outside of our calls.
 struct Landing {
   std::jmp_buf* here = nullptr;
+  bool has_failed = false;
   char message[1024] = "";
 };
 thread_local Landing landing;
@@ -27,6 +29,7 @@ thread_local Landing landing;
 // bindings do the same with an exception). Ours, `call`, makes no object with a destructor after the jump was prepared.
 [[noreturn]] void land(const char* text) {
   std::snprintf(landing.message, sizeof landing.message, "%s", text);
+  landing.has_failed = true;
   std::longjmp(*landing.here, 1);
 }
 
@@ -36,6 +39,8 @@ void on_error(const char* text) { land(text); }
 // threads. Ours is silent inside of our calls, keeps what a thread listens to, and does what MuJoCo does otherwise.
 thread_local std::vector<std::string>* heard_here = nullptr;
 void (*write_log)(const char* type, const char* text) = nullptr;
+
+MujocoLibrary::Surroundings surroundings;
 
 void on_warning(const char* text) {
   if (landing.here) return;
@@ -72,10 +77,14 @@ void MujocoLibrary::on_log(const LogMessage* message) {
   if (message->level >= kError) land(message->subject);
 }
 
-// Our handler in the slot of this thread. The bindings of MuJoCo use the same slot, so what was there is put back.
+// Our handler in the slot of this thread. The bindings of MuJoCo use the same slot, so what was there is put back. Around
+// it all, what callbacks of the user need.
 class MujocoLibrary::HandlerScope {
  public:
-  explicit HandlerScope(const MujocoLibrary& library) : library_(library) {
+  explicit HandlerScope(const MujocoLibrary& library)
+      : library_(library), is_surrounded_(surroundings.enter && library.calls_back()) {
+    landing.has_failed = false;
+    if (is_surrounded_) entered_ = surroundings.enter();
     if (library_.set_log_handler_) {
       former_log_ = library_.set_log_handler_(&MujocoLibrary::on_log);
     } else {
@@ -90,12 +99,15 @@ class MujocoLibrary::HandlerScope {
       library_.set_log_handler_(former_log_);
     else
       library_.set_error_handler_(former_error_);
+    if (is_surrounded_) surroundings.leave(entered_, landing.has_failed);
   }
   HandlerScope(const HandlerScope&) = delete;
   HandlerScope& operator=(const HandlerScope&) = delete;
 
  private:
   const MujocoLibrary& library_;
+  const bool is_surrounded_;
+  void* entered_ = nullptr;
   LogHandler former_log_ = nullptr;
   ErrorHandler former_error_ = nullptr;
 };
@@ -135,6 +147,9 @@ MujocoLibrary::MujocoLibrary(const std::string& bindings) {
   }
   if (decltype(write_log) found = nullptr; find(library, "mju_writeLog", found)) write_log = found;
   (void)find(library, "mju_user_warning", warning_handler_);
+  for (const char* name : {"mjcb_passive", "mjcb_control", "mjcb_contactfilter", "mjcb_sensor", "mjcb_time",
+                           "mjcb_act_dyn", "mjcb_act_gain", "mjcb_act_bias"})
+    if (void** callback = nullptr; find(library, name, callback)) callbacks_.push_back(callback);
   void (*raise_error)(const char*, ...) = nullptr;
   void (*warn)(const char*, ...) = nullptr;
   need("mju_error", raise_error);
@@ -149,6 +164,13 @@ void MujocoLibrary::take_warnings() const {
   std::atomic_ref handler(*warning_handler_);
   if (!handler.load(std::memory_order_relaxed)) handler.store(on_warning, std::memory_order_relaxed);
 }
+
+bool MujocoLibrary::calls_back() const {
+  return std::any_of(callbacks_.begin(), callbacks_.end(),
+                     [](void** one) { return std::atomic_ref(*one).load(std::memory_order_relaxed) != nullptr; });
+}
+
+void MujocoLibrary::surround_callbacks(const Surroundings& by) { surroundings = by; }
 
 void MujocoLibrary::listen() const {
   static thread_local std::vector<std::string> kept;

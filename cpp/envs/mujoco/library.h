@@ -20,6 +20,14 @@ class MujocoLibrary {
   // The file that the functions come from.
   std::string file() const;
 
+  // What the user's callbacks (mjcb_control and others) need, called around each call below while one is set. `leave` is
+  // given what `enter` returned, and whether the call failed. One for all libraries, set while none of them is called.
+  struct Surroundings {
+    void* (*enter)() = nullptr;
+    void (*leave)(void* entered, bool has_failed) = nullptr;
+  };
+  static void surround_callbacks(const Surroundings& by);
+
   // From `listen` to `heard`, what MuJoCo warns of in calls that others make on this thread, such as compiling a model, is
   // kept for us. Otherwise MuJoCo would print it and write it into a file in the working directory.
   void listen() const;
@@ -51,6 +59,7 @@ class MujocoLibrary {
   explicit MujocoLibrary(const std::string& bindings);
   void check_errors_reach_us(void (*raise_error)(const char*, ...), void (*warn)(const char*, ...)) const;
   void take_warnings() const;
+  bool calls_back() const;
   void call(const Job& job, const void* model, void* data) const;
   static void on_log(const LogMessage* message);
 
@@ -59,6 +68,7 @@ class MujocoLibrary {
   ErrorHandler (*get_error_handler_)() = nullptr;
   void (*set_error_handler_)(ErrorHandler) = nullptr;
   void (**warning_handler_)(const char*) = nullptr;  // for all threads; null if there is no such thing
+  std::vector<void**> callbacks_;                    // of the user, for all threads; each may be null
 };
 
 }  // namespace stepmill

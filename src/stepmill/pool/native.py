@@ -9,13 +9,14 @@ from typing import Any
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import EnvError, StepmillError
+from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.pool import host
 from stepmill.pool.drawing import Renderer
 from stepmill.pool.faults import Fault, FaultPolicy
 from stepmill.pool.frames import Frame, frame_of
 from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
+from stepmill.pool.rows import Note
 from stepmill.pool.settings import Settings, check_players
 from stepmill.pool.source import NativeSource
 from stepmill.pool.warn_once import warn
@@ -53,8 +54,13 @@ class NativeHost(_native.NativeHost):
         self._renderer = Renderer(source, simulators)
 
     def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
-        """Decides about failures; native envs have no notes."""
-        return result, self._policy.error_of([Fault.read(fault) for fault in faults])
+        """Decides about failures; native envs have no notes but what Python callbacks in a simulator raised."""
+        raised = {note.env_id: note.error for note in (Note(*one) for one in notes) if note.error is not None}
+        known = [Fault.read(fault) for fault in faults]
+        for i, fault in enumerate(known):
+            if cause := raised.get(fault.env_id):
+                known[i] = fault.caused_by(cause, message=f"a callback of its simulator raised {summary(cause)}")
+        return result, self._policy.error_of(known)
 
     def show_slow(self, env_id: int) -> None:
         """Tells the user of an env that may wait for something, and takes very long."""

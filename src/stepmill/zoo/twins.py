@@ -7,6 +7,7 @@ draws a float32 angle elsewhere than a float64 one.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
@@ -30,6 +31,8 @@ __all__ = [
     "Taxi",
     "TwinDrawer",
 ]
+
+_SDL_DRIVER = "SDL_VIDEODRIVER"
 
 
 class TwinDrawer:
@@ -83,6 +86,8 @@ class TwinDrawer:
             self._pygame = require("pygame", "pygame-ce", "render", f"render_mode={self._render_mode!r} of {self._id}")
             self._display_is_ours = not self._pygame.display.get_init()
         try:
+            if self._display_is_ours:
+                _open_display(self._pygame)
             return self._render(scene)
         except self._pygame.error as error:
             if self._pygame.display.get_init():
@@ -109,6 +114,17 @@ class TwinDrawer:
         if self._display_is_ours and self._pygame.display.get_surface() is None:
             self._pygame.display.quit()
         self._display_is_ours = False
+
+
+def _open_display(pygame: Any) -> None:
+    """Where there is no display, SDL would look for one all the same, and complain on stderr. A picture needs none."""
+    if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", _SDL_DRIVER)):
+        return
+    os.environ[_SDL_DRIVER] = "dummy"
+    try:
+        pygame.display.init()
+    finally:
+        del os.environ[_SDL_DRIVER]
 
 
 # ---- classic control -----------------------------------------------------------------------------

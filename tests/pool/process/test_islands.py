@@ -286,7 +286,7 @@ def test_values_come_back_plain(island: str) -> None:
         assert info["colour"].tolist() == ["red", "red"]
         assert info["level"].tolist() == [3, 3]
         assert info["array"].tolist() == [[0, 1, 2, 3, 4]] * 2
-        with pytest.raises(ConfigError, match=r"get 'token' of env 0.*a Token.*another interpreter does not know"):
+        with pytest.raises(UnsupportedError, match=r"get 'token' of env 0.*a Token.*another interpreter does not know"):
             pool.get_attr("token")
         pool.set_attr("size", [2, 3])
         assert pool.get_attr("size") == (2, 3)

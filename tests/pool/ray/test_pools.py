@@ -15,7 +15,7 @@ from stepmill.pool.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.process_envs import eventually
-from support.ray_envs import DeadlyToBuild, Follower, SlowToBuild, Teller, Unbuildable
+from support.ray_envs import DeadlyToBuild, Follower, Greedy, SlowToBuild, Teller, Unbuildable
 
 pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
@@ -169,19 +169,19 @@ def test_what_the_cluster_does_not_have_is_named() -> None:
         make_on_ray("CartPole-v1", 2, num_envs=4, resources={"tpu": 1}, start_timeout=2)
 
 
-def test_envs_that_take_too_long_to_build_are_no_lack_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("task", [SlowToBuild, Greedy()])
+def test_envs_that_take_too_long_to_build_are_no_lack_of_resources(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     describe_all = Actors.describe_all
 
     def when_all_have_a_place(self: Actors) -> Any:
-        ray.get([actor.handle.ping.options(concurrency_group="health").remote() for actor in self._actors])
+        ray.get([actor.placed for actor in self._actors])
         return describe_all(self)
 
-    monkeypatch.setattr("stepmill.pool.ray.actors._STATS_S", 500.0)
     monkeypatch.setattr(Actors, "describe_all", when_all_have_a_place)
     with pytest.raises(errors.EnvTimeoutError, match="start_timeout"):
-        make_on_ray(SlowToBuild, 1, num_envs=2, start_timeout=3)
+        make_on_ray(task, 1, num_envs=2, start_timeout=3)
 
 
 def test_an_async_pool_is_async_in_its_actors() -> None:

@@ -212,6 +212,56 @@ def test_a_killed_actor_costs_its_envs_a_step(task: Any, mode: str, tmp_path: Pa
         assert pool.rollout(draw, 3, observation=pool.reset()[0]).rewards.shape == (3, 4)
 
 
+class ShortLived:
+    """Ends a process in which it was called more often than so. Returns how often this copy of it was called."""
+
+    def __init__(self, calls_in_a_life: int) -> None:
+        self.most, self.calls = calls_in_a_life, 0
+
+    def __call__(self, observation: Any, env_ids: np.ndarray, rngs: Sequence[np.random.Generator]) -> Any:
+        in_this_life = int(os.environ.get("CALLS", "0")) + 1
+        os.environ["CALLS"] = str(in_this_life)
+        if in_this_life > self.most:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.calls += 1
+        return np.ones(len(env_ids), int), np.full(len(env_ids), self.calls), np.array([rng.random() for rng in rngs])
+
+
+def test_what_is_done_comes_home_however_often_actors_are_lost() -> None:
+    """Each life is too short for the rest of the rollout. What a policy remembers lasts until the next loss."""
+    with make_on_ray("CartPole-v1", 1, num_envs=2, on_error="restart", max_restarts=None) as pool:
+        rollout = pool.rollout(ShortLived(6), 24, seed=9)
+        assert pool.stats()["restarts"] == 5
+    # It is to make 24 steps; 6, then 12; 3, then 6; 1, then 2, then 4; and so on.
+    assert np.flatnonzero(rollout.abnormal[:, 0]).tolist() == [0, 7, 11, 15, 19]
+    calls, drawn = rollout.extras
+    for begin, end in ((1, 7), (8, 11), (12, 15), (16, 19), (20, 24)):
+        assert calls[begin:end, 0].tolist() == list(range(1, end - begin + 1))
+        for env_id in range(2):
+            assert_equal(drawn[begin:end, env_id], np.random.default_rng((9, env_id, begin)).random(end - begin))
+
+
+def test_an_actor_that_is_lost_before_it_is_ready_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    started = []
+    replace = Actors.replace
+
+    def replace_by_a_dying_one(self: Actors, group: int, *rest: Any) -> None:
+        replace(self, group, *rest)
+        started.append(self._actors[group].handle)
+        ray.kill(started[-1])
+
+    monkeypatch.setattr(Actors, "replace", replace_by_a_dying_one)
+    with make_on_ray("CartPole-v1", 2, num_envs=4, on_error="restart", max_restarts=None) as pool:
+        rollout = pool.rollout(Deadly(tmp_path / "lives", 1), 12, observation=pool.reset()[0])
+    assert len(started) == 1
+    assert rollout.abnormal[0].tolist() == [False, False, True, True]
+    assert not rollout.abnormal[1:].any()
+
+
 def test_after_a_loss_other_numbers_are_drawn(tmp_path: Path) -> None:
     deadly = Deadly(tmp_path / "lives", 1)
 

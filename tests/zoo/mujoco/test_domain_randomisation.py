@@ -452,6 +452,32 @@ def test_what_mj_set_const_refuses_changes_nothing(make: Any, place: str) -> Non
     pool.reset()
 
 
+@pytest.mark.parametrize("set_const", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+def test_flags_that_mujoco_refuses_are_an_error_at_once(make: Any, place: str, set_const: bool) -> None:
+    """It looks at them only when it simulates."""
+    prefix, backend = PLACES[place]
+    refused = {"opt.enableflags": 2**31 - 1}
+    model = mujoco_model("HalfCheetah-v5")
+    model.opt.enableflags = refused["opt.enableflags"]
+    try:
+        mujoco.mj_forward(model, mujoco.MjData(model))
+    except mujoco.FatalError:
+        pass
+    else:
+        pytest.skip("this version of MuJoCo refuses no flags")
+    with pytest.raises(errors.ConfigError, match=r"model: env 0: MuJoCo refuses the values of opt\.enableflags: .*ipc"):
+        make(f"{prefix}HalfCheetah-v5", backend=backend, model=refused, set_const=set_const)
+    pool = make(f"{prefix}HalfCheetah-v5", backend=backend, num_envs=2)
+    pool.reset()
+    with pytest.raises(errors.InputError, match=r"env 0: MuJoCo refuses the values of opt\.enableflags: .*ipc"):
+        pool.set_model(None, refused, set_const=set_const)
+    assert pool.get_model(None, ["opt.enableflags"])["opt.enableflags"].tolist() == [0, 0]
+    pool.reset()
+    pool.set_model(None, {"opt.enableflags": 2})  # others are taken
+    pool.reset()
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_bad_models_in_configurations(place: str) -> None:
     prefix, backend = PLACES[place]

@@ -292,31 +292,117 @@ def test_errors_of_user_code_stay_python_exceptions(make: Any, small_memory: str
 
 
 @pytest.mark.parametrize("backend", ["thread", "inline"])
-def test_a_callback_of_the_user_that_raises_fails_the_row(backend: str) -> None:
-    """MuJoCo calls it for the envs of pools too."""
+def test_a_callback_of_the_user_that_raises_is_the_cause(backend: str) -> None:
+    """MuJoCo calls it for the envs of pools too, on threads that Python does not know."""
     run_python(
         f"""
         import sys
         import mujoco, numpy as np, stepmill
         from stepmill.errors import EnvError
         shown = []
-        sys.unraisablehook = lambda event: shown.append(event.exc_value)
-        pool = stepmill.make("HalfCheetah-v5", num_envs=4, backend={backend!r}, num_threads=2)
+        sys.unraisablehook = shown.append
+        pool = stepmill.make("HalfCheetah-v5", num_envs=16, backend={backend!r}, num_threads=2)
         pool.reset()
         def control(model, data):
-            raise ValueError("boom")
+            raise ValueError(f"boom {{data.time}}")
         mujoco.set_mjcb_control(control)
         for _ in range(3):
             try:
-                pool.step(np.zeros((4, 6), np.float32))
+                pool.step(np.zeros((16, 6), np.float32))
             except EnvError as error:
-                assert "Python exception" in str(error), error
+                assert "env 0 failed in" in str(error) and "raised ValueError: boom 0.0" in str(error), error
+                assert [one.env_id for one in error.errors] == list(range(16))
+                for one in error.errors:
+                    cause = one.__cause__
+                    assert type(cause) is ValueError and str(cause) == "boom 0.0", repr(cause)
+                    assert cause.__traceback__.tb_frame.f_code is control.__code__
             else:
                 assert False
         mujoco.set_mjcb_control(None)
         pool.reset()
-        pool.step(np.zeros((4, 6), np.float32))
-        assert all(isinstance(one, ValueError) for one in shown), shown
+        pool.step(np.zeros((16, 6), np.float32))
+        assert not shown, shown
+        """
+    )
+
+
+def test_an_error_of_mujoco_itself_has_no_cause_from_a_callback(small_memory: str) -> None:
+    """Also where a callback is set, which raises nothing."""
+    run_python(
+        f"""
+        import mujoco, numpy as np, stepmill
+        from stepmill.errors import EnvError
+        pool = stepmill.make("Ant-v5", num_envs=2, xml_file={small_memory!r}, num_threads=1)
+        pool.reset()
+        mujoco.set_mjcb_control(lambda model, data: None)
+        rng = np.random.default_rng(0)
+        for _ in range(100):
+            try:
+                pool.step(rng.uniform(-1, 1, (2, 8)).astype(np.float32))
+            except EnvError as error:
+                assert "memory" in str(error) and error.errors[0].__cause__ is None, error
+        """
+    )
+
+
+def test_ctrl_c_inside_a_callback_arrives_and_loses_nothing() -> None:
+    run_python(
+        """
+        import signal
+        import mujoco, numpy as np, stepmill
+        from stepmill.errors import EnvError
+        pool = stepmill.make("HalfCheetah-v5", num_envs=2, backend="inline")
+        pool.reset()
+        pressed = []
+        def control(model, data):
+            if not pressed:
+                pressed.append(True)
+                signal.raise_signal(signal.SIGINT)
+        mujoco.set_mjcb_control(control)
+        try:
+            pool.step(np.zeros((2, 6), np.float32))
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert False
+        try:
+            pool.recv()
+        except EnvError as error:
+            assert [one.env_id for one in error.errors] == [0]
+            assert isinstance(error.errors[0].__cause__, KeyboardInterrupt)
+            assert error.batch[-1]["abnormal"].tolist() == [True, False]
+        else:
+            assert False
+        pool.step(np.zeros((2, 6), np.float32))
+        """
+    )
+
+
+def test_a_callback_in_python_that_keeps_mujoco_from_compiling_is_named() -> None:
+    """MuJoCo has no Python object yet that it could give to the callback."""
+    run_python(
+        """
+        import mujoco, numpy as np, stepmill
+        from stepmill.errors import UsageError
+        mujoco.set_mjcb_passive(lambda model, data: None)
+        for _ in range(2):
+            try:
+                stepmill.make("HalfCheetah-v5", num_envs=2)
+            except UsageError as error:
+                assert "mujoco.set_mjcb_passive" in str(error) and "make the pool first" in str(error), error
+            else:
+                assert False
+        mujoco.set_mjcb_passive(None)
+        pool = stepmill.make("HalfCheetah-v5", num_envs=2)
+        mujoco.set_mjcb_passive(lambda model, data: None)
+        pool.reset()
+        pool.step(np.zeros((2, 6), np.float32))
+        try:
+            stepmill.make("Ant-v5")
+        except UsageError as error:
+            assert "mujoco.set_mjcb_passive" in str(error), error
+        else:
+            assert False
         """
     )
 
@@ -365,13 +451,25 @@ def test_a_warning_about_the_model_is_logged_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    model = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
+    (tmp_path / "mine.xml").write_text(model.read_text())
     with caplog.at_level(logging.WARNING, "stepmill"):
-        stepmill.make("HalfCheetah-v5", num_envs=4, env_config=[{"width": i + 1} for i in range(4)]).close()
+        stepmill.make(
+            "HalfCheetah-v5", num_envs=4, xml_file="./mine.xml", env_config=[{"width": i + 1} for i in range(4)]
+        ).close()
     logged = [record.message for record in caplog.records if "MuJoCo warns" in record.message]
     if not logged:
         pytest.skip("this MuJoCo has no warnings about half_cheetah.xml")
     assert len(logged) == len(set(logged))
-    assert not list(tmp_path.iterdir())  # not even MUJOCO_LOG.TXT
+    assert [one.name for one in tmp_path.iterdir()] == ["mine.xml"]  # not even MUJOCO_LOG.TXT
+
+
+def test_what_is_deprecated_in_models_of_gymnasium_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever uses them cannot change them."""
+    with caplog.at_level(logging.WARNING, "stepmill"):
+        stepmill.make("HalfCheetah-v5").close()
+        stepmill.make("HalfCheetah-v5", xml_file="half_cheetah.xml").close()
+    assert not [record.message for record in caplog.records if "deprecated" in record.message]
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # in Gymnasium's own sum

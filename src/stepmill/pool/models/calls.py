@@ -30,7 +30,7 @@ def set_model(host: Host, env_ids: Sequence[int], fields: Any, set_const: Any) -
                 for (name, value), field in zip(values.items(), described[row], strict=True)
             }
         changes.append(ModelChange.of(own, set_const))
-    if set_const:
+    if any(change.may_be_refused for change in changes):
         host.ask_models("try_model", changes, env_ids)
     host.ask_models("set_model", changes, env_ids)
 

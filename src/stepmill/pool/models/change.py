@@ -27,6 +27,12 @@ class ModelChange:
     def of(cls, fields: Fields, set_const: bool) -> ModelChange:
         return cls(fields, True) if set_const else cls(after=fields)
 
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether MuJoCo may refuse it: derived values, and options that are flags or choices."""
+        options = (value for name, value in self.after.items() if name.startswith("opt."))
+        return self.set_const or any(value.dtype.kind == "i" for value in options)
+
     def then(self, later: ModelChange) -> ModelChange:
         """Both changes, one after the other."""
         if later.set_const:

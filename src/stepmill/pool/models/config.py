@@ -70,7 +70,7 @@ class GivenModel:
         """Changes the model of an env that was just built. Raises ``ConfigError``."""
         change = self.change_for(model, env_id)
         with _config_errors(env_id):
-            if self.set_const:
+            if change.may_be_refused:
                 model.try_model(change)
             model.set_model(change)
 

@@ -30,11 +30,11 @@ class EnvModel(Protocol):
         ...
 
     def try_model(self, change: ModelChange) -> None:
-        """Raises ``InputError`` if MuJoCo refuses the change, which it can only with ``set_const``. Changes nothing."""
+        """Raises ``InputError`` if MuJoCo refuses the change, see ``may_be_refused``. Changes nothing."""
         ...
 
     def set_model(self, change: ModelChange) -> None:
-        """The values fit the fields, and ``try_model`` did not raise. Not called while the env is stepped."""
+        """The values fit the fields, and MuJoCo was asked if need be. Not called while the env is stepped."""
         ...
 
 

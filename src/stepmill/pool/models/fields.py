@@ -12,7 +12,7 @@ import numpy as np
 from stepmill.errors import InputError, UnknownAttributeError
 from stepmill.pool.models.change import ModelChange
 
-__all__ = ["Field", "apply", "describe", "read"]
+__all__ = ["Field", "apply", "check", "describe", "read"]
 
 _STRUCTS = ("opt", "stat", "vis")
 _KINDS = "biuf"
@@ -68,6 +68,21 @@ def apply(change: ModelChange, model: Any, data: Any) -> None:
             raise InputError(f"set_const: MuJoCo refuses the values of {', '.join(change.before)}: {error}") from error
     for name, value in change.after.items():
         _assign(model, name, value)
+
+
+def check(change: ModelChange, model: Any, data: Any) -> None:
+    """Raises ``InputError`` if MuJoCo cannot simulate the changed model. ``data`` is overwritten.
+
+    MuJoCo looks at flags and choices that exclude each other only then.
+    """
+    import mujoco
+
+    try:
+        mujoco.mj_resetData(model, data)
+        mujoco.mj_forward(model, data)
+    except mujoco.FatalError as error:
+        names = ", ".join({**change.before, **change.after})
+        raise InputError(f"MuJoCo refuses the values of {names}: {error}") from error
 
 
 def _assign(model: Any, name: str, value: np.ndarray) -> None:

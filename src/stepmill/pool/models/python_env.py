@@ -33,7 +33,8 @@ class PythonModel:
         return fields.read(self._preview(self._waiting), names)
 
     def try_model(self, change: ModelChange) -> None:
-        self._preview(change if self._waiting is None else self._waiting.then(change))
+        model = self._preview(change if self._waiting is None else self._waiting.then(change))
+        fields.check(change, model, sys.modules["mujoco"].MjData(model))
 
     def set_model(self, change: ModelChange) -> None:
         self._kept = self._kept.then(change)

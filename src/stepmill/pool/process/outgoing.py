@@ -12,9 +12,10 @@ from typing import Any
 
 import cloudpickle
 
+from stepmill.errors import UnsupportedError, summary
 from stepmill.pool.process import plain
 
-__all__ = ["is_island", "pickled", "plain_parts", "set_island"]
+__all__ = ["is_island", "pickled", "pickled_answer", "plain_parts", "set_island"]
 
 _is_island = False
 
@@ -48,3 +49,14 @@ def pickled(value: Any) -> bytes:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     by_value: bytes = cloudpickle.dumps(value)  # lambdas, and classes that only this process knows
     return by_value
+
+
+def pickled_answer(question: str, value: Any) -> bytes:
+    """(True, value) as such a pickle. Raises ``UnsupportedError`` if the value cannot leave this process."""
+    try:
+        return pickled((True, value))
+    except BaseException as error:  # it may be anything
+        raise UnsupportedError(
+            f"{question}: its value, a {type(value).__name__}, cannot be pickled, and stays where the env lives: "
+            f"{summary(error)}. The call itself was made"
+        ) from error

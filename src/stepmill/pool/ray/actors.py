@@ -53,12 +53,17 @@ class _Actor:
     """One life of the actor of a group. Answers of an earlier life are never looked at: its references are gone."""
 
     handle: Any
+    placed: Any  # a reference to a sign that it has a place, given before it builds anything
     started: Any  # a reference: its `describe`
     since: float  # when the group had to have another one
     model_changes: dict[int, ModelChange]
-    trouble: str = ""  # what became of one that was to be started in this place before
+    trouble: str = ""  # what became of the last one that was to be started in this place before
+    lost_starts: int = 0  # how many of those there were
     is_ready: bool = False
     requests: deque[Any] = field(default_factory=deque)  # references to answers
+    # What waits until it is ready: one that is lost before costs nothing then, and the next one gets it.
+    unsent: deque[tuple[Any, Trip]] = field(default_factory=deque)
+    called_off: int | None = None  # the last rollout of which nothing more is wanted
     ping: Any = None  # a reference to a sign of life that was asked for
     looked: float = 0.0  # when somebody last waited for it
     silent: float = 0.0  # how long it has been waited for without one
@@ -130,13 +135,22 @@ class Actors:
             self._payloads[group], self._settings, share, self._plan.workers, model_changes, self._finisher
         )
         handle = self._class.remote(VERSION, instructions)
-        return _Actor(handle, handle.describe.remote(), time.monotonic(), model_changes)
+        # On the thread that then builds the envs: there may be no later sign, if they keep the interpreter's lock.
+        placed = handle.ping.remote()
+        return _Actor(handle, placed, handle.describe.remote(), time.monotonic(), model_changes)
 
     def _start_again(self, group: int, trouble: str) -> None:
         """In the place of one that was lost before it had an action, on a node that is dying perhaps."""
         last = self._actors[group]
         self._ray.kill(last.handle, no_restart=True)
-        self._actors[group] = replace(self._start(group, last.model_changes), since=last.since, trouble=trouble)
+        self._actors[group] = replace(
+            self._start(group, last.model_changes),
+            since=last.since,
+            trouble=trouble,
+            lost_starts=last.lost_starts + 1,
+            unsent=last.unsent,
+            called_off=last.called_off,
+        )
 
     def describe_all(self) -> list[Described]:
         """What the envs of each actor are like, as soon as all have built theirs. Raises what building them raised."""
@@ -178,7 +192,7 @@ class Actors:
         )
 
     def _count_placed(self, late: Sequence[_Actor]) -> int:
-        return len(self._arrived([actor.sign_of_life() for actor in late], _STATS_S))
+        return len(self._arrived([actor.placed for actor in late], _STATS_S))
 
     @property
     def _limit(self) -> str:
@@ -206,7 +220,8 @@ class Actors:
 
     def under_way(self, group: int) -> int:
         """How many requests its actor has not answered yet."""
-        return len(self._actors[group].requests)
+        actor = self._actors[group]
+        return len(actor.requests) + len(actor.unsent)
 
     def is_ready(self, group: int) -> bool:
         """Whether it has built its envs."""
@@ -223,13 +238,25 @@ class Actors:
         return self._ray.put(value)
 
     def send_out(self, group: int, policy: Any, trip: Trip) -> None:
-        """Sends a policy, by its reference, to be answered with a ``Return``."""
+        """Sends a policy, by its reference, to be answered with a ``Return``, as soon as the actor is ready."""
         actor = self._actors[group]
-        actor.requests.append(actor.handle.rollout.remote(policy, trip))
+        actor.unsent.append((policy, trip))
+        if actor.is_ready:
+            self._send_unsent(actor)
+
+    def _send_unsent(self, actor: _Actor) -> None:
+        while actor.unsent:
+            actor.requests.append(actor.handle.rollout.remote(*actor.unsent[0]))
+            actor.unsent.popleft()
 
     def call_off(self, group: int, rollout: int) -> None:
         """Ends what was sent out for a rollout. It is answered sooner then."""
-        self._actors[group].handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
+        actor = self._actors[group]
+        actor.called_off = rollout
+        self._call_off(actor, rollout)
+
+    def _call_off(self, actor: _Actor, rollout: int) -> None:
+        actor.handle.call_off.options(concurrency_group=_HEALTH).remote(rollout)
 
     def answers(self, seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
         """What has come within that time, or is there at once. An actor that is lost has to be replaced.
@@ -266,7 +293,7 @@ class Actors:
         try:
             value = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            if actor.is_ready or actor.requests:
+            if actor.is_ready:
                 return Lost(_why(error))
             self._start_again(group, _why(error))
             return None
@@ -275,6 +302,12 @@ class Actors:
             actor.is_ready = value.failure is None
             if value.failure is not None:
                 return Lost(f"its env could not be built again: {summary_of(value.failure)}")
+            try:
+                if actor.called_off is not None:  # perhaps it was one before it, now lost, that was told
+                    self._call_off(actor, actor.called_off)
+                self._send_unsent(actor)
+            except Exception as error:  # such as an object store that is full: nobody will answer
+                return Lost(f"it could not be sent to its Ray actor: {errors.summary(error)}")
         elif actor.requests and reference == actor.requests[0]:
             actor.requests.popleft()
             answer: Letter = value
@@ -291,7 +324,9 @@ class Actors:
             return Lost(
                 f"another actor has a place for it, but had not built its envs within {self._limit}", "unplaced"
             )
-        trouble = f". The last one: {actor.trouble}" if actor.trouble else ""
+        trouble = ""
+        if actor.lost_starts:
+            trouble = f". {actor.lost_starts} were lost before they had built their envs, the last one: {actor.trouble}"
         return Lost(f"no actor could be started for it: it was {self._not_ready()}{trouble}", "unplaced")
 
     def _judge_silence(self, actor: _Actor) -> Lost | None:

@@ -25,7 +25,7 @@ from stepmill.pool.process.payload import SourcePayload
 from stepmill.pool.process.remote_error import describe
 from stepmill.pool.process.written_notes import write_note
 from stepmill.pool.ray.letters import Answer, Letter, Order
-from stepmill.pool.ray.visit import Return, Trip, visit
+from stepmill.pool.ray.visit import Return, Trip, Visitors, visit
 from stepmill.pool.rows import RowFinisher
 from stepmill.pool.settings import Settings, default_workers
 from stepmill.pool.shares import Share
@@ -109,6 +109,7 @@ class Place:
     def __init__(self, version: str, instructions: bytes) -> None:
         """Does not build anything: ``describe`` does, on the thread on which the envs are used."""
         self._version, self._instructions = version, instructions
+        self._visitors: Visitors = {}
 
     def describe(self) -> Described:
         """Builds the envs, and tells what the caller has to know about them.
@@ -166,11 +167,20 @@ class Place:
         if answer is None:
             return Answer(None, [], []).written()
         parcel, notes, faults = answer
-        return Answer(parcel, [_written(*note) for note in notes] if self._is_inline else notes, faults).written()
+        if self._host.backend != "process":  # worker processes have written theirs
+            notes = [_written(*note) for note in notes]
+        return Answer(parcel, notes, faults).written()
 
     def rollout(self, pickled_policy: bytes, trip: Trip) -> Return:
         """See ``visit``."""
-        return visit(self._engine, pickled_policy, trip, lambda: self._called_off >= trip.rollout, self._described)
+        return visit(
+            self._engine,
+            pickled_policy,
+            trip,
+            self._visitors,
+            is_called_off=lambda: self._called_off >= trip.rollout,
+            described=self._described,
+        )
 
     def _read_mail(self, objects: dict[int, bytes], options: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, Any]]:
         """What a worker process would read."""
@@ -196,7 +206,8 @@ class Place:
         """Calls a method of the host: (whether it went well, its value or what it raised), pickled."""
         try:
             arguments = pickle.loads(pickled_arguments)
-            return outgoing.pickled((True, self._engine.use(getattr(self._host, method), *arguments)))
+            value = self._engine.use(getattr(self._host, method), *arguments)
+            return outgoing.pickled_answer(f"{method} {arguments[0]!r}", value)
         except BaseException as error:
             return pickle.dumps((False, self._described(error)))
 
@@ -252,7 +263,7 @@ def _not_the_callers(error: KeyboardInterrupt) -> EnvError:
 def _written(
     row: int, env_id: int, info: Any, final_info: Any, objects: Any, final_objects: Any, error: Any, phase: str
 ) -> tuple[int, int, bytes]:
-    """The note of an env of this thread, in the form that worker processes write."""
+    """The note of an env of this process, in the form that worker processes write."""
     first, last = (None if part is None else outgoing.pickled(part) for part in (objects, final_objects))
     return row, env_id, write_note(env_id, info, final_info, first, last, error, phase)
 

@@ -1,6 +1,8 @@
 """Rollouts of a pool on Ray: sends the policy to the actors, and puts together what comes back.
 
-An actor that is lost costs each of its envs a step, which is marked. Another actor makes the steps that are left.
+An actor that is lost costs each of its envs a step, which is marked. Another actor makes the steps that are left: at
+first a quarter of those that the lost one was to make, and twice as many after each answer. So what is done comes home,
+however often actors are lost.
 """
 
 from __future__ import annotations
@@ -42,10 +44,12 @@ class _Host(Protocol):
 
 
 class _Lent(NamedTuple):
-    """Envs that are on their way, in the order of the pool, and which of their steps is their next one."""
+    """Envs that are on their way, in the order of the pool, and which of their steps they make."""
 
     env_ids: list[int]
-    step: int
+    step: int  # the first one
+    steps: int
+    begin: int  # the first one since the rollout began, or since they were lost
 
 
 class RemoteRollout:
@@ -67,6 +71,7 @@ class RemoteRollout:
         self._record, self._number = record, number
         self._policy = actors.put(policy)  # once, however many actors there are
         self._lent: dict[int, list[_Lent]] = {group: [] for group in range(len(actors))}
+        self._most_steps = [plan.steps] * len(actors)  # at once
         self._errors: list[BaseException] = []
 
     def play(self, observation: Any) -> None:
@@ -87,22 +92,28 @@ class RemoteRollout:
             self._lend(group, [one for one in crew if one not in failed], 0)
             self._lend(group, [one for one in crew if one in failed], 1)
 
-    def _lend(self, group: int, env_ids: list[int], step: int) -> None:
-        """Sends envs to their actor for the steps that are left, unless there is none."""
+    def _lend(self, group: int, env_ids: list[int], step: int, begin: int | None = None) -> None:
+        """Sends envs to their actor for steps that are left, unless there is none. ``begin``: see ``_Lent``."""
         if not env_ids or step == self._plan.steps or self._errors:
             return
         crew = self._host.crews[group]
         rows = slice(env_ids[0], env_ids[-1] + 1) if len(env_ids) == len(crew) else env_ids
         observation = map_tree(operator.itemgetter((step, rows)), self._record.observations)
         there = [one - crew.start for one in env_ids]
-        plan = replace(
-            self._plan,
-            steps=self._plan.steps - step,
-            begin=step,
-            batch_size=self._batch_size(len(env_ids), crew),
+        begin = step if begin is None else begin
+        steps = min(self._plan.steps - step, self._most_steps[group])
+        plan = replace(self._plan, steps=steps, begin=begin, batch_size=self._batch_size(len(env_ids), crew))
+        trip = Trip(
+            self._host.lend(group, env_ids),
+            there,
+            crew.start,
+            self._number,
+            observation,
+            plan,
+            goes_on=step > begin,
+            is_last=step + steps == self._plan.steps,
         )
-        trip = Trip(self._host.lend(group, env_ids), there, crew.start, self._number, observation, plan)
-        self._lent[group].append(_Lent(env_ids, step))
+        self._lent[group].append(_Lent(env_ids, step, steps, begin))
         try:
             self._actors.send_out(group, self._policy, trip)
         except Exception as error:  # such as an object store that is full: nobody will answer
@@ -148,6 +159,9 @@ class RemoteRollout:
                 self._record.paste(lent.step, lent.env_ids, record)
             except (ValueError, TypeError, AttributeError) as error:
                 self._fail(error)
+                return
+            self._most_steps[group] = min(2 * self._most_steps[group], self._plan.steps)
+            self._lend(group, lent.env_ids, lent.step + lent.steps, lent.begin)
 
     def _fail(self, error: BaseException) -> None:
         """The rollout will raise: nothing is sent out any more, and what is under way ends at its next step."""
@@ -160,10 +174,12 @@ class RemoteRollout:
     def _lose(self, group: int, lost: Lost) -> None:
         """Whatever was on its way with that actor has failed, and goes on with the next one."""
         lent, self._lent[group] = self._lent[group], []
+        if lent and self._actors.is_ready(group):
+            self._most_steps[group] = max(1, lent[0].steps // 4)
         self._replace(group, lost)
-        for env_ids, step in lent:
-            failed = self._fail_lost(env_ids, step)
-            self._lend(group, [one for one in env_ids if one in failed], step + 1)
+        for one in lent:
+            failed = self._fail_lost(one.env_ids, one.step)
+            self._lend(group, [env_id for env_id in one.env_ids if env_id in failed], one.step + 1)
 
     def _fail_lost(self, env_ids: list[int], step: int) -> set[int]:
         """Writes the rows of those that were lost; raises in the end if that is not tolerated."""

@@ -14,10 +14,11 @@ import numpy as np
 from stepmill import _native
 from stepmill.pool.rollout.plan import Plan
 from stepmill.pool.rollout.play import play
+from stepmill.pool.rollout.policy import Generators, Policy
 from stepmill.pool.rollout.record import Record
 from stepmill.trees import map_tree
 
-__all__ = ["Return", "Trip", "visit"]
+__all__ = ["Return", "Trip", "Visitors", "visit"]
 
 
 class Trip(NamedTuple):
@@ -29,6 +30,8 @@ class Trip(NamedTuple):
     rollout: int  # which one of the pool
     observation: Any
     plan: Plan
+    goes_on: bool  # with the policy and the random numbers of these envs' last trip
+    is_last: bool  # of these envs in this rollout
 
 
 class Return(NamedTuple):
@@ -40,15 +43,28 @@ class Return(NamedTuple):
     failure: bytes | None
 
 
+class Visitor(NamedTuple):
+    """A policy between two trips: it may have a memory."""
+
+    policy: Policy
+    generators: Generators
+
+
+# By rollout, and the first env of their trip.
+Visitors = dict[tuple[int, int], Visitor]
+
+
 def visit(
     engine: _native.Engine,
     pickled_policy: bytes,
     trip: Trip,
+    visitors: Visitors,
     is_called_off: Callable[[], bool],
     described: Callable[[BaseException], bytes],
 ) -> Return:
     """Plays with the envs of a trip. Raises only if the states cannot be had back: then the envs are lost.
 
+    ``visitors``: those who will go on; of a rollout that was given up, they stay until the next one.
     ``is_called_off`` is asked before each call of the policy: the caller has no use for the rest then.
     """
     engine.take_states(trip.states)
@@ -56,16 +72,27 @@ def visit(
     try:
         record = Record(trip.plan, len(trip.env_ids), trip.observation, engine.host.action.space)
         record.see(0, trip.observation)
-        policy = cloudpickle.loads(pickled_policy)
+        one = _take_visitor(visitors, pickled_policy, trip)
         observation = map_tree(np.array, trip.observation)  # Ray's arrays cannot be written to
 
         def visitor(*arguments: Any) -> Any:
             if is_called_off():
                 raise KeyboardInterrupt
-            return policy(*arguments)
+            return one.policy(*arguments)
 
-        play(engine, visitor, trip.plan, observation, record, trip.env_ids, trip.first)
+        play(engine, visitor, trip.plan, observation, record, trip.env_ids, trip.first, one.generators)
+        if not trip.is_last:
+            visitors[trip.rollout, trip.env_ids[0]] = one
     except BaseException as error:  # whatever a policy raises belongs to the caller, also a SystemExit
         shown = trip.observation if record is None else record.last_seen()
         return Return(engine.give_states(trip.env_ids), None, shown, described(error))
     return Return(engine.give_states(trip.env_ids), record, None, None)
+
+
+def _take_visitor(visitors: Visitors, pickled_policy: bytes, trip: Trip) -> Visitor:
+    known = visitors.pop((trip.rollout, trip.env_ids[0]), None)
+    for key in [one for one in visitors if one[0] != trip.rollout]:
+        del visitors[key]
+    if trip.goes_on and known is not None:
+        return known
+    return Visitor(cloudpickle.loads(pickled_policy), Generators(trip.plan.seed, trip.plan.begin))

@@ -27,6 +27,7 @@ def play(
     record: Record,
     env_ids: Sequence[int],
     first: int = 0,
+    generators: Generators | None = None,
 ) -> None:
     """Steps these envs of an engine, of which none is in flight, and leaves none in flight, whatever is raised.
 
@@ -38,13 +39,15 @@ def play(
         record: Where it is all written down.
         env_ids: As the engine counts them; all of them, in order, if they step together.
         first: What the policy knows the engine's first env as.
+        generators: Those of an earlier part of the rollout; otherwise the plan says what numbers are drawn.
     """
+    generators = Generators(plan.seed, plan.begin) if generators is None else generators
     caller = PolicyCaller(policy, engine.host.action.space)
     try:
         if plan.batch_size is None:
-            _play_together(engine, caller, plan, observation, record, first)
+            _play_together(engine, caller, plan, observation, record, first, generators)
         else:
-            _AsReady(engine, caller, plan, record, np.asarray(env_ids, np.int32), first).play(observation)
+            _AsReady(engine, caller, plan, record, np.asarray(env_ids, np.int32), first, generators).play(observation)
     finally:
         drain(engine)
 
@@ -57,11 +60,17 @@ def drain(engine: _native.Engine) -> None:
 
 
 def _play_together(
-    engine: _native.Engine, caller: PolicyCaller, plan: Plan, observation: Any, record: Record, first: int
+    engine: _native.Engine,
+    caller: PolicyCaller,
+    plan: Plan,
+    observation: Any,
+    record: Record,
+    first: int,
+    generators: Generators,
 ) -> None:
     env_ids = np.arange(first, first + record.count, dtype=np.int32)
     env_ids.flags.writeable = False
-    rngs = Rows(Generators(plan.seed, plan.begin), env_ids)
+    rngs = Rows(generators, env_ids)
     step = engine.step_all
     record.see(0, observation)
     for at in range(plan.steps):
@@ -85,12 +94,13 @@ class _AsReady:
         record: Record,
         env_ids: np.ndarray,
         first: int,
+        generators: Generators,
     ) -> None:
         assert plan.batch_size is not None
         self._engine, self._caller, self._record = engine, caller, record
         self._env_ids, self._first = env_ids, first
         self._steps, self._batch_size = plan.steps, plan.batch_size
-        self._generators = Generators(plan.seed, plan.begin)
+        self._generators = generators
         self._done = np.zeros(len(env_ids), np.int64)  # steps of each env of the record
         self._place = np.zeros(int(env_ids.max()) + 1, np.int64)  # by env: where it is in the record
         self._place[env_ids] = np.arange(len(env_ids))

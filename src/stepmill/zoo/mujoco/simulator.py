@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from stepmill import _native
-from stepmill.errors import ConfigError, OutOfMemoryError
+from stepmill.errors import ConfigError, OutOfMemoryError, UsageError
 from stepmill.headless import drawing
 from stepmill.optional import MUJOCO, require
 from stepmill.pool.models import fields
@@ -78,15 +78,17 @@ class MujocoFamily:
     def _compile(self, path: str, config: Mapping[str, Any]) -> Any:
         """The model in a file, compiled once per pool for each size of pictures, which is written into it.
 
-        What MuJoCo warns of is logged once per pool, and not written into a file.
+        What MuJoCo warns of is logged once per pool, and not written into a file. What is deprecated in Gymnasium's own
+        models is not logged: whoever uses them cannot change them.
         """
         key = path, repr(config["width"]), repr(config["height"])
         if key in self._compiled:
             return self._compiled[key]
-        with self._warnings.listening():
+        with self._warnings.listening(tells_deprecations=os.path.dirname(path) != _assets()):
             try:
                 model = self._mujoco.MjModel.from_xml_path(path)
             except ValueError as error:
+                _refuse_callbacks(self._mujoco, error)
                 raise ConfigError(f"xml_file: MuJoCo cannot compile {path}: {error}") from error
         self._compiled[key] = model
         return model
@@ -160,7 +162,10 @@ class MujocoSimulator:
         return fields.read(self._newest, names)
 
     def try_model(self, change: ModelChange) -> None:
-        self._apply(change, copy.copy(self._newest))
+        model = copy.copy(self._newest)
+        with WarningLog("set_model", is_silent=True).listening():
+            fields.apply(change, model, self._kind.make_data(self.model))
+            fields.check(change, model, self._kind.make_data(model))
 
     def set_model(self, change: ModelChange) -> None:
         in_use = self.model
@@ -214,8 +219,29 @@ def check_mujoco(mujoco: Any) -> None:
         _native.check_mujoco(bindings_path())
         model = mujoco.MjModel.from_xml_string("<mujoco/>")
         MujocoSimulator(MujocoModel(mujoco, model, {}), mujoco.MjData(model)).values()
+    except ValueError as error:
+        _refuse_callbacks(mujoco, error)
+        raise
     except (RuntimeError, AttributeError) as error:
         raise UnsuitableSimulator(str(error)) from error
+
+
+def _refuse_callbacks(mujoco: Any, error: ValueError) -> None:
+    """Raises an error if a callback in Python is why a model cannot be compiled.
+
+    MuJoCo calls it for the model, of which there is no Python object yet that the callback could be given.
+    """
+    names = [f"set_mjcb_{name}" for name in ("control", "passive") if getattr(mujoco, f"get_mjcb_{name}")() is not None]
+    if names and "Python exception" in str(error):
+        raise UsageError(
+            f"MuJoCo cannot compile a model while a callback in Python is set (mujoco.{', mujoco.'.join(names)}): make "
+            "the pool first, then set the callback"
+        ) from error
+
+
+def _assets() -> str:
+    """The folder of Gymnasium's models."""
+    return os.path.join(os.path.dirname(gymnasium.__file__), "envs", "mujoco", "assets")
 
 
 def _model_path(xml_file: Any) -> str:
@@ -229,7 +255,7 @@ def _model_path(xml_file: Any) -> str:
     elif xml_file.startswith("~"):
         path = os.path.expanduser(xml_file)
     else:
-        path = os.path.join(os.path.dirname(gymnasium.__file__), "envs", "mujoco", "assets", xml_file)
+        path = os.path.join(_assets(), xml_file)
     if not os.path.exists(path):
         raise ConfigError(f"xml_file: there is no file {path}")
     return path

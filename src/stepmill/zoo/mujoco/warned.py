@@ -34,7 +34,7 @@ class WarningLog:
         self._logged: set[str] = set()
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, tells_deprecations: bool = True) -> Iterator[None]:
         """Keeps what MuJoCo warns of in this thread while something runs. One thread at a time, as GLFW needs it.
 
         A handler of warnings that the user has set is left in its place, and gets them.
@@ -44,7 +44,8 @@ class WarningLog:
             try:
                 yield
             finally:
-                self._log(_native.heard_from_mujoco())
+                heard = _native.heard_from_mujoco()
+                self._log([text for text in heard if tells_deprecations or "deprecated" not in text])
 
     def _log(self, warnings: list[str]) -> None:
         for text in dict.fromkeys(warnings):

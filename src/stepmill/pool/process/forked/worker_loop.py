@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepmill import _native
-from stepmill.errors import ConfigError, EnvError, summary
+from stepmill.errors import EnvError
 from stepmill.factories import close_quietly
 from stepmill.pool.attributes import call_env, get_attribute, set_attribute
 from stepmill.pool.drawing import Renderer
@@ -147,14 +147,9 @@ class _Service:
                 value = self.ask_model_of(env_id, name, *args)
             else:
                 value = _do(self._env(env_id), kind, name, args, kwargs)
+            return outgoing.pickled_answer(f"{kind} {name!r} of env {env_id}", value)
         except BaseException as error:
             return pickle.dumps((False, describe(error)))
-        try:
-            return outgoing.pickled((True, value))
-        except BaseException as error:
-            described = f"{kind} {name!r} of env {env_id}: its value, a {type(value).__name__}"
-            reason = f"{described}, cannot be pickled: {summary(error)}"
-            return pickle.dumps((False, describe(ConfigError(reason))))
 
     def _render(self, env_id: int) -> Any:
         if self.renderer is not None:
