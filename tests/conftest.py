@@ -70,7 +70,7 @@ def deadline() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[None]:
-    """The server of worker processes lives as long as any pool: one that stays open spares the others its start."""
+    """A pool that stays open: its server starts the workers of all others, and is the same before and after a test."""
     with stepmill.make(ProbeTwin, backend="process"):
         yield
 

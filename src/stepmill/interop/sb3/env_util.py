@@ -68,7 +68,7 @@ def make_vec_env(
     vec_env_cls = _chosen_class(vec_env_cls, arguments)
     config = _named("env_kwargs", env_kwargs)
     if wrapper_class is not None or monitor_kwargs:
-        return env_util.make_vec_env(
+        wrapped: StepmillVecEnv = env_util.make_vec_env(
             **_in_python(env_id, config, arguments),
             n_envs=n_envs,
             seed=seed,
@@ -79,6 +79,7 @@ def make_vec_env(
             monitor_kwargs=_named("monitor_kwargs", monitor_kwargs),
             vec_env_cls=vec_env_cls,
         )
+        return wrapped
     _add_config(arguments, config, env_id, n_envs)
     pool = make_pool(env_id, num_envs=n_envs, **arguments)
     try:
