@@ -32,6 +32,7 @@ __all__ = [
 # the stack of the parent stay there.
 Task = Callable[[], None]
 
+_PR_SET_CHILD_SUBREAPER = 36  # as in parenthood.py, which the program cannot import
 _libc = ctypes.CDLL(None)
 
 
@@ -222,7 +223,8 @@ def _nothing(status: int) -> None:
 
 def _guard(caller_pidfd: int, command: list[str]) -> None:
     """Runs a program. Ends with it, with the caller, or by SIGTERM; nothing that the program has started is left."""
-    become_subreaper()
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, *[ctypes.c_ulong(one) for one in (1, 0, 0, 0)]) != 0:
+        sys.exit("the kernel refuses to make it the parent of orphans")
     guardian = Guardian()
 
     def end(code: int = 1) -> NoReturn:
