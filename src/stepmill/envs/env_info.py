@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from gymnasium import spaces
 
+from stepmill.arguments import whole_number
 from stepmill.errors import SpaceError, summary
 from stepmill.factories import close_quietly
 from stepmill.trees import map_tree, space_from, step_into, tree_of
@@ -136,7 +137,12 @@ class FromInfo:
     def __get__(self, env: Any, owner: type) -> Any:
         if env is None:
             return self if self._default is _NOTHING else self._default
-        described = self._described(env)
+        try:
+            described = self._described(env)
+        except SpaceError:
+            if self._default is _NOTHING:
+                raise
+            described = None
         if described is not None and self._field not in described.read:
             described.read[self._field] = _read(type(env).__name__, described.info, self._field)
         value = None if described is None else described.read[self._field]
@@ -186,7 +192,7 @@ def info_of(env: Any) -> Any:
     """The env's ``info()``. If it needs the simulator, which the first reset builds, a copy of the env is asked."""
     try:
         return env.info()
-    except AttributeError as error:
+    except (AttributeError, NotImplementedError) as error:
         probe = copy_if_possible(env)
         try:
             probe.reset()
@@ -211,8 +217,10 @@ def copy_if_possible(env: Any) -> Any:
 def _read(owner: str, info: Any, field: str) -> Any:
     """The space that a field of an ``info()`` describes, or the number of agents; None if it says nothing."""
     element = getattr(info, field, None)
-    if element is None or field == "agent_num":
-        return None if element is None else int(element)
+    if element is None:
+        return None
+    if field == "agent_num":
+        return whole_number(f"{owner}: info().agent_num", element, 1)
     return space_from(_tree(element, f"{owner}: info().{field}", is_action=field == "act_space"))
 
 
@@ -273,8 +281,10 @@ def _is_choice(dims: tuple[int, ...], low: Any, high: Any, dtype: np.dtype[Any])
 
 def _bound(given: Any, default: float, dims: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     bound = np.asarray(default if given is None else given)
-    if dtype.kind in "iu":  # no infinity
-        limits = np.iinfo(dtype)
-        bound = np.clip(bound, limits.min, limits.max)
+    if dtype.kind in "iub":  # no infinity
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        # Not clipped as floats: the largest of them that is near 2**63 - 1 is beyond it.
+        inside = np.where((bound > least) & (bound < most), bound, 0).astype(dtype)
+        bound = np.where(bound <= least, dtype.type(least), np.where(bound >= most, dtype.type(most), inside))
     with np.errstate(over="ignore"):  # the largest float64 is unbounded as a float32
         return np.broadcast_to(bound.astype(dtype), dims)
