@@ -219,6 +219,14 @@ def test_spaces_of_the_env_are_preferred_and_info_is_not_asked() -> None:
     assert env.reward_space == BaseEnv.reward_space
 
 
+def test_an_action_space_comes_from_info_beside_an_observation_space_of_the_env() -> None:
+    class Half(Old):
+        observation_space = spaces.Box(0, 1, (3,))
+
+    assert Half({"agent_num": 3}).action_space == spaces.Discrete(2)
+    assert Half({"agent_num": 3}).num_agents == 1
+
+
 class Simulator:
     built = 0
 

@@ -156,11 +156,12 @@ class FromInfo:
         )
 
     def _described(self, env: Any) -> _Described | None:
-        """What the env's own ``info()`` says; None if it has none, or if it has spaces of its own."""
-        if type(env).info is self._base.info or not isinstance(type(env).observation_space, FromInfo):  # type: ignore[attr-defined]
+        """What the env's own ``info()`` says; None if it has none, or if defaults do beside spaces of its own."""
+        if type(env).info is self._base.info:  # type: ignore[attr-defined]
             return None
         own = vars(env)
-        if "observation_space" in own:
+        has_space = "observation_space" in own or not isinstance(type(env).observation_space, FromInfo)  # type: ignore[attr-defined]
+        if has_space and self._default is not _NOTHING:
             return None
         if "_described" not in own:
             env._described = None  # while info() runs: it may ask for what it is expected to say
