@@ -160,7 +160,7 @@ class FromInfo:
         if type(env).info is self._base.info:  # type: ignore[attr-defined]
             return None
         own = vars(env)
-        has_space = "observation_space" in own or not isinstance(type(env).observation_space, FromInfo)  # type: ignore[attr-defined]
+        has_space = "observation_space" in own or not isinstance(type(env).observation_space, FromInfo)
         if has_space and self._default is not _NOTHING:
             return None
         if "_described" not in own:

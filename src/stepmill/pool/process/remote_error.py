@@ -61,7 +61,7 @@ def _message(error: BaseException) -> str:
 def _base(error: BaseException) -> str:
     """The name of its nearest built-in class. ``__module__`` does not tell: some extensions say "builtins"."""
     try:
-        return next(one.__name__ for one in type(error).__mro__ if getattr(builtins, one.__name__, None) is one)
+        return next(str(one.__name__) for one in type(error).__mro__ if getattr(builtins, one.__name__, None) is one)
     except BaseException:
         return "Exception"
 
