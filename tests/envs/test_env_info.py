@@ -227,6 +227,16 @@ def test_an_action_space_comes_from_info_beside_an_observation_space_of_the_env(
     assert Half({"agent_num": 3}).num_agents == 1
 
 
+def test_an_env_that_refuses_new_attributes_has_spaces_from_info() -> None:
+    class Strict(Old):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name != "_cfg":
+                raise TypeError(f"no {name} here")
+            super().__setattr__(name, value)
+
+    assert Strict().observation_space.shape == (3,)
+
+
 class Simulator:
     built = 0
 

@@ -164,13 +164,13 @@ class FromInfo:
         if has_space and self._default is not _NOTHING:
             return None
         if "_described" not in own:
-            env._described = None  # while info() runs: it may ask for what it is expected to say
+            own["_described"] = None  # while info() runs: it may ask for what it is expected to say
             try:
-                env._described = _Described(info_of(env), {})
+                own["_described"] = _Described(info_of(env), {})
             except BaseException:
-                del env._described
+                del own["_described"]
                 raise
-        described: _Described | None = env._described
+        described: _Described | None = own["_described"]
         return described
 
 
