@@ -284,7 +284,7 @@ def _bound(given: Any, default: float, dims: tuple[int, ...], dtype: np.dtype[An
     bound = np.asarray(default if given is None else given)
     if dtype.kind in "iub":  # no infinity
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        # Not clipped as floats: the largest of them that is near 2**63 - 1 is beyond it.
+        # Not clipped as floats: there 2**63 - 1 is 2**63, which int64 does not have.
         inside = np.where((bound > least) & (bound < most), bound, 0).astype(dtype)
         bound = np.where(bound <= least, dtype.type(least), np.where(bound >= most, dtype.type(most), inside))
     with np.errstate(over="ignore"):  # the largest float64 is unbounded as a float32
