@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.arguments import whole_number
-from stepmill.errors import SpaceError, summary
+from stepmill.errors import SpaceError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.trees import map_tree, space_from, step_into, tree_of
 
@@ -139,7 +139,7 @@ class FromInfo:
             return self if self._default is _NOTHING else self._default
         try:
             described = self._described(env)
-        except SpaceError:
+        except (SpaceError, NotImplementedError):
             if self._default is _NOTHING:
                 raise
             described = None
@@ -167,8 +167,10 @@ class FromInfo:
             own["_described"] = None  # while info() runs: it may ask for what it is expected to say
             try:
                 own["_described"] = _Described(info_of(env), {})
-            except BaseException:
+            except BaseException as error:
                 del own["_described"]
+                if isinstance(error, NotImplementedError):
+                    raise UnsupportedError(f"{_expected(env)}, got {summary(error)}") from error
                 raise
         described: _Described | None = own["_described"]
         return described
@@ -185,7 +187,7 @@ def declared_space(env: Any, name: str) -> Any:
     """A space of an env; None if the env does not say it."""
     try:
         return getattr(env, name, None)
-    except SpaceError:
+    except (SpaceError, NotImplementedError):
         return None
 
 
@@ -193,18 +195,21 @@ def info_of(env: Any) -> Any:
     """The env's ``info()``. If it needs the simulator, which the first reset builds, a copy of the env is asked."""
     try:
         return env.info()
-    except (AttributeError, NotImplementedError) as error:
+    except AttributeError as error:
         probe = copy_if_possible(env)
         try:
             probe.reset()
             return probe.info()
         except Exception as again:
             raise SpaceError(
-                f"{type(env).__name__}: expected an observation_space and an action_space, or an info() that says "
-                f"them, got {summary(error)}, and from a copy of the env that was reset {summary(again)}"
+                f"{_expected(env)}, got {summary(error)}, and from a copy of the env that was reset {summary(again)}"
             ) from error
         finally:
             close_quietly(probe)
+
+
+def _expected(env: Any) -> str:
+    return f"{type(env).__name__}: expected an observation_space and an action_space, or an info() that says them"
 
 
 def copy_if_possible(env: Any) -> Any:
