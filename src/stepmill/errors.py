@@ -100,7 +100,7 @@ def summary(error: BaseException) -> str:
 
 def import_hint(error: BaseException) -> str:
     """What to add if ``gymnasium.make``, in an env's own code, does not know an id."""
-    if type(error) not in (gymnasium_error.NameNotFound, gymnasium_error.NamespaceNotFound):
+    if not isinstance(error, gymnasium_error.NameNotFound | gymnasium_error.NamespaceNotFound):
         return ""
     return " Gymnasium knows the ids of a package once it is imported: for Atari, add `import ale_py` to your env"
 

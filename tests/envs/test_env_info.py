@@ -15,9 +15,10 @@ from gymnasium import spaces
 import stepmill
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, EnvElementInfo
 from stepmill.envs.env_info import element_info_of
-from stepmill.errors import EnvError, SpaceError
+from stepmill.errors import ConfigError, EnvError, SpaceError
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 
+UNSIGNED = spaces.Box(np.array([3, 0], np.uint64), np.full(2, 2**64 - 1, np.uint64), dtype=np.uint64)
 FLOATS = {"min": -1.0, "max": 1.0, "dtype": np.float32}
 
 
@@ -90,6 +91,9 @@ def test_fields_can_be_added() -> None:
         (element(2, {"min": 0}), spaces.Box(0, np.inf, (2,), np.float32)),
         (element([2, 2], {"dtype": "uint8"}), spaces.Box(0, 255, (2, 2), np.uint8)),
         (element((), {"dtype": "int64", "min": -np.inf, "max": 5}), spaces.Box(-(2**63), 5, (), np.int64)),
+        (element((), {"dtype": "int64"}), spaces.Box(-(2**63), 2**63 - 1, (), np.int64)),
+        (element((2,), {"dtype": "uint64", "min": [3, -1]}), UNSIGNED),
+        (element((1,), {"dtype": bool}), spaces.Box(np.zeros(1, bool), np.ones(1, bool), dtype=bool)),
         (
             element((2,), {"min": [0, -1], "max": np.array([1, 1])}),
             spaces.Box(np.array([0, -1], np.float32), np.ones(2, np.float32)),
@@ -140,6 +144,9 @@ def test_rewards_and_agents_come_from_info() -> None:
     assert env.num_agents == env.num_agent == 3
     silent = Old({"rew_space": None, "agent_num": None})
     assert (silent.reward_space, silent.num_agents) == (BaseEnv.reward_space, 1)
+    for wrong in ("two", 2.5, 0):
+        with pytest.raises(ConfigError, match=r"Old: info\(\).agent_num: expected a whole number"):
+            Old({"agent_num": wrong}).num_agents  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -172,6 +179,21 @@ def test_an_env_without_either_says_what_to_add() -> None:
         stepmill.make(Neither, backend="inline")
 
 
+@pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
+def test_an_info_that_is_not_implemented_says_nothing(manager: Any) -> None:
+    class Silent(Old):
+        action_space = spaces.Discrete(2)
+
+        def info(self) -> Any:
+            raise NotImplementedError("no such game")
+
+    with pytest.raises(EnvError, match=r"Silent: expected an observation_space .* NotImplementedError: no such game"):
+        stepmill.make(Silent, backend="inline")
+    with manager(Silent, [{}], 1, cfg={"shared_memory": False}) as envs:
+        envs.launch()
+        assert envs.step({0: 1})[0].reward == 1
+
+
 def test_an_info_that_asks_for_the_spaces_it_is_to_say_is_no_endless_loop() -> None:
     class Circle(Old):
         def info(self) -> Any:
@@ -195,6 +217,24 @@ def test_spaces_of_the_env_are_preferred_and_info_is_not_asked() -> None:
     env = Both()
     assert (env.observation_space.shape, env.action_space.n, env.num_agents) == ((3,), 7, 1)  # type: ignore[attr-defined]
     assert env.reward_space == BaseEnv.reward_space
+
+
+def test_an_action_space_comes_from_info_beside_an_observation_space_of_the_env() -> None:
+    class Half(Old):
+        observation_space = spaces.Box(0, 1, (3,))
+
+    assert Half({"agent_num": 3}).action_space == spaces.Discrete(2)
+    assert Half({"agent_num": 3}).num_agents == 1
+
+
+def test_an_env_that_refuses_new_attributes_has_spaces_from_info() -> None:
+    class Strict(Old):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name != "_cfg":
+                raise TypeError(f"no {name} here")
+            super().__setattr__(name, value)
+
+    assert Strict().observation_space.shape == (3,)
 
 
 class Simulator:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import traceback
+from email.message import Message
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -33,7 +36,23 @@ class Unpicklable(OwnError):
         raise TypeError("not me")
 
 
-ERRORS = {
+class SaysBuiltins(ValueError):
+    """As those of some extensions: their names have no dot."""
+
+    __module__ = "builtins"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not me")
+
+
+class Interrupting(KeyboardInterrupt, ValueError):
+    """An Exception, and one that ends the program."""
+
+
+ERRORS: dict[str, BaseException] = {
+    "SaysBuiltins": SaysBuiltins("it broke"),
+    "HTTPError": HTTPError("http://example.org/map", 404, "no map", Message(), None),
+    "Interrupting": Interrupting("it broke"),
     "ValueError": ValueError("it broke"),
     "OwnError": OwnError("there", 3),
     "Unpicklable": Unpicklable("there", 3),
@@ -101,6 +120,42 @@ def test_a_class_that_does_not_travel_has_its_nearest_built_in_base() -> None:
     assert isinstance(error, LookupError)
     assert not isinstance(error, Unpicklable)
     assert "Unpicklable: there: 3" in str(error)
+
+
+@MANAGERS
+def test_a_class_that_says_it_is_built_in(manager: Any) -> None:
+    error = failure(manager, [{"step": "SaysBuiltins"}])
+    assert type(error) is not WorkerDiedError
+    assert isinstance(error, ValueError)
+    assert "SaysBuiltins: it broke" in str(error)
+    assert isinstance(pickle.loads(pickle.dumps(error)), ValueError)
+
+
+@MANAGERS
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_a_class_that_cannot_be_shown_without_its_constructor(manager: Any, where: str) -> None:
+    error = failure(manager, [{where: "HTTPError"}], max_retry=0)
+    assert isinstance(error, OSError)
+    assert "no map" in "".join(traceback.format_exception(error))
+
+
+def test_an_interrupt_of_an_env_is_none_of_the_caller() -> None:
+    error = failure(SyncSubprocessEnvManager, [{"step": "Interrupting"}])
+    assert isinstance(error, ValueError)
+    assert not isinstance(error, KeyboardInterrupt)
+
+
+def test_a_local_class_is_pickled_as_its_nearest_built_in_base() -> None:
+    class Local(KeyError):
+        pass
+
+    error = EnvError("failed", env_id=3)
+    error.__cause__ = Local("key")
+    both = in_class_of_cause(error)
+    assert isinstance(both, Local)
+    again = pickle.loads(pickle.dumps(both))
+    assert isinstance(again, KeyError)
+    assert (str(again), again.env_id) == ("failed", 3)
 
 
 @MANAGERS

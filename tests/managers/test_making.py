@@ -329,11 +329,19 @@ def test_an_env_that_cannot_be_built_says_so_where_it_is_looked_at() -> None:
         _ = BaseEnvManager([broken]).observation_space
 
 
+def test_shared_memory_in_a_cfg_is_checked_there() -> None:
+    with pytest.raises(errors.ConfigError, match="env_cfg: shared_memory: expected True or False, got"):
+        BaseEnvManager(Walk, [{"shared_memory": np.zeros(2)}] * 2, 2)
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
         (lambda manager: manager.reset(5), InputError),
         (lambda manager: manager.reset(env_id=3.5), errors.EnvIdError),
+        (lambda manager: manager.reset(env_id=np.array([[0, 1]])), errors.EnvIdError),
+        (lambda manager: manager.step(np.array(1), env_id=[0]), InputError),
+        (lambda manager: manager.step([1], env_id=[0, 1]), InputError),
     ],
 )
 def test_what_is_no_list_is_an_error_of_ours(call: Any, error: Any) -> None:
@@ -344,3 +352,12 @@ def test_what_is_no_list_is_an_error_of_ours(call: Any, error: Any) -> None:
         manager.seed(np.array(4))
         manager.reset()
         assert list(manager.ready_obs) == [0, 1]
+
+
+def test_no_more_actions_are_taken_from_a_generator_than_there_are_envs() -> None:
+    actions = iter(range(1000))  # it may have no end
+    with BaseEnvManager([lambda: Walk({})] * 2) as manager:
+        manager.launch()
+        with pytest.raises(InputError, match="expected a list of 2 actions, one per env of env_id, got more"):
+            manager.step(actions, env_id=[0, 1])
+    assert next(actions) == 3

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import SpaceError, summary
+from stepmill.arguments import whole_number
+from stepmill.errors import SpaceError, UnsupportedError, summary
 from stepmill.factories import close_quietly
 from stepmill.trees import map_tree, space_from, step_into, tree_of
 
@@ -136,7 +137,12 @@ class FromInfo:
     def __get__(self, env: Any, owner: type) -> Any:
         if env is None:
             return self if self._default is _NOTHING else self._default
-        described = self._described(env)
+        try:
+            described = self._described(env)
+        except (SpaceError, NotImplementedError):
+            if self._default is _NOTHING:
+                raise
+            described = None
         if described is not None and self._field not in described.read:
             described.read[self._field] = _read(type(env).__name__, described.info, self._field)
         value = None if described is None else described.read[self._field]
@@ -150,20 +156,23 @@ class FromInfo:
         )
 
     def _described(self, env: Any) -> _Described | None:
-        """What the env's own ``info()`` says; None if it has none, or if it has spaces of its own."""
-        if type(env).info is self._base.info or not isinstance(type(env).observation_space, FromInfo):  # type: ignore[attr-defined]
+        """What the env's own ``info()`` says; None if it has none, or if defaults do beside spaces of its own."""
+        if type(env).info is self._base.info:  # type: ignore[attr-defined]
             return None
         own = vars(env)
-        if "observation_space" in own:
+        has_space = "observation_space" in own or not isinstance(type(env).observation_space, FromInfo)
+        if has_space and self._default is not _NOTHING:
             return None
         if "_described" not in own:
-            env._described = None  # while info() runs: it may ask for what it is expected to say
+            own["_described"] = None  # while info() runs: it may ask for what it is expected to say
             try:
-                env._described = _Described(info_of(env), {})
-            except BaseException:
-                del env._described
+                own["_described"] = _Described(info_of(env), {})
+            except BaseException as error:
+                del own["_described"]
+                if isinstance(error, NotImplementedError):
+                    raise UnsupportedError(f"{_expected(env)}, got {summary(error)}") from error
                 raise
-        described: _Described | None = env._described
+        described: _Described | None = own["_described"]
         return described
 
 
@@ -178,7 +187,7 @@ def declared_space(env: Any, name: str) -> Any:
     """A space of an env; None if the env does not say it."""
     try:
         return getattr(env, name, None)
-    except SpaceError:
+    except (SpaceError, NotImplementedError):
         return None
 
 
@@ -193,11 +202,14 @@ def info_of(env: Any) -> Any:
             return probe.info()
         except Exception as again:
             raise SpaceError(
-                f"{type(env).__name__}: expected an observation_space and an action_space, or an info() that says "
-                f"them, got {summary(error)}, and from a copy of the env that was reset {summary(again)}"
+                f"{_expected(env)}, got {summary(error)}, and from a copy of the env that was reset {summary(again)}"
             ) from error
         finally:
             close_quietly(probe)
+
+
+def _expected(env: Any) -> str:
+    return f"{type(env).__name__}: expected an observation_space and an action_space, or an info() that says them"
 
 
 def copy_if_possible(env: Any) -> Any:
@@ -211,8 +223,10 @@ def copy_if_possible(env: Any) -> Any:
 def _read(owner: str, info: Any, field: str) -> Any:
     """The space that a field of an ``info()`` describes, or the number of agents; None if it says nothing."""
     element = getattr(info, field, None)
-    if element is None or field == "agent_num":
-        return None if element is None else int(element)
+    if element is None:
+        return None
+    if field == "agent_num":
+        return whole_number(f"{owner}: info().agent_num", element, 1)
     return space_from(_tree(element, f"{owner}: info().{field}", is_action=field == "act_space"))
 
 
@@ -273,8 +287,10 @@ def _is_choice(dims: tuple[int, ...], low: Any, high: Any, dtype: np.dtype[Any])
 
 def _bound(given: Any, default: float, dims: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     bound = np.asarray(default if given is None else given)
-    if dtype.kind in "iu":  # no infinity
-        limits = np.iinfo(dtype)
-        bound = np.clip(bound, limits.min, limits.max)
+    if dtype.kind in "iub":  # no infinity
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        # Not clipped as floats: there 2**63 - 1 is 2**63, which int64 does not have.
+        inside = np.where((bound > least) & (bound < most), bound, 0).astype(dtype)
+        bound = np.where(bound <= least, dtype.type(least), np.where(bound >= most, dtype.type(most), inside))
     with np.errstate(over="ignore"):  # the largest float64 is unbounded as a float32
         return np.broadcast_to(bound.astype(dtype), dims)

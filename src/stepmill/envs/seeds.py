@@ -19,7 +19,7 @@ class EpisodeSeeds:
     """Static: every episode has the same seed. Dynamic: each has a new seed, and the whole run repeats.
 
     Dynamic seeds have ``bits`` bits and come from the env's own generator. The default suits every simulator; with 63
-    bits no two envs ever draw the same seed.
+    bits two envs hardly ever draw the same seed.
     """
 
     def __init__(self, seed: Any, dynamic: Any = True, bits: int = SEED_BITS) -> None:
@@ -39,5 +39,10 @@ class EpisodeSeeds:
 
 
 def seed_env(env: Any, seed: int, dynamic_seed: bool) -> None:
-    """Calls ``env.seed``, with one argument if it accepts no second one, as that of older envs."""
-    env.seed(seed, *([dynamic_seed] if accepts(env.seed, seed, dynamic_seed) else []))
+    """Calls ``env.seed``, without ``dynamic_seed`` if it does not accept that, as in older envs."""
+    if accepts(env.seed, seed, dynamic_seed):
+        env.seed(seed, dynamic_seed)
+    elif accepts(env.seed, seed, dynamic_seed=dynamic_seed):
+        env.seed(seed, dynamic_seed=dynamic_seed)
+    else:
+        env.seed(seed)

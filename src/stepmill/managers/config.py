@@ -99,8 +99,10 @@ def asked_by_envs(recipes: Sequence[EnvRecipe]) -> dict[str, Any]:
     cfgs = [cfg for one in recipes for cfg in one.args if isinstance(cfg, Mapping)]
     if not any("shared_memory" in cfg for cfg in cfgs):
         return {}
-    asked = [cfg.get("shared_memory", DEFAULTS["shared_memory"]) for cfg in cfgs]
-    if any(one != asked[0] for one in asked):
+    asked = [
+        true_or_false("env_cfg: shared_memory", cfg.get("shared_memory", DEFAULTS["shared_memory"])) for cfg in cfgs
+    ]
+    if len(set(asked)) > 1:
         raise ConfigError(
             f"env_cfg: expected the same shared_memory for all envs, got {asked}. Or set it in the manager's own cfg, "
             "which overrides these"

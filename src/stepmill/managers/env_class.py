@@ -5,34 +5,38 @@ Pools do not do this: there ``ValueError`` means invalid input.
 
 from __future__ import annotations
 
+import builtins
+import pickle
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from stepmill.errors import EnvError, RemoteEnvError
+from stepmill.pool.user_code import try_or
 
 __all__ = ["in_class_of_cause"]
 
-# Raised by `step`, these would silently end a generator or a loop of the caller.
-_ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
+# Raised by `step`, these would silently end a generator or a loop of the caller, or the program.
+_NEVER = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 def in_class_of_cause(error: EnvError) -> EnvError:
     """Returns the error in the class of its cause too, or in the nearest built-in base of it that goes with ours."""
-    for own in _classes_of(error.__cause__):
+    cause = error.__cause__
+    for own in _classes_of(cause.base if isinstance(cause, RemoteEnvError) else type(cause)):
         if isinstance(error, own):
             return error
-        try:
-            return _made(_both(type(error), own), error.args, error.__dict__, error.__cause__)
-        except Exception:  # classes with other layouts, or with code of their own that runs when a subclass is made
-            continue
+        # Classes with other layouts, or with code of their own that runs when a subclass is made, may refuse.
+        made = try_or(partial(_joined_error, error, own), lambda _: None)
+        if made is not None:
+            return made
     return error
 
 
-def _classes_of(cause: BaseException | None) -> Iterator[type[Exception]]:
-    kind = cause.base if isinstance(cause, RemoteEnvError) else type(cause)
+def _classes_of(kind: type) -> Iterator[type[Exception]]:
     for one in kind.__mro__:
-        is_own = one is kind or one.__module__ == "builtins"
-        if is_own and issubclass(one, Exception) and one is not Exception and not issubclass(one, _ENDS_OF_LOOPS):
+        is_own = one is kind or getattr(builtins, one.__name__, None) is one
+        if is_own and issubclass(one, Exception) and one is not Exception and not issubclass(one, _NEVER):
             yield one
 
 
@@ -44,7 +48,7 @@ def _both(kind: type[EnvError], own: type[Exception]) -> type[EnvError]:
     """A class that is of both kinds."""
 
     def __reduce__(self: EnvError) -> Any:
-        return _unpickled, (kind, own, self.args, self.__dict__)
+        return _unpickled, (kind, _picklable(own), self.args, self.__dict__)
 
     if (kind, own) not in _joined:
         if len(_joined) >= _MOST_JOINED:
@@ -54,12 +58,27 @@ def _both(kind: type[EnvError], own: type[Exception]) -> type[EnvError]:
     return _joined[kind, own]
 
 
-def _made(kind: type[EnvError], args: Any, attributes: dict[str, Any], cause: BaseException | None = None) -> EnvError:
-    error = kind(*args)
+def _joined_error(error: EnvError, own: type[Exception]) -> EnvError | None:
+    """The same error in both classes; None if it does not read the same, since that class's ``__init__`` never ran."""
+    made = _both(type(error), own)(*error.args)
+    made.__dict__.update(error.__dict__)
+    made.__cause__ = error.__cause__
+    return made if _shown(made) == _shown(error) else None
+
+
+def _shown(error: EnvError) -> tuple[str, Any]:
+    return str(error), getattr(error, "__notes__", None)
+
+
+def _picklable(own: type[Exception]) -> type[Exception] | None:
+    """The class, or the nearest built-in base of it if it is local; None if there is none."""
+    for one in _classes_of(own):
+        if try_or(partial(pickle.dumps, one), lambda _: b""):
+            return one
+    return None
+
+
+def _unpickled(kind: type[EnvError], own: type[Exception] | None, args: Any, attributes: dict[str, Any]) -> EnvError:
+    error = (kind if own is None else _both(kind, own))(*args)
     error.__dict__.update(attributes)
-    error.__cause__ = cause
     return error
-
-
-def _unpickled(kind: type[EnvError], own: type[Exception], args: Any, attributes: dict[str, Any]) -> EnvError:
-    return _made(_both(kind, own), args, attributes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,9 +28,12 @@ def read_ids(ids: Any, env_num: int) -> list[int]:
         raise EnvIdError(f"env id: expected a whole number or a list of them, got {ids!r}")
     out: dict[int, None] = {}
     for one in ids:
-        if isinstance(one, bool) or not hasattr(one, "__index__"):
+        try:
+            env_id = operator.index(one)
+        except TypeError:
+            env_id = None
+        if env_id is None or isinstance(one, bool):
             raise EnvIdError(f"env id: expected a whole number, got {one!r}")
-        env_id = int(one)
         if not 0 <= env_id < env_num:
             raise EnvIdError(f"env id {one} is out of range [0, {env_num})")
         if env_id in out:
@@ -45,11 +50,11 @@ def read_actions(actions: Any, env_id: Any, env_num: int) -> Mapping[int, Any]:
             raise InputError(f"step: expected actions for the envs {ids}, got them for {list(actions)}")
         return actions
     try:
-        rows = list(actions)
+        rows = list(itertools.islice(actions, len(ids) + 1))  # there may be no end of them
     except TypeError:
         rows = None
     if rows is None or len(rows) != len(ids):
-        got = f"{actions!r}" if rows is None else f"{len(rows)}"
+        got = f"{actions!r}" if rows is None else "more" if len(rows) > len(ids) else f"{len(rows)}"
         raise InputError(f"step: expected a list of {len(ids)} actions, one per env of env_id, got {got}")
     return dict(zip(ids, rows, strict=True))
 

@@ -69,6 +69,16 @@ def test_seeds_go_through_and_options_are_arguments_of_reset() -> None:
     assert np.array_equal(env.reset(seed=1)[0], env.reset()[0])
 
 
+def test_dynamic_seed_is_passed_by_name_if_it_has_no_place() -> None:
+    class ByName(Walk):
+        def seed(self, seed: int, *, dynamic_seed: bool = True) -> None:
+            super().seed(seed, dynamic_seed)
+
+    env = as_gymnasium(ByName({}))
+    env.dynamic_seed = False
+    assert env.reset(seed=3)[0].tolist() == env.reset()[0].tolist()
+
+
 def test_attributes_of_the_env_are_found_and_set() -> None:
     env = as_gymnasium(Walk({}))
     env.reset()

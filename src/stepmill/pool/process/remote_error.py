@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import pickle
 import traceback
 from typing import Any
@@ -18,7 +19,7 @@ def describe(error: BaseException) -> bytes:
     return pickle.dumps(
         {
             "type": type(error).__name__,
-            "base": next(one for one in type(error).__mro__ if one.__module__ == "builtins"),
+            "base": _base(error),
             "message": _message(error),
             "traceback": _traceback(error),
             "pickled": _pickled(error),
@@ -33,7 +34,7 @@ def rebuild(description: bytes) -> BaseException:
     pickled: bytes | None = parts["pickled"]
     error = None if pickled is None else try_or(lambda: pickle.loads(pickled), lambda _: None)
     if not isinstance(error, BaseException):
-        error = RemoteEnvError(parts["type"], parts["message"], parts["base"])
+        error = RemoteEnvError(parts["type"], parts["message"], getattr(builtins, parts["base"], Exception))
     if parts["cause"] is not None:
         error.__cause__ = rebuild(parts["cause"])
     note = f"In the worker process:\n{parts['traceback']}"
@@ -55,6 +56,14 @@ def _message(error: BaseException) -> str:
         return str(error)
     except BaseException as broken:
         return f"<its __str__ raised {type(broken).__name__}>"
+
+
+def _base(error: BaseException) -> str:
+    """The name of its nearest built-in class. ``__module__`` does not tell: some extensions say "builtins"."""
+    try:
+        return next(str(one.__name__) for one in type(error).__mro__ if getattr(builtins, one.__name__, None) is one)
+    except BaseException:
+        return "Exception"
 
 
 def _traceback(error: BaseException) -> str:
