@@ -30,7 +30,7 @@ BAD_SETTINGS = [
             "num_envs": [0, -1, 2**40, 1.5, True, "2", None, [2], np.nan],
             "batch_size": [0, -1, 3, 1.5, True, "2"],
             "num_threads": [-1, 1.5, True, "2", 2**40],
-            "seed": [True, -1, 2**63, 1.5, None, np.nan],
+            "seed": [True, -1, 2**63, 1.5, np.nan],
             "max_episode_steps": [0, -1, 1.5, True, 2**40, "3"],
             "max_num_players": [0, -1, 1.5, True],
             "max_restarts": [-1, 2**16, 0.5, "inf", True],

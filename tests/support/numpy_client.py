@@ -81,7 +81,7 @@ def makers(env_type: Literal["gymnasium", "gym", "dm"], any_arguments: dict[str,
     assert_type(stepmill.make("CartPole-v1", autoreset="NextStep", on_error="restart"), GymnasiumPool)
     assert_type(stepmill.make(lambda env_id: None, "gym", batch_size=None, num_envs=2), GymPool)
     assert_type(stepmill.make(["CartPole-v1"], env_type="gym", max_restarts=math.inf), GymPool)
-    assert_type(stepmill.make("CartPole-v1", "dm", seed=[1, 2], output="numpy", action_bounds="clip"), DmPool)
+    assert_type(stepmill.make("CartPole-v1", "dm", seed=None, output="numpy", action_bounds="clip"), DmPool)
     assert_type(stepmill.make("Catch-v0", height=4, width=3.5, env_config=[{"paddle": 1}]), GymnasiumPool)
     assert_type(stepmill.make_gymnasium("CartPole-v1", num_envs=2, start_timeout=5), GymnasiumPool)
     assert_type(stepmill.make_gym(task_id="CartPole-v1", own_setting="any"), GymPool)
@@ -104,7 +104,7 @@ def mistakes(pool: GymnasiumPool, word: str) -> None:
     stepmill.make("CartPole-v1", action_bounds="cut")  # mypy: No overload variant pyright: parameter "action_bounds"
     stepmill.make("CartPole-v1", output="tensor")  # mypy: No overload variant pyright: parameter "output"
     stepmill.make_gymnasium("CartPole-v1", 4)  # mypy: No overload variant pyright: No overloads for "__call__"
-    stepmill.make_gym("CartPole-v1", seed=None)  # mypy: No overload variant pyright: parameter "seed"
+    stepmill.make_gym("CartPole-v1", seed=3.5)  # mypy: No overload variant pyright: parameter "seed"
     stepmill.make_dm("CartPole-v1", env_config={"height": 4})  # mypy: No overload pyright: parameter "env_config"
     stepmill.make_spec("CartPole-v1", backend="tread")  # mypy: "backend" to pyright: parameter "backend"
     stepmill.make_spec("CartPole-v1", start_timeout=None)  # mypy: "start_timeout" to pyright: parameter "start_timeout"

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepmill.envs.timestep import element_info_of
+from stepmill.envs.env_info import element_info_of
 from stepmill.errors import SpaceError
 from stepmill.wrappers.flat_obs import FlatObs
 from support.wrapper_probe import NESTED, VECTOR, ScriptedEnv

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stepmill.envs.timestep import element_info_of
+from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError
 from stepmill.wrappers.obs_norm import ObsNormEnv
 from stepmill.wrappers.reward_norm import RewardNormEnv

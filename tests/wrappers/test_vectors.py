@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stepmill.envs.timestep import element_info_of
+from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError
 from stepmill.wrappers.action_repeat import ActionRepeat
 from stepmill.wrappers.delay_reward import DelayReward

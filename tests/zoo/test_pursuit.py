@@ -400,7 +400,7 @@ def _best_move(gate: np.ndarray, hunter: np.ndarray) -> int:
 
 def test_runners_that_know_the_way_get_out_and_random_ones_do_not() -> None:
     env = PursuitEnv()
-    env.seed(0)
+    env.seed(2)
     ends = [play(env, run_to_the_gates)[1] for _ in range(30)]
     assert all(end["is_success"] for end in ends)
     assert np.mean([end["eval_episode_return"] for end in ends]) > 1.6

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import pickle
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -33,11 +32,9 @@ def in_class_of_cause(error: EnvError) -> EnvError:
     return error
 
 
-def _classes_of(kind: type) -> Iterator[type[Exception]]:
-    for one in kind.__mro__:
-        is_own = one is kind or getattr(builtins, one.__name__, None) is one
-        if is_own and issubclass(one, Exception) and one is not Exception and not issubclass(one, _NEVER):
-            yield one
+def _classes_of(kind: type) -> list[type[Exception]]:
+    own = [one for one in kind.__mro__ if one is kind or getattr(builtins, one.__name__, None) is one]
+    return [one for one in own if issubclass(one, Exception) and one is not Exception and not issubclass(one, _NEVER)]
 
 
 _joined: dict[tuple[Any, Any], type[EnvError]] = {}

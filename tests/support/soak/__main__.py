@@ -25,6 +25,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from stepmill.testing import end_servers
 from support.soak.chaos import Chaos
 from support.soak.env import Order
 from support.soak.lane import Lane
@@ -228,8 +229,9 @@ class Soak:
 
     def _left_behind(self) -> list[str]:
         gc.collect()
+        end_servers()
         after = Holdings.now()
-        # The server ends with the last pool, and is waited for; a thread of ours may still be on its way out.
+        # A thread of ours may still be on its way out.
         with contextlib.suppress(TimeoutError):
             wait_until(lambda: Holdings.now() == self._before, 5.0)
             return []
