@@ -240,3 +240,28 @@ for _ in range(2):
     )
     first, *rest = out.split()
     assert rest == ["0", first] * 2
+
+
+def test_the_garbage_collector_may_close_a_pool_while_the_program_ends_its_servers() -> None:
+    out = run_well(
+        PROGRAM
+        + """
+import gc
+import stepmill
+from stepmill.pool.process.caller.server_handle import ServerHandle
+from support.probes import ProbeTwin
+
+os.environ["OMP_NUM_THREADS"] = "3"  # so that the garbage has another server
+gc.disable()
+garbage = [stepmill.make(ProbeTwin, backend="process")]
+garbage.append(garbage)
+del garbage
+
+def end_later(self, end=ServerHandle.end):
+    gc.collect()
+    end(self)
+
+ServerHandle.end = end_later
+"""
+    )
+    assert ends(int(out))

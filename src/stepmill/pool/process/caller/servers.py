@@ -105,7 +105,9 @@ def _installed(python: str | None) -> tuple[int, ...]:
 def _end_resting(only_ended: bool = False) -> None:
     with _lock:
         for server in list(_servers.values()):
-            if server.users == 0 and not (only_ended and server.is_alive):
+            if server.users != 0 or _servers.get(server.key) is not server:  # see the lock: it may have gone meanwhile
+                continue
+            if not (only_ended and server.is_alive):
                 del _servers[server.key]
                 server.end()
 
@@ -115,7 +117,7 @@ def _stay_no_longer() -> None:
     """Pools that are still open are closed after this, or before: either way no server is left."""
     global _may_stay
     _may_stay = False
-    _end_resting()
+    end_servers()  # in another thread: there the garbage collector may close a pool, which needs the lock
 
 
 def _forget_in_child() -> None:
