@@ -131,8 +131,9 @@ open(home.parent / "{name}", "rb" if home.name == "left" else "wb").close()
 """
 
 
-def test_islands_of_one_pool_start_and_load_at_the_same_time(tmp_path: Path) -> None:
-    """One after another, the first would wait for the second until the deadline."""
+def test_islands_of_one_pool_start_and_load_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after another, the first would wait for the second until the deadline; so would one that starts twice."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # bytecode in site-packages is no new package
     files = {name: MEETING.format(name=name) for name in ("sitecustomize", "meeting")}
     files["meeting"] += "from support.envs import Plain"
     for name in files:

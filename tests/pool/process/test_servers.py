@@ -93,7 +93,9 @@ def test_an_island_has_one_of_its_own(tmp_path: Path) -> None:
     with stepmill.make("CartPole-v1") as pool:
         assert {one["pid"]: one["python"] for one in pool.stats()["servers"]}[there] == str(folder / "bin" / "python")
     (site,) = folder.glob("lib/python*/site-packages")
-    (site / "another.py").touch()
+    (site / "__pycache__").mkdir(exist_ok=True)
+    assert server_of_a_pool(python=folder) == there, "bytecode is no package"
+    (site / "another-1.0.dist-info").mkdir()
     assert (server_of_a_pool(), server_of_a_pool(python=folder) == there) == (home, False), "installed there"
 
 

@@ -6,6 +6,7 @@ To start one costs as much as to start an interpreter and import our libraries; 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -95,11 +96,18 @@ def _key(python: str | None) -> Hashable:
     return python, _installed(python), sys.executable, *environ, os.getresuid(), os.getresgid(), *os.getgroups()
 
 
-def _installed(python: str | None) -> tuple[int, ...]:
-    """Changes when packages are installed on an island. Those at home have been imported into this process, too."""
-    if python is None:
-        return ()
-    return tuple(one.stat().st_mtime_ns for one in Path(python).parents[1].glob("lib/python*/site-packages"))
+def _installed(python: str | None) -> tuple[Any, ...]:
+    """Changes when packages are installed on an island. Those at home have been imported into this process, too.
+
+    Not the time of the folder itself: the first interpreter that runs there may write its bytecode into it.
+    """
+    found = []
+    folders = [] if python is None else Path(python).parents[1].glob("lib/python*/site-packages")
+    for one in (one for folder in folders for one in os.scandir(folder)):
+        if one.name.endswith((".dist-info", ".egg-info", ".pth")):
+            with contextlib.suppress(FileNotFoundError):  # it is being replaced
+                found.append((one.name, one.stat().st_mtime_ns))
+    return tuple(sorted(found))
 
 
 def _end_resting(only_ended: bool = False) -> None:
