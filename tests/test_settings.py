@@ -9,7 +9,7 @@ import pytest
 
 import stepmill
 from stepmill import StepmillError, errors
-from stepmill.pool.settings import check_settings
+from stepmill.settings import check_settings
 from support.probes import KINDS, VIEWS, ProbeTwin, thread_count
 from support.subprocesses import run_well
 from support.twins import TASKS

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from gymnasium.vector import AutoresetMode
 
 from stepmill import _native
-from stepmill.arguments import one_of, seconds, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
-from stepmill.interpreters import interpreter
+from stepmill.system.interpreters import interpreter
+from stepmill.values.arguments import one_of, seconds, whole_number
 
 __all__ = [
     "ACTION_BOUNDS",

@@ -16,9 +16,9 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
-from stepmill.pool import auto
-from stepmill.pool.process.trial import StepCost
-from stepmill.pool.settings import check_settings
+from stepmill.hosts import auto
+from stepmill.hosts.process.trial import StepCost
+from stepmill.settings import check_settings
 from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
@@ -45,7 +45,7 @@ def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("there was a trial")
 
-    monkeypatch.setattr("stepmill.pool.process.caller.launcher.Launcher.try_out", refuse)
+    monkeypatch.setattr("stepmill.hosts.process.caller.launcher.Launcher.try_out", refuse)
 
 
 def play(pool: Any, steps: int) -> list[Any]:
@@ -215,7 +215,7 @@ def test_what_the_env_on_trial_says_is_not_shown(backend: str) -> None:
         import logging
         from support.auto_envs import Talkative
         import stepmill
-        from stepmill.pool import auto
+        from stepmill.hosts import auto
 
         logging.basicConfig()
         auto._HEAVY_S = auto._MOST_S = 60.0
@@ -272,7 +272,7 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
         from support.process_envs import *
         import subprocess, sys, tempfile
         import stepmill
-        from stepmill.pool import auto
+        from stepmill.hosts import auto
 
         started = []
         popen = subprocess.Popen
@@ -302,7 +302,7 @@ def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
         from support.auto_envs import Recorded
         from support.process_envs import *
         import stepmill
-        from stepmill.pool import auto
+        from stepmill.hosts import auto
 
         auto._HEAVY_S = auto._MOST_S = 60.0
         before = belongings()

@@ -14,9 +14,9 @@ import pytest
 
 import stepmill
 from stepmill import _native
-from stepmill.pool import auto
-from stepmill.pool.process.trial import StepCost, Stopwatch
-from stepmill.pool.settings import check_settings
+from stepmill.hosts import auto
+from stepmill.hosts.process.trial import StepCost, Stopwatch
+from stepmill.settings import check_settings
 from support.auto_envs import Recorded, Walk
 from support.process_envs import eventually
 

@@ -15,7 +15,7 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConcurrentUseError, ConfigError
-from stepmill.registry import find, own_ids
+from stepmill.registry.records import find, own_ids
 from support.backend_envs import (
     INLINE,
     PROCESSES,
@@ -417,7 +417,7 @@ def test_any_number_of_envs_and_workers(num_envs: int, workers: int) -> None:
 def test_the_default_number_of_workers(
     monkeypatch: pytest.MonkeyPatch, num_envs: int, batch_size: int | None, workers: int
 ) -> None:
-    """``tests/pool/test_settings.py`` has more cases: these show that so many are started."""
+    """``tests/test_settings.py`` has more cases: these show that so many are started."""
     monkeypatch.setattr("stepmill._native.available_cores", lambda: 2)
     with stepmill.make(CountingEnv, num_envs=num_envs, batch_size=batch_size, backend="process") as pool:
         assert pool.config["num_workers"] == len(pool.stats()["workers"]) == workers

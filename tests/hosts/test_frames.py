@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepmill.pool.frames import frame_of, picture_of, shrunk
+from stepmill.hosts.frames import frame_of, picture_of, shrunk
 
 
 @pytest.mark.parametrize(

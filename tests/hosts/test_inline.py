@@ -583,7 +583,7 @@ def test_envs_are_closed_if_the_pool_cannot_be_made_after_all(monkeypatch: pytes
     def refuse(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("stepmill.pool.inline.host_arguments", refuse)
+    monkeypatch.setattr("stepmill.hosts.inline_host.host_arguments", refuse)
     with pytest.raises(MemoryError):
         stepmill.make(factory, num_envs=3, backend="inline")
     assert [env.closed for env in made] == [True] * 3

@@ -11,8 +11,8 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.pool import warn_once
-from stepmill.pool.infos import merge_infos
+from stepmill.hosts import warn_once
+from stepmill.hosts.infos import merge_infos
 from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")

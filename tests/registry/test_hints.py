@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepmill.resembling import ids_like
+from stepmill.registry.hints import ids_like
 
 KNOWN = ["CartPole-v0", "CartPole-v1", "Pong-v5", "ALE/Pong-v5", "MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-8x8-v0"]
 KNOWN += ["simple_spread_v3", "simple_tag_v3", "Humanoid-v5", "HumanoidStandup-v5", "dm_control/cheetah-run-v0"]

@@ -13,11 +13,11 @@ import gymnasium
 import pytest
 
 import stepmill
-from stepmill import registry
-from stepmill.optional import Package
-from stepmill.registry import Family
+from stepmill.registry import records as registry
+from stepmill.registry.records import Family
+from stepmill.system.optional import Package
 
-ZOO = Path(__file__).parent.parent / "docs" / "zoo.md"
+ZOO = Path(__file__).parents[2] / "docs" / "zoo.md"
 RECORDS, FAMILIES = tuple(registry.records()), registry.families()  # before tests add any
 PACKAGE = """
 import gymnasium

@@ -12,9 +12,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import stepmill
-from stepmill import registry
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnknownEnvError
-from stepmill.optional import Package, explained_misfit
+from stepmill.registry import records as registry
+from stepmill.system.optional import Package, explained_misfit
 from support.envs import CountingEnv
 
 

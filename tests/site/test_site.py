@@ -17,7 +17,7 @@ import pytest
 
 from support import browser
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "site"
 PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
 # Attributes that make a browser fetch something, by tag. A link (<a href>) does so only if one follows it.

@@ -142,7 +142,7 @@ def test_modes_that_draw_at_every_step_run_gymnasiums_env(make: Any, mode: str) 
 
 
 def test_that_it_is_not_native_is_told_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.pool.warn_once._shown", set())
+    monkeypatch.setattr("stepmill.system.warn_once._shown", set())
     with pytest.warns(UserWarning, match="render_mode='human' draws CartPole-v1 at every step, so a Python env runs"):
         make("CartPole-v1", backend="inline", render_mode="human")
     with warnings.catch_warnings(record=True) as told:

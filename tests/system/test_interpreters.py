@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stepmill.errors import ConfigError
-from stepmill.interpreters import build_mark, environ_for, interpreter, is_same_build, own_folders
+from stepmill.system.interpreters import build_mark, environ_for, interpreter, is_same_build, own_folders
 from support.islands import make_environment, make_program
 
 
@@ -66,7 +66,7 @@ def test_an_environment_is_entered_as_if_it_were_activated(tmp_path: Path) -> No
 
 
 def test_builds_of_one_version_are_told_apart_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.interpreters._PACKAGE", tmp_path)
+    monkeypatch.setattr("stepmill.system.interpreters._PACKAGE", tmp_path)
     marks = []
     for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("b.py", "x = 2"), ("b.py", "x = 2")):  # of one size
         for old in tmp_path.iterdir():
@@ -80,7 +80,9 @@ def test_builds_of_one_version_are_told_apart_by_their_files(tmp_path: Path, mon
 def test_the_compiled_module_is_compared_with_one_for_the_same_python_and_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: {"python": 1, "_native.cpython-311-aarch64.so": 2})
+    monkeypatch.setattr(
+        "stepmill.system.interpreters.build_mark", lambda: {"python": 1, "_native.cpython-311-aarch64.so": 2}
+    )
     assert is_same_build({"python": 1, "_native.cpython-311-aarch64.so": 2})
     assert is_same_build({"python": 1, "_native.cpython-312-aarch64.so": 3})
     assert not is_same_build({"python": 1, "_native.cpython-311-aarch64.so": 3})

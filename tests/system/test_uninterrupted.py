@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepmill.pool.uninterrupted import LastingThread, uninterrupted
+from stepmill.system.uninterrupted import LastingThread, uninterrupted
 from support.injection import Alarm, Alarms, at_every_point
 from support.process_envs import eventually
 from support.subprocesses import run_well
@@ -125,7 +125,7 @@ def test_work_that_comes_while_it_is_busy_has_another_thread() -> None:
 
 def test_in_a_forked_child_it_starts_anew() -> None:
     code = """
-from stepmill.pool.uninterrupted import LastingThread, uninterrupted
+from stepmill.system.uninterrupted import LastingThread, uninterrupted
 from support.forks import child, exit_code
 
 thread = LastingThread()

@@ -12,8 +12,8 @@ import pytest
 from gymnasium import spaces
 
 from stepmill.errors import ActionError
-from stepmill.fitting import Fitter, Misfit, array_of, fit, member_of
-from stepmill.trees import tree_of
+from stepmill.values.fitting import Fitter, Misfit, array_of, fit, member_of
+from stepmill.values.trees import tree_of
 
 SPACE = spaces.Dict(
     {"eye": spaces.Box(0, 1, (2,), np.float32), "ear": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stepmill.trees import as_tree, leaves, map_tree, map_trees, paths, space_from, tree_of
+from stepmill.values.trees import as_tree, leaves, map_tree, map_trees, paths, space_from, tree_of
 
 
 class Pair(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 
-from stepmill.pool.faults import Fault
+from stepmill.hosts.faults import Fault
 
 __all__ = ["call_env", "class_name", "contained", "get_attribute", "has_attribute", "set_attribute", "wrapper_names"]
 

@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 from stepmill import _native
 from stepmill.errors import ConfigError
-from stepmill.factories import EnvFactory
-from stepmill.pool.process.caller.launcher import Launcher
-from stepmill.pool.process.trial import StepCost, Trial
-from stepmill.pool.settings import Settings
-from stepmill.pool.source import PythonSource
-from stepmill.registry import GymnasiumFactory
+from stepmill.hosts.process.caller.launcher import Launcher
+from stepmill.hosts.process.trial import StepCost, Trial
+from stepmill.registry.factories import EnvFactory
+from stepmill.registry.records import GymnasiumFactory
+from stepmill.settings import Settings
+from stepmill.sources.source import PythonSource
 
 __all__ = ["choose_backend"]
 

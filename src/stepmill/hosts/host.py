@@ -15,18 +15,18 @@ from typing import Any, Protocol
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.description import EnvDescription
 from stepmill.errors import EnvError
-from stepmill.factories import close_quietly
-from stepmill.pool.at_exit import close_at_exit
-from stepmill.pool.attributes import contained
-from stepmill.pool.frames import Frame
-from stepmill.pool.models.env_model import ModelQuestion
-from stepmill.pool.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
-from stepmill.pool.simulator import Simulator, SimulatorSource
-from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.spaces import FlatSpace, Leaf
-from stepmill.trees import leaves
+from stepmill.hosts.attributes import contained
+from stepmill.hosts.frames import Frame
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import close_quietly
+from stepmill.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
+from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.simulator import Simulator, SimulatorSource
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.at_exit import close_at_exit
+from stepmill.values.spaces import FlatSpace, Leaf
+from stepmill.values.trees import leaves
 
 __all__ = [
     "SLOW_S",

@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ConfigError, summary
-from stepmill.pool.user_code import reproduced_failure, try_or
-from stepmill.pool.warn_once import warn_once
-from stepmill.spaces import Leaf, flatten
+from stepmill.system.user_code import reproduced_failure, try_or
+from stepmill.system.warn_once import warn_once
+from stepmill.values.spaces import Leaf, flatten
 
 __all__ = ["EnvInfo", "engine_keys", "info_leaves", "info_of_row", "merge_infos", "plain_info"]
 

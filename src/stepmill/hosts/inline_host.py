@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill import _native
-from stepmill.description import EnvDescription
 from stepmill.errors import EnvError
-from stepmill.factories import close_quietly
-from stepmill.pool.attributes import call_env, contained, get_attribute, set_attribute
-from stepmill.pool.env_builder import EnvBuilder
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.frames import Frame, frame_of
-from stepmill.pool.host import Preparation, host_arguments, python_env_arguments
-from stepmill.pool.infos import info_leaves, plain_info
-from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
-from stepmill.pool.object_actions import object_parts
-from stepmill.pool.rows import Note, RowFinisher, object_copier, snapshot
-from stepmill.pool.settings import Settings, check_players
-from stepmill.pool.source import PythonSource
-from stepmill.spaces import flatten
+from stepmill.hosts.attributes import call_env, contained, get_attribute, set_attribute
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.frames import Frame, frame_of
+from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
+from stepmill.hosts.infos import info_leaves, plain_info
+from stepmill.hosts.object_actions import object_parts
+from stepmill.hosts.rows import Note, RowFinisher, object_copier, snapshot
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import close_quietly
+from stepmill.settings import Settings, check_players
+from stepmill.sources.builder import EnvBuilder
+from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
+from stepmill.sources.source import PythonSource
+from stepmill.values.spaces import flatten
 
 __all__ = ["InlineHost"]
 

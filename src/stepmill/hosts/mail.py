@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepmill.errors import ActionError, ResetOptionError
-from stepmill.pool.host import Preparation
-from stepmill.pool.object_actions import object_parts
-from stepmill.pool.process.pickling import Destination, dumps_argument
-from stepmill.spaces import FlatSpace
+from stepmill.hosts.host import Preparation
+from stepmill.hosts.object_actions import object_parts
+from stepmill.hosts.process.pickling import Destination, dumps_argument
+from stepmill.values.spaces import FlatSpace
 
 __all__ = ["PickledMail"]
 

@@ -10,16 +10,16 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError, summary
-from stepmill.pool import host
-from stepmill.pool.drawing import Renderer
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.frames import Frame, frame_of
-from stepmill.pool.host import host_arguments, make_simulators, native_env_arguments, native_spaces
-from stepmill.pool.models.env_model import ModelQuestion, ask_each, ask_model
-from stepmill.pool.rows import Note
-from stepmill.pool.settings import Settings, check_players
-from stepmill.pool.source import NativeSource
-from stepmill.pool.warn_once import warn
+from stepmill.hosts import host
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.frames import Frame, frame_of
+from stepmill.hosts.host import host_arguments, make_simulators, native_env_arguments, native_spaces
+from stepmill.hosts.rows import Note
+from stepmill.settings import Settings, check_players
+from stepmill.sources.drawing import Renderer
+from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
+from stepmill.sources.source import NativeSource
+from stepmill.system.warn_once import warn
 
 __all__ = ["NativeHost"]
 

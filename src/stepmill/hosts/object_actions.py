@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from stepmill.errors import ActionError
-from stepmill.pool.user_code import try_or
-from stepmill.spaces import FlatSpace, object_leaves
+from stepmill.system.user_code import try_or
+from stepmill.values.spaces import FlatSpace, object_leaves
 
 __all__ = ["object_parts"]
 

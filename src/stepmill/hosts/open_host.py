@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepmill.pool.open_local_host import open_local_host
-from stepmill.pool.rows import RowFinisher
-from stepmill.pool.settings import Settings
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.hosts.open_local_host import open_local_host
+from stepmill.hosts.rows import RowFinisher
+from stepmill.settings import Settings
+from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["open_host"]
 
@@ -17,7 +17,7 @@ def open_host(
 ) -> Any:
     """The host for the backend that was asked for, with its envs. ``finisher`` is for Python envs."""
     if settings.backend == "ray":
-        from stepmill.pool.ray.host import RayHost
+        from stepmill.hosts.ray.ray_host import RayHost
 
         return RayHost(source, settings, finisher)
     return open_local_host(source, settings, finisher)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepmill.pool.inline import InlineHost
-from stepmill.pool.native import NativeHost
-from stepmill.pool.rows import RowFinisher
-from stepmill.pool.settings import Settings, refuse_processes
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.hosts.inline_host import InlineHost
+from stepmill.hosts.native_host import NativeHost
+from stepmill.hosts.rows import RowFinisher
+from stepmill.settings import Settings, refuse_processes
+from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["open_local_host"]
 
@@ -19,7 +19,7 @@ def open_local_host(
     """The host for the backend that was asked for, with its envs. ``finisher`` is for Python envs."""
     only_processes = isinstance(source, PythonSource) and (settings.only_processes or source.has_islands)
     if settings.backend == "process" or only_processes:
-        from stepmill.pool.process.host import ProcessHost
+        from stepmill.hosts.process.process_host import ProcessHost
 
         return ProcessHost(source, settings, finisher)
     if isinstance(source, NativeSource):
@@ -27,8 +27,8 @@ def open_local_host(
         return NativeHost(source, settings)
     if settings.backend == "inline":
         return InlineHost(source, settings, finisher)
-    from stepmill.pool.auto import choose_backend
-    from stepmill.pool.process.host import ProcessHost
+    from stepmill.hosts.auto import choose_backend
+    from stepmill.hosts.process.process_host import ProcessHost
 
     backend, launcher, settings = choose_backend(source, settings)
     if backend == "inline":

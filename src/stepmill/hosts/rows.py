@@ -10,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from stepmill.errors import EnvError
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.infos import engine_keys, merge_infos
-from stepmill.spaces import FlatSpace, map_object_leaves, object_reader
-from stepmill.trees import map_tree
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.infos import engine_keys, merge_infos
+from stepmill.values.spaces import FlatSpace, map_object_leaves, object_reader
+from stepmill.values.trees import map_tree
 
 __all__ = ["Note", "RowFinisher", "is_abnormal", "object_copier", "raised_by", "snapshot"]
 

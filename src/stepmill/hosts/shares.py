@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stepmill.errors import ConfigError
-from stepmill.pool.settings import Settings
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.settings import Settings
+from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["Share", "share_out", "with_workers_for"]
 

@@ -6,20 +6,20 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from stepmill.arguments import true_or_false
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UsageError, summary
-from stepmill.factories import close_quietly
 from stepmill.managers.config import DEFAULTS, asked_by_envs, read_recipes, read_settings
-from stepmill.managers.envs import EnvSpaces, env_info_of, spaces_of
+from stepmill.managers.env_side import EnvSpaces, env_info_of, spaces_of
 from stepmill.managers.inputs import read_actions, read_ids, read_replay_paths, read_reset_params, read_seeds
 from stepmill.managers.scheduler import Scheduler
 from stepmill.managers.states import EnvState, Standing
-from stepmill.uncopyable import Uncopyable
+from stepmill.registry.factories import close_quietly
+from stepmill.system.uncopyable import Uncopyable
+from stepmill.values.arguments import true_or_false
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.watching.watch import Watch
+    from stepmill.tools.watching.watch import Watch
 
 __all__ = ["BaseEnvManager"]
 
@@ -102,7 +102,7 @@ class BaseEnvManager(Uncopyable):
             port: The port of the page, on this machine's own address; 0: any that is free.
             open_browser: Whether to open it in the default browser; by default if there is a terminal and a display.
         """
-        from stepmill.watching.watch import Watch, check_port
+        from stepmill.tools.watching.watch import Watch, check_port
 
         check_port(port)
         if self._page is None or self._page.closed:

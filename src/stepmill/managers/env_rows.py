@@ -14,11 +14,11 @@ from stepmill import _native
 from stepmill.envs.adapters.leftover import LEFTOVER
 from stepmill.envs.common import to_tensor
 from stepmill.envs.timestep import BaseEnvTimestep, is_timestep
-from stepmill.optional import TORCH, require
-from stepmill.pool.faults import Fault
-from stepmill.pool.rows import Note, RowFinisher, is_abnormal, raised_by
-from stepmill.spaces import FlatSpace
-from stepmill.trees import Tree, map_tree
+from stepmill.hosts.faults import Fault
+from stepmill.hosts.rows import Note, RowFinisher, is_abnormal, raised_by
+from stepmill.system.optional import TORCH, require
+from stepmill.values.spaces import FlatSpace
+from stepmill.values.trees import Tree, map_tree
 
 __all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "StoredObs", "any_abnormal", "result_of", "with_tensors"]
 

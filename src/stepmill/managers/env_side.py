@@ -16,8 +16,8 @@ from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of, info_of
 from stepmill.errors import UnsupportedError
+from stepmill.hosts.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.managers.config import EnvRecipe
-from stepmill.pool.attributes import get_attribute, has_attribute, set_attribute
 
 __all__ = [
     "EnvFactory",

@@ -9,9 +9,12 @@ from typing import Any, NoReturn
 from stepmill import _native
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.errors import ActionError, StepmillError
-from stepmill.managers.actions import stack_actions, stack_any_actions
+from stepmill.hosts.host import Preparation, PythonHost, open_engine
+from stepmill.hosts.open_host import open_host
+from stepmill.hosts.subject import Subject
 from stepmill.managers.config import EnvRecipe, ManagerSettings
-from stepmill.managers.envs import (
+from stepmill.managers.env_rows import RowReader, RowsAsTheyCome, result_of
+from stepmill.managers.env_side import (
     EnvFactory,
     EnvSpaces,
     Instructions,
@@ -21,14 +24,11 @@ from stepmill.managers.envs import (
     random_action_of,
     spaces_of,
 )
-from stepmill.managers.rows import RowReader, RowsAsTheyCome, result_of
-from stepmill.pool.host import Preparation, PythonHost, open_engine
-from stepmill.pool.island_task import IslandTask
-from stepmill.pool.open_host import open_host
-from stepmill.pool.settings import check_settings, default_workers
-from stepmill.pool.source import EnvBlueprint, PythonSource
-from stepmill.pool.user_code import try_or
-from stepmill.watching.subject import Subject
+from stepmill.managers.stacking import stack_actions, stack_any_actions
+from stepmill.settings import check_settings, default_workers
+from stepmill.sources.islands import IslandTask
+from stepmill.sources.source import EnvBlueprint, PythonSource
+from stepmill.system.user_code import try_or
 
 __all__ = ["ManagerPool", "open_pool"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepmill.managers.subprocess import SubprocessEnvManager
-from stepmill.pool.settings import RAY_SETTINGS, SETTINGS
+from stepmill.settings import RAY_SETTINGS, SETTINGS
 
 __all__ = ["RayEnvManager"]
 

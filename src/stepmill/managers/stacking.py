@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from stepmill import _native
-from stepmill.casting import as_numbers
 from stepmill.errors import ActionError
-from stepmill.fitting import Misfit, fits, form_of, has_form
-from stepmill.spaces import FlatSpace
-from stepmill.trees import Tree, map_tree, step_into
+from stepmill.values.casting import as_numbers
+from stepmill.values.fitting import Misfit, fits, form_of, has_form
+from stepmill.values.spaces import FlatSpace
+from stepmill.values.trees import Tree, map_tree, step_into
 
 __all__ = ["stack_actions", "stack_any_actions"]
 

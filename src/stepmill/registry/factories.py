@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from stepmill.description import EnvDescription
 from stepmill.errors import UnknownConfigError
+from stepmill.registry.description import EnvDescription
 
 __all__ = [
     "REQUIRED",
@@ -21,7 +20,6 @@ __all__ = [
     "check_keys",
     "close_quietly",
     "default_values",
-    "imported",
     "parameters_of",
 ]
 
@@ -125,12 +123,6 @@ def accepts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def imported(place: str) -> Any:
-    """What ``"module:name"`` names. The module is imported now."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def close_quietly(env: Any) -> None:

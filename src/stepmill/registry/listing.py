@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stepmill.errors import summary
-from stepmill.factories import imported
-from stepmill.interpreters import ask, interpreter
-from stepmill.optional import is_installed
-from stepmill.registry import Family, families, family_of, load_family, records
+from stepmill.registry.records import Family, families, family_of, load_family, records
+from stepmill.system.interpreters import ask, interpreter
+from stepmill.system.optional import imported, is_installed
 
 __all__ = ["EnvList", "MissingFamily", "list_all_envs", "parts"]
 
@@ -76,7 +75,9 @@ def list_all_envs(python: str | os.PathLike[str] | None = None) -> EnvList:
     Args:
         python: Another interpreter, as for ``make``: the ids that can be made there, with its packages.
     """
-    return EnvList(*(parts() if python is None else ask(interpreter("python", python), "stepmill.listing:parts")))
+    return EnvList(
+        *(parts() if python is None else ask(interpreter("python", python), "stepmill.registry.listing:parts"))
+    )
 
 
 def parts() -> tuple[dict[str, list[str]], dict[str, MissingFamily]]:

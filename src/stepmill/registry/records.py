@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError
-from stepmill.factories import EnvFactory, default_values, imported
-from stepmill.optional import Package, check_installed, explained_misfit, is_installed, require
-from stepmill.resembling import ids_like
+from stepmill.registry.factories import EnvFactory, default_values
+from stepmill.registry.hints import ids_like
+from stepmill.system.optional import Package, check_installed, explained_misfit, imported, is_installed, require
+from stepmill.values.arguments import whole_number
 
 __all__ = [
     "EnvRecord",
@@ -48,7 +48,7 @@ class EnvRecord:
 
     id: str
     native: str | None = None
-    simulator: str | None = None  # the Python half of a native family, "module:class", see pool/simulator.py
+    simulator: str | None = None  # the Python half of a native family, "module:class", see sources/simulator.py
     factory: Callable[..., Any] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = None
@@ -143,7 +143,7 @@ def add_family(family: Family) -> None:
 
 
 def register_drawer(native: str, place: str) -> None:
-    """Says what draws the envs of a native class: a ``Drawer`` (``pool/drawing.py``), imported when it is needed.
+    """Says what draws the envs of a native class: a ``Drawer`` (``sources/drawing.py``), imported when it is needed.
 
     Args:
         native: The name of the env class, which any number of ids may share.
@@ -167,7 +167,7 @@ def _tell_gymnasium(record: EnvRecord) -> None:
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.register(
             name,
-            vector_entry_point="stepmill.gymnasium_entry:make_pool",
+            vector_entry_point="stepmill.make:make_for_gymnasium",
             reward_threshold=record.reward_threshold,
             max_episode_steps=record.max_episode_steps,
             kwargs={"task_id": record.id},

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepmill.errors import ConfigError
-from stepmill.factories import close_quietly
-from stepmill.pool.models.python_env import PythonModels
-from stepmill.pool.source import PythonSource
+from stepmill.registry.factories import close_quietly
+from stepmill.sources.models.python_env import PythonModels
+from stepmill.sources.source import PythonSource
 
 __all__ = ["EnvBuilder"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from stepmill.errors import ConfigError
-from stepmill.interpreters import interpreter
+from stepmill.system.interpreters import interpreter
 
 __all__ = ["configs_of", "distinct", "for_each", "interned", "once", "split_python"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stepmill.errors import NeedsResetError, UnsupportedError
-from stepmill.pool.simulator import Simulator
-from stepmill.pool.source import NativeSource
+from stepmill.sources.simulator import Simulator
+from stepmill.sources.source import NativeSource
 
 __all__ = ["Drawer", "Renderer", "Scene"]
 

@@ -10,17 +10,18 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
-from stepmill.factories import EnvFactory, accepted_keys, check_keys, imported
-from stepmill.pool.configurations import configs_of, distinct, for_each, interned, once, split_python
-from stepmill.pool.island_task import IslandTask
-from stepmill.pool.models.config import MODEL_KEYS, GivenModel, is_argument_of
-from stepmill.pool.render_modes import is_drawn_on_request, shared_render_mode
-from stepmill.pool.settings import ARGUMENTS, refuse_islands_on_ray, refuse_processes
-from stepmill.pool.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
-from stepmill.pool.source import EnvBlueprint, Found, NativeSource, PythonSource
-from stepmill.pool.warn_once import warn_once
-from stepmill.registry import EnvRecord, GymnasiumFactory, drawer_of, find
-from stepmill.spaces import info_space_of, native_tree, space_of
+from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find
+from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_processes
+from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
+from stepmill.sources.islands import IslandTask
+from stepmill.sources.models.model_config import MODEL_KEYS, GivenModel, is_argument_of
+from stepmill.sources.render_modes import is_drawn_on_request, shared_render_mode
+from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
+from stepmill.sources.source import EnvBlueprint, Found, NativeSource, PythonSource
+from stepmill.system.optional import imported
+from stepmill.system.warn_once import warn_once
+from stepmill.values.spaces import info_space_of, native_tree, space_of
 
 __all__ = ["find_source", "resolved"]
 

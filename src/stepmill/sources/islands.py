@@ -12,8 +12,8 @@ from typing import Any
 
 import gymnasium
 
-from stepmill import registry
-from stepmill.interpreters import own_folders
+from stepmill.registry import records as registry
+from stepmill.system.interpreters import own_folders
 
 __all__ = ["IslandTask"]
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from stepmill.errors import ConfigError
-from stepmill.pool.models.config import GivenModel
-from stepmill.pool.models.env_model import EnvModel
-from stepmill.pool.models.fields import Field
+from stepmill.sources.models.env_model import EnvModel
+from stepmill.sources.models.fields import Field
+from stepmill.sources.models.model_config import GivenModel
 
 __all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator"]
 

@@ -10,9 +10,9 @@ import gymnasium
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError, EnvError, MissingConfigError, StepmillError, summary
-from stepmill.factories import (
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import (
     REQUIRED,
     WRAPPERS,
     WRAPPERS_HINT,
@@ -21,10 +21,10 @@ from stepmill.factories import (
     default_values,
     parameters_of,
 )
-from stepmill.pool.configurations import for_each, once
-from stepmill.pool.models.config import GivenModel
-from stepmill.pool.simulator import SimulatorSource
-from stepmill.trees import Tree
+from stepmill.sources.configurations import for_each, once
+from stepmill.sources.models.model_config import GivenModel
+from stepmill.sources.simulator import SimulatorSource
+from stepmill.values.trees import Tree
 
 __all__ = ["EnvBlueprint", "Found", "NativeSource", "PythonSource"]
 

@@ -20,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from stepmill._version import __version__
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, StepmillError
+from stepmill.system.optional import imported
 
 __all__ = [
     "answer",
@@ -36,7 +38,7 @@ __all__ = [
 ]
 
 _OLDEST = (3, 11)
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 
 
 def interpreter(name: str, given: Any) -> str:
@@ -118,7 +120,7 @@ try:
     from stepmill import _native
     found["version"] = stepmill.__version__
     if found["version"] == sys.argv[1]:
-        from stepmill.interpreters import build_mark
+        from stepmill.system.interpreters import build_mark
         found["mark"] = build_mark()
 except BaseException:
     error = sys.exc_info()[1]
@@ -150,7 +152,7 @@ def is_same_build(mark: Any) -> bool:
 
 def why_unusable(python: str, seconds: float | None, exit_code: int | None, said: str = "") -> StepmillError:
     """Why an interpreter could not start stepmill. ``said`` is what it wrote to stderr in its attempt."""
-    ours = str(sys.modules["stepmill"].__version__)  # this file is part of it, so it is loaded
+    ours = __version__
     where = f"python={python!r}"
     try:
         done = _run(python, ["-c", _PROBE, ours], seconds)
@@ -209,7 +211,7 @@ def _misfit(
 _ASK = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
-from stepmill import interpreters
+from stepmill.system import interpreters
 interpreters.answer(sys.argv[1], int(sys.argv[2]))
 """
 
@@ -231,8 +233,6 @@ def ask(python: str, question: str, seconds: float = 60.0) -> Any:
 
 def answer(question: str, fd: int) -> None:
     """In the other interpreter: writes the answer to ``fd``."""
-    from stepmill.factories import imported
-
     content = pickle.dumps(imported(question)(), 4)
     with os.fdopen(fd, "wb") as file:
         file.write(json.dumps(build_mark()).encode() + b"\n" + content)

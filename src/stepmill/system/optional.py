@@ -8,7 +8,7 @@ import importlib.util
 import platform
 from collections.abc import Iterator
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stepmill.errors import MissingPackageError, summary
 
@@ -34,6 +34,7 @@ __all__ = [
     "Package",
     "check_installed",
     "explained_misfit",
+    "imported",
     "is_installed",
     "missing",
     "require",
@@ -67,7 +68,7 @@ SB3 = Package("stable_baselines3", "stable-baselines3", "sb3")
 TIANSHOU = Package("tianshou", "tianshou", "tianshou")
 TORCHRL = Package("torchrl", "torchrl", "torchrl")
 
-# Where a pool can run, see pool/ray.
+# Where a pool can run, see hosts/ray.
 RAY = Package("ray", "ray", "ray")
 
 # What a pool can hand out, see views/outputs.py.
@@ -135,3 +136,9 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "(not installed)"
+
+
+def imported(place: str) -> Any:
+    """What ``"module:name"`` names. The module is imported now."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

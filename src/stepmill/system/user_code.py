@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.system.uninterrupted import uninterrupted
 
 __all__ = ["reproduced_failure", "try_or"]
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.casting import as_numbers, cast, description
 from stepmill.errors import StepmillError
-from stepmill.trees import Tree, step_into
+from stepmill.values.casting import as_numbers, cast, description
+from stepmill.values.trees import Tree, step_into
 
 __all__ = ["Fitter", "Misfit", "array_of", "fit", "fits", "form_of", "has_form", "holds_arrays", "member_of"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.trees import Tree, map_tree, map_trees, paths, space_from, tree_of
+from stepmill.values.trees import Tree, map_tree, map_trees, paths, space_from, tree_of
 
 __all__ = [
     "FlatSpace",

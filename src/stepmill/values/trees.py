@@ -3,7 +3,7 @@
 A tree is a leaf, or a dict or tuple of trees; whatever is neither dict nor tuple is a leaf. A space becomes a tree with
 the spaces at its leaves, so that a space and a value of it, or the arrays of a batch, are walked side by side.
 
-``fitting.py`` checks whether a value from outside has the form of its space; the trees here are trusted.
+``values/fitting.py`` checks whether a value from outside has the form of its space; the trees here are trusted.
 """
 
 from __future__ import annotations

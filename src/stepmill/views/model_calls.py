@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import true_or_false
 from stepmill.errors import InputError
-from stepmill.pool.host import Host
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.env_model import naming
-from stepmill.pool.models.values import check_names, read_values, value_for
+from stepmill.hosts.host import Host
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.env_model import naming
+from stepmill.sources.models.model_values import check_names, read_values, value_for
+from stepmill.values.arguments import true_or_false
 
 __all__ = ["get_model", "set_model"]
 

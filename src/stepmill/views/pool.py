@@ -20,22 +20,22 @@ from stepmill.errors import (
     UnknownAttributeError,
     UnsupportedError,
 )
-from stepmill.pool.generators import generators_of, seeds_of
-from stepmill.pool.host import Host, PythonHost
-from stepmill.pool.models.calls import get_model, set_model
-from stepmill.pool.process.caller.servers import describe_servers
-from stepmill.pool.rollout.play import drain
-from stepmill.pool.rollout.policy import Policy
-from stepmill.pool.rollout.result import Rollout
-from stepmill.pool.rollout.roll_out import Rollouts
-from stepmill.pool.settings import GYMNASIUM_MODES, Settings, check_seeds
+from stepmill.hosts.generators import generators_of, seeds_of
+from stepmill.hosts.host import Host, PythonHost
+from stepmill.hosts.process.caller.servers import describe_servers
+from stepmill.hosts.rollout.play import drain
+from stepmill.hosts.rollout.policy import Policy
+from stepmill.hosts.rollout.result import Rollout
+from stepmill.hosts.rollout.roll_out import Rollouts
+from stepmill.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
-from stepmill.uncopyable import Uncopyable
+from stepmill.system.uncopyable import Uncopyable
+from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.watching.subject import Subject
-    from stepmill.watching.watch import Watch
+    from stepmill.hosts.subject import Subject
+    from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView", "watched"]
 
@@ -45,7 +45,7 @@ Array = TypeVar("Array", default=np.ndarray)  # what ``output`` says: rewards an
 class PoolView(Uncopyable):
     """A pool of envs. Subclasses tell the engine how to show results, and return them as the engine does.
 
-    No Python code runs in between: if a signal handler raised there, the result would be lost. See ``pool/direct.py``.
+    No Python code runs in between: if a signal handler raised there, the result would be lost. See ``views/direct.py``.
     """
 
     spec: Any
@@ -354,7 +354,7 @@ class PoolView(Uncopyable):
         """
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
-        from stepmill.watching.watch import Watch, check_port
+        from stepmill.tools.watching.watch import Watch, check_port
 
         check_port(port)
         if self._page is None or self._page.closed:
@@ -430,7 +430,7 @@ class PoolView(Uncopyable):
 
 def watched(pool: PoolView) -> Subject:
     """What a page shows of a pool."""
-    from stepmill.watching.subject import Subject
+    from stepmill.hosts.subject import Subject
 
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]

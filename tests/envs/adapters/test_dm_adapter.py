@@ -16,7 +16,7 @@ from stepmill.envs import (
     as_base_env,
     as_gymnasium,
 )
-from stepmill.envs.adapters.dm import space_of_spec
+from stepmill.envs.adapters.dm_adapter import space_of_spec
 from stepmill.errors import (
     EnvError,
     SpaceError,
@@ -102,7 +102,7 @@ def test_reset_options_are_not_for_dm_envs() -> None:
 
 
 def test_specs_become_spaces() -> None:
-    from stepmill.envs.adapters.dm import space_of_spec
+    from stepmill.envs.adapters.dm_adapter import space_of_spec
 
     assert space_of_spec(specs.Array((2,), np.bool_)) == spaces.Box(0, 1, (2,), np.bool_)
     assert space_of_spec(specs.Array((1,), np.int8)) == spaces.Box(-128, 127, (1,), np.int8)

@@ -101,7 +101,7 @@ class Clock:
 
 @pytest.mark.parametrize("mishap", ["loop", "gate", "C with the lock", "stopped"])
 def test_close_ends_a_stuck_worker_by_force(gate: Gate, mishap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.pool.process.host.time", Clock(gate.folder / "closed-3"))
+    monkeypatch.setattr("stepmill.hosts.process.process_host.time", Clock(gate.folder / "closed-3"))
     before = belongings()
     pool = make(mishap, folder=gate.folder)
     pool.reset()
@@ -115,7 +115,7 @@ def test_close_ends_a_stuck_worker_by_force(gate: Gate, mishap: str, monkeypatch
 
 
 def test_close_ends_an_env_that_is_stuck_in_its_close(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.pool.process.host.time", Clock(gate.folder / "closed-3"))
+    monkeypatch.setattr("stepmill.hosts.process.process_host.time", Clock(gate.folder / "closed-3"))
     before = belongings()
     pool = make("gate", where="close", folder=gate.folder)
     pool.close()

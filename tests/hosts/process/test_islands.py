@@ -30,9 +30,9 @@ from stepmill.errors import (
     UnsupportedError,
     WorkerDiedError,
 )
-from stepmill.interpreters import build_mark
-from stepmill.pool.shares import Share, share_out
-from stepmill.pool.source import EnvBlueprint, PythonSource
+from stepmill.hosts.shares import Share, share_out
+from stepmill.sources.source import EnvBlueprint, PythonSource
+from stepmill.system.interpreters import build_mark
 from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
@@ -253,7 +253,7 @@ def test_code_travels_by_value_between_equal_versions(island: str, monkeypatch: 
 
     with stepmill.make(lambda: Local(4), num_envs=2, python=island) as pool:
         assert pool.get_attr("start") == (4, 4)
-    monkeypatch.setattr("stepmill.pool.process.caller.interpreter_part.versions", lambda: ("cpython-399", "3"))
+    monkeypatch.setattr("stepmill.hosts.process.caller.interpreter_part.versions", lambda: ("cpython-399", "3"))
     with pytest.raises(ConfigError, match=r"only between equal versions.*cpython-399.*Local.* cannot be imported"):
         stepmill.make(Local, num_envs=2, python=island)
     pool = stepmill.make(AskedEnv, python=island)  # it can be imported there
@@ -327,7 +327,7 @@ def test_exceptions_of_an_island(island: str) -> None:
 
 def test_no_pickle_of_an_island_names_a_package() -> None:
     """They would be read by other versions of numpy and Gymnasium."""
-    from stepmill.pool.process import plain
+    from stepmill.hosts.process import plain
 
     values = [
         np.arange(6).reshape(2, 3), np.array(["a", None], object), np.zeros(2, [("a", "i4"), ("b", "U3")]),
@@ -424,7 +424,7 @@ def test_another_build_of_the_same_version_is_refused(tmp_path: Path, monkeypatc
     folder = make_environment(tmp_path / "there")
     ours = build_mark()
     assert len(ours) == 2
-    monkeypatch.setattr("stepmill.interpreters.build_mark", lambda: {**ours, part(ours): 1})
+    monkeypatch.setattr("stepmill.system.interpreters.build_mark", lambda: {**ours, part(ours): 1})
     with pytest.raises(MissingPackageError, match="another build of version"):
         stepmill.make(Plain, python=folder)
 

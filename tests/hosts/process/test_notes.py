@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.rows import Note
+from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.rows import Note
 
 
 def packed(objects: list[Any] | None, info: dict[str, Any] | None = None) -> bytes:

@@ -26,11 +26,11 @@ from stepmill.errors import (
     ResourceError,
     StepmillError,
 )
-from stepmill.pool.process.caller import child_process, servers
-from stepmill.pool.process.caller.deadline import Deadline
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.wire import Wire
-from stepmill.refusals import explained_refusals, refusal
+from stepmill.hosts.process.caller import child_process, servers
+from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.wire import Wire
+from stepmill.system.refusals import explained_refusals, refusal
 from support.envs import CountingEnv
 from support.process_envs import ends, eventually, parent_of, signal_to, worker_pids
 from support.subprocesses import run
@@ -291,7 +291,7 @@ def test_a_refusal_can_be_pickled() -> None:
 def test_who_starts_the_workers_goes_on_when_it_was_stopped(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Or it would be killed, and all be well in the end.
     for limit in ("launcher._FORK_S", "child_process.END_S", "template_handle.END_S"):
-        monkeypatch.setattr(f"stepmill.pool.process.caller.{limit}", 1e6)
+        monkeypatch.setattr(f"stepmill.hosts.process.caller.{limit}", 1e6)
     with stepmill.make(CountingEnv, num_envs=2, num_workers=2, backend="process", on_error="restart") as pool:
         pool.reset()
         template = parent_of(worker_pids(pool)[0])

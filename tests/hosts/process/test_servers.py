@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.pool.process.caller import servers
-from stepmill.pool.process.caller.server_handle import ServerHandle
+from stepmill.hosts.process.caller import servers
+from stepmill.hosts.process.caller.server_handle import ServerHandle
 from stepmill.testing import end_servers
 from support.islands import make_environment
 from support.probes import ProbeTwin
@@ -200,7 +200,7 @@ def test_one_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -
     before = belongings()
     server = server_of_a_pool()
     monkeypatch.setattr(ServerHandle, "_resume", lambda self: None)
-    monkeypatch.setattr("stepmill.pool.process.caller.server_handle._WAKE_S", 0.01)
+    monkeypatch.setattr("stepmill.hosts.process.caller.server_handle._WAKE_S", 0.01)
     signal_to(server, signal.SIGSTOP)
     assert server_of_a_pool() != server
     assert ends(server)
@@ -250,7 +250,7 @@ def test_the_garbage_collector_may_close_a_pool_while_the_program_ends_its_serve
         + """
 import gc
 import stepmill
-from stepmill.pool.process.caller.server_handle import ServerHandle
+from stepmill.hosts.process.caller.server_handle import ServerHandle
 from support.probes import ProbeTwin
 
 os.environ["OMP_NUM_THREADS"] = "3"  # so that the garbage has another server

@@ -39,7 +39,7 @@ class Said(list[str]):
 @pytest.fixture
 def said(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
     said = Said(gate)
-    monkeypatch.setattr("stepmill.pool.host.SLOW_S", 0.05)
+    monkeypatch.setattr("stepmill.hosts.host.SLOW_S", 0.05)
     with warnings.catch_warnings():
         warnings.showwarning = said.show
         yield said
@@ -116,7 +116,7 @@ def test_a_call_is_named(make: Any, said: Said) -> None:
 
 
 def test_by_default_it_is_a_minute() -> None:
-    from stepmill.pool import host
+    from stepmill.hosts import host
 
     assert host.SLOW_S == 60
 
@@ -134,7 +134,7 @@ def test_a_warning_never_becomes_an_error(make: Any, said: Said) -> None:
 
 
 def test_a_native_env_on_a_thread_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.pool.host.SLOW_S", 0.05)
+    monkeypatch.setattr("stepmill.hosts.host.SLOW_S", 0.05)
     read, write = os.pipe()
     said: list[str] = []
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stepmill.cli.diagnosis import trials
-from stepmill.cli.diagnosis.part import Part
+from stepmill.tools.cli.diagnosis import trials
+from stepmill.tools.cli.diagnosis.part import Part
 from support.on_ray import make_on_ray, told_by_actors
 
 pytest.importorskip("rich")

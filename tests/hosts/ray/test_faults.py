@@ -21,8 +21,8 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.pool.ray.actors import Actors
-from stepmill.pool.ray.letters import Answer
+from stepmill.hosts.ray.actors import Actors
+from stepmill.hosts.ray.letters import Answer
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import assert_equal
 from support.process_envs import ends

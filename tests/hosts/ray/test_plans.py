@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stepmill.pool.ray.cluster import plan_actors
-from stepmill.pool.settings import check_settings
+from stepmill.hosts.ray.cluster import plan_actors
+from stepmill.settings import check_settings
 
 
 def node(cpus: float, alive: bool = True, **others: float) -> dict[str, Any]:

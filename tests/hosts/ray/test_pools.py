@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.pool.ray.actors import Actors
+from stepmill.hosts.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, told_by_actors, wait_until, wait_until_dead
 from support.probes import MODES, assert_equal
 from support.process_envs import eventually

@@ -15,7 +15,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.pool.ray.actors import Actors
+from stepmill.hosts.ray.actors import Actors
 from support.on_ray import actors_of, make_on_ray, wait_until_dead
 from support.probes import assert_equal
 from support.ray_envs import Mixed, Teller

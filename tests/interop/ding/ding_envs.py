@@ -96,3 +96,21 @@ class Nested(Count):
     def step(self, action):
         assert action.shape == (2,), action
         return super().step(action[:1])
+
+
+def assert_same(one, other):
+    """Types, shapes and values."""
+    assert type(one) is type(other), (one, other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()  # ours have the order of the space
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for mine, its in zip(one, other, strict=True):
+            assert_same(mine, its)
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one, other)
+    else:
+        assert one == other

@@ -7,7 +7,7 @@ import pytest
 import torch
 from ding.envs import BaseEnvManager, DingEnvWrapper, create_env_manager
 from ding.torch_utils import to_tensor
-from ding_envs import Count, LateSpaces, Nested
+from ding_envs import Count, LateSpaces, Nested, assert_same
 from easydict import EasyDict
 
 from stepmill.errors import EnvError
@@ -31,24 +31,6 @@ def play(manager, steps, width=1):
         for i, timestep in manager.step(action).items():
             seen[i].append((ready.get(i), timestep))
     return seen
-
-
-def assert_same(one, other):
-    """Types, shapes and values."""
-    assert type(one) is type(other), (one, other)
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()  # ours have the order of the space
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for mine, its in zip(one, other, strict=True):
-            assert_same(mine, its)
-    elif isinstance(one, np.ndarray):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        np.testing.assert_array_equal(one, other)
-    else:
-        assert one == other
 
 
 @pytest.mark.parametrize("name", ["stepmill_base", "stepmill_subprocess"])

@@ -13,7 +13,7 @@ from ding.framework.context import OfflineRLContext
 from ding.framework.middleware import interaction_evaluator
 from ding.model import DecisionTransformer
 from ding.policy import DTPolicy
-from ding_envs import Count
+from ding_envs import Count, assert_same
 from dizoo.box2d.lunarlander.config import lunarlander_dt_config
 from dizoo.classic_control.cartpole.envs import CartPoleEnv
 from dizoo.league_demo import selfplay_demo_ppo_main as league
@@ -26,7 +26,6 @@ from dizoo.petting_zoo.config import (
 )
 from dizoo.petting_zoo.envs.petting_zoo_simple_spread_env import PettingZooEnv
 from easydict import EasyDict
-from test_managers import assert_same
 
 from stepmill.interop.ding import MANAGERS
 

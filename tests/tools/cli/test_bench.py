@@ -15,11 +15,11 @@ import gymnasium
 import pytest
 from rich.console import Console
 
-from stepmill.cli import side_by_side
-from stepmill.cli.terminal import Terminal
-from stepmill.measuring import peers
-from stepmill.measuring.runners import Contestant
-from stepmill.measuring.timing import Effort
+from stepmill.tools.cli import side_by_side
+from stepmill.tools.cli.terminal import Terminal
+from stepmill.tools.measuring import peers
+from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.timing import Effort
 
 Run = Callable[..., Any]
 QUICK = ["--num-envs", 2, "--repeats", 2, "--seconds", 0.01]

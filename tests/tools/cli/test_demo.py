@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.measuring.runners import Contestant
+from stepmill.tools.measuring.runners import Contestant
 from stepmill.views.gymnasium import GymnasiumPool
 
 pytest.importorskip("matplotlib")

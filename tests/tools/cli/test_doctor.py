@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from stepmill.cli.diagnosis import machine, packages, trials
-from stepmill.cli.diagnosis.part import Part
-from stepmill.cli.diagnosis.trials import Trial, try_all
+from stepmill.tools.cli.diagnosis import machine, packages, trials
+from stepmill.tools.cli.diagnosis.part import Part
+from stepmill.tools.cli.diagnosis.trials import Trial, try_all
 
 Run = Callable[..., Any]
 
@@ -288,8 +288,8 @@ def test_a_good_installation_is_exit_code_0(stepmill_command: Run, monkeypatch: 
 
 INTERRUPTED = """
 import sys
-from stepmill.cli.diagnosis import trials
-from stepmill.cli.entry import main
+from stepmill.tools.cli.diagnosis import trials
+from stepmill.tools.cli.entry import main
 
 stuck = f"open({sys.argv[1]!r}, 'w').close(); import signal; signal.pause()"
 trials.pools = lambda: [trials.Trial("good", "import json", "-")]

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stepmill.cli import interrupts
-from stepmill.cli.terminal import Terminal, until_interrupted
+from stepmill.tools.cli import interrupts
+from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 Run = Callable[..., Any]
 
@@ -109,7 +109,7 @@ def test_kill_ends_a_process_that_another_library_has_forked() -> None:
 def test_a_library_that_turns_it_into_an_error_of_its_own(
     stepmill_command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepmill.measuring import peers
+    from stepmill.tools.measuring import peers
 
     def broken(*_: object) -> Any:
         swallow()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.listing import EnvList
+from stepmill.registry.listing import EnvList
 
 Run = Callable[..., Any]
 
@@ -23,7 +23,7 @@ MISSING = {"box2d": ("LunarLander-v3", 5), "minigrid": ("MiniGrid-Empty-8x8-v0",
 @pytest.fixture
 def envs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that is the same whatever is installed."""
-    monkeypatch.setattr("stepmill.cli.commands.list.list_all_envs", lambda python: EnvList(HERE, MISSING))
+    monkeypatch.setattr("stepmill.tools.cli.commands.list.list_all_envs", lambda python: EnvList(HERE, MISSING))
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_names_follow_from_the_folder(stepmill_command: Run, folder: Path, given
     for file in found["files"]:
         text = (folder / file).read_text().lower()
         assert "template" not in text + file.lower()
-        assert "stepmill.cli" not in text
+        assert "stepmill.tools.cli" not in text
     assert f"{given}/pyproject.toml" in found["files"]
     package = env.partition(":")[0]
     assert {f"{given}/{package}/{one}.py" for one in ("action", "observation", "reward", "config", "env")} <= {

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.cli import entry
-from stepmill.cli.program import COMMANDS
+from stepmill.tools.cli import entry
+from stepmill.tools.cli.program import COMMANDS
 
 Run = Callable[..., Any]
 
@@ -104,7 +104,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(stepmill_command: Run, argumen
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['click'] = None; from stepmill.cli.entry import main; sys.exit(main([]))"
+    code = "import sys; sys.modules['click'] = None; from stepmill.tools.cli.entry import main; sys.exit(main([]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 2
     assert "pip install 'stepmill[cli]'" in done.stderr

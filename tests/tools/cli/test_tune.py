@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.cli.commands import tune
-from stepmill.measuring.trials import Trial, batch_trials, best_of, first_trials
+from stepmill.tools.cli.commands import tune
+from stepmill.tools.measuring.trials import Trial, batch_trials, best_of, first_trials
 
 Run = Callable[..., Any]
 

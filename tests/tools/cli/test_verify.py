@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium
 import pytest
 
-from stepmill import registry
-from stepmill.cli.commands import verify
-from stepmill.optional import Package
-from stepmill.registry import EnvRecord
+from stepmill.registry import records as registry
+from stepmill.registry.records import EnvRecord
+from stepmill.system.optional import Package
+from stepmill.tools.cli.commands import verify
 from support.official import at, install_probe
 
 Run = Callable[..., Any]

@@ -19,7 +19,7 @@ from support.watching import Client
 
 pytestmark = pytest.mark.usefixtures("deadline")
 
-ENV = f"{Path(__file__).parent.parent / 'support' / 'watching.py'}:Painted"
+ENV = f"{Path(__file__).parents[2] / 'support' / 'watching.py'}:Painted"
 
 
 def _as_from_a_terminal() -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.top.looks import ProcessLook, look_at
-from stepmill.top.report import report
+from stepmill.tools.top.looks import ProcessLook, look_at
+from stepmill.tools.top.report import report
 from support.envs import CountingEnv
 from support.manager_envs import launched
 from support.probes import GatedPool, in_thread

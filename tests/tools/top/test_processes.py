@@ -15,9 +15,9 @@ import pytest
 import stepmill
 from stepmill import _native
 from stepmill.errors import UsageError
-from stepmill.top.looks import look_at
-from stepmill.top.processes import pids_with_pools, printable
-from stepmill.top.report import report
+from stepmill.tools.top.looks import look_at
+from stepmill.tools.top.processes import pids_with_pools, printable
+from stepmill.tools.top.report import report
 from support.subprocesses import run_well, start
 
 # A program with a pool, which says so and waits for a line.

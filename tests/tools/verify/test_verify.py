@@ -14,8 +14,8 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.registry import find, own_ids
-from stepmill.verifying.comparing import NOTHING
+from stepmill.registry.records import find, own_ids
+from stepmill.tools.verify.comparing import NOTHING
 from support.official import PythonProbe, at, change_official, fail, install_probe
 
 VERIFY = sys.modules["stepmill.verify"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.watching.watch import Watch
+from stepmill.tools.watching.watch import Watch
 from support.watching import Client, Painted
 
 

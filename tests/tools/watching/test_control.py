@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepmill.watching.control import Control
+from stepmill.tools.watching.control import Control
 
 pytestmark = pytest.mark.usefixtures("deadline")
 

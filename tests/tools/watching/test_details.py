@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.watching.details import details_of
+from stepmill.tools.watching.details import details_of
 from support.watching import Client, Painted
 
 
@@ -143,9 +143,9 @@ class Telling(Painted):
 @pytest.mark.usefixtures("deadline")
 def test_texts_take_at_most_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only the env turns."""
-    monkeypatch.setattr("stepmill.watching.observer.time.perf_counter", lambda: Clock.now)
-    monkeypatch.setattr("stepmill.watching.report.time.perf_counter", lambda: Clock.now)
-    monkeypatch.setattr("stepmill.watching.observer._LOOK_S", 0.0)
+    monkeypatch.setattr("stepmill.tools.watching.observer.time.perf_counter", lambda: Clock.now)
+    monkeypatch.setattr("stepmill.tools.watching.report.time.perf_counter", lambda: Clock.now)
+    monkeypatch.setattr("stepmill.tools.watching.observer._LOOK_S", 0.0)
     with stepmill.make(Telling, num_envs=1, backend="inline") as pool:
         page = pool.watch(open_browser=False)
         client = Client(page)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepmill.pool.frames import Frame
-from stepmill.watching.looks import Looks
+from stepmill.hosts.frames import Frame
+from stepmill.tools.watching.looks import Looks
 
 
 def draw(looks: Looks, ready: list[int], picked: set[int], now: float, step: int) -> list[int]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.views.base import watched
-from stepmill.watching.control import Control
-from stepmill.watching.watch import Watch
+from stepmill.tools.watching.control import Control
+from stepmill.tools.watching.watch import Watch
+from stepmill.views.pool import watched
 from support.browser import Browser, driver, needs_chromium
 from support.watching import Painted, link_in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepmill.watching.png import png_of
+from stepmill.tools.watching.png import png_of
 
 cv2 = pytest.importorskip("cv2")
 

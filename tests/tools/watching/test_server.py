@@ -18,8 +18,8 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, UsageError
-from stepmill.watching import guard as guarding
-from stepmill.watching.watch import Watch
+from stepmill.tools.watching import guard as guarding
+from stepmill.tools.watching.watch import Watch
 from support.watching import Client, Painted, link_in
 
 FILES = ["", "style.css", "app.js", "charts.js", "icon.svg", "state?viewer=a"]
@@ -337,8 +337,8 @@ def test_after_the_end_nothing_is_answered(page: Watch, client: Client) -> None:
 
 def controlled(pool: Any) -> Watch:
     """A page that can pause its program."""
-    from stepmill.views.base import watched
-    from stepmill.watching.control import Control
+    from stepmill.tools.watching.control import Control
+    from stepmill.views.pool import watched
 
     return Watch(watched(pool), open_browser=False, control=Control())
 

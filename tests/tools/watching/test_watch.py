@@ -20,7 +20,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.watching.watch import Watch
+from stepmill.tools.watching.watch import Watch
 from support.forks import child, went_well
 from support.process_envs import eventually
 from support.watching import Client, Painted
@@ -295,13 +295,13 @@ clock = Clock()
 
 def test_slow_pictures_take_at_most_their_share(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only the envs turn: a step takes 1 ms, a picture 200."""
-    monkeypatch.setattr("stepmill.watching.observer.time.perf_counter", lambda: clock.now)
-    monkeypatch.setattr("stepmill.watching.report.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("stepmill.tools.watching.observer.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("stepmill.tools.watching.report.time.perf_counter", lambda: clock.now)
     Slow.drawn = 0.0
     pool = make(Slow, num_envs=4, backend="inline", render_mode="rgb_array")
     client = watch(pool)
     pool.watch()._observer.book.native.look_every(0.0)
-    monkeypatch.setattr("stepmill.watching.observer._LOOK_S", 0.0)
+    monkeypatch.setattr("stepmill.tools.watching.observer._LOOK_S", 0.0)
     pool.reset()
     start = clock.now
     first = None
@@ -401,7 +401,7 @@ def test_what_goes_wrong_in_the_page_does_not_harm_the_run(make: Make, monkeypat
     client = watch(pool)
     pool.reset()
     monkeypatch.setattr(pool.watch()._observer.looks, "watched", lambda now: 1 / 0)
-    monkeypatch.setattr("stepmill.watching.observer._UNSEEN_S", 0.0)
+    monkeypatch.setattr("stepmill.tools.watching.observer._UNSEEN_S", 0.0)
     pool.watch()._observer.book.native.look_every(0.0)
     play(pool, 5)
     assert "cannot follow the pool any more: ZeroDivisionError" in client.state()["errors"][0]["text"]

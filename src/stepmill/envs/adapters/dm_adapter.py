@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.casting import as_numbers, description
 from stepmill.errors import EnvError, SpaceError, UsageError
-from stepmill.trees import as_tree, map_tree, space_from
+from stepmill.values.casting import as_numbers, description
+from stepmill.values.trees import as_tree, map_tree, space_from
 
 __all__ = ["SEED_MODULUS", "DmAsGymnasium", "space_of_spec"]
 
@@ -112,7 +112,7 @@ class DmAsGymnasium(gymnasium.Env[Any, Any]):
 
 
 def space_of_spec(spec: Any) -> spaces.Space[Any]:
-    """The space of a nested dm_env spec: the inverse of ``stepmill.spaces.spec_of``."""
+    """The space of a nested dm_env spec: the inverse of ``stepmill.values.spaces.spec_of``."""
     return space_from(map_tree(_space_of_leaf, as_tree(spec)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from stepmill.errors import UnsupportedError, summary
-from stepmill.pool.process import plain
+from stepmill.hosts.process import plain
 
 __all__ = ["is_island", "pickled", "pickled_answer", "plain_parts", "set_island"]
 

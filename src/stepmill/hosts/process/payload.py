@@ -28,11 +28,11 @@ from typing import Any
 import gymnasium
 
 from stepmill.errors import ConfigError
-from stepmill.interpreters import environ_for, own_folders
-from stepmill.pool.find_source import resolved
-from stepmill.pool.process import plain
-from stepmill.pool.process.pickling import AT_HOME, ON_RAY, CodeByValue, Destination, dumps
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.hosts.process import plain
+from stepmill.hosts.process.pickling import AT_HOME, ON_RAY, CodeByValue, Destination, dumps
+from stepmill.sources.find import resolved
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.interpreters import environ_for, own_folders
 
 __all__ = [
     "Payload",

@@ -22,8 +22,8 @@ import cloudpickle
 import numpy as np
 
 from stepmill.errors import InputError, summary
-from stepmill.pool.process import plain
-from stepmill.pool.user_code import reproduced_failure
+from stepmill.hosts.process import plain
+from stepmill.system.user_code import reproduced_failure
 
 __all__ = [
     "ABROAD",

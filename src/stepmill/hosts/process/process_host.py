@@ -18,38 +18,38 @@ import cloudpickle
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.description import EnvDescription
 from stepmill.errors import EnvError, StepmillError, summary
-from stepmill.pool.attributes import contained
-from stepmill.pool.drawing import Renderer
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.frames import Frame
-from stepmill.pool.host import (
+from stepmill.hosts.attributes import contained
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.frames import Frame
+from stepmill.hosts.host import (
     host_arguments,
     native_env_arguments,
     native_spaces,
     python_env_arguments,
 )
-from stepmill.pool.infos import info_leaves
-from stepmill.pool.mail import PickledMail
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.env_model import ModelQuestion
-from stepmill.pool.process import plain
-from stepmill.pool.process.caller.child_process import kill
-from stepmill.pool.process.caller.construction import build_error
-from stepmill.pool.process.caller.launcher import Launcher
-from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.process.caller.worker_handle import WorkerHandle
-from stepmill.pool.process.pickling import dumps, dumps_argument
-from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.process.wire import WireClosed, WireTimeout, close_all
-from stepmill.pool.rows import Note, RowFinisher
-from stepmill.pool.settings import Settings, check_players
-from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.pool.uninterrupted import uninterrupted
-from stepmill.pool.warn_once import warn
-from stepmill.refusals import explained_refusals
-from stepmill.spaces import flatten
+from stepmill.hosts.infos import info_leaves
+from stepmill.hosts.mail import PickledMail
+from stepmill.hosts.process import plain
+from stepmill.hosts.process.caller.child_process import kill
+from stepmill.hosts.process.caller.construction import build_error
+from stepmill.hosts.process.caller.launcher import Launcher
+from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.caller.worker_handle import WorkerHandle
+from stepmill.hosts.process.pickling import dumps, dumps_argument
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.process.wire import WireClosed, WireTimeout, close_all
+from stepmill.hosts.rows import Note, RowFinisher
+from stepmill.registry.description import EnvDescription
+from stepmill.settings import Settings, check_players
+from stepmill.sources.drawing import Renderer
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.refusals import explained_refusals
+from stepmill.system.uninterrupted import uninterrupted
+from stepmill.system.warn_once import warn
+from stepmill.values.spaces import flatten
 
 __all__ = ["ProcessHost"]
 

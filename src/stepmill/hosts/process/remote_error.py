@@ -8,8 +8,8 @@ import traceback
 from typing import Any
 
 from stepmill.errors import EnvError, RemoteEnvError
-from stepmill.pool.process import outgoing
-from stepmill.pool.user_code import try_or
+from stepmill.hosts.process import outgoing
+from stepmill.system.user_code import try_or
 
 __all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from stepmill.errors import ObservationError, summary
-from stepmill.pool.process import outgoing
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.warn_once import warn_once
-from stepmill.spaces import object_reader
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.remote_error import describe
+from stepmill.system.warn_once import warn_once
+from stepmill.values.spaces import object_reader
 
 __all__ = ["object_packer", "write_note", "write_text"]
 

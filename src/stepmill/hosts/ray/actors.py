@@ -12,18 +12,18 @@ from types import ModuleType
 from typing import Any, Literal
 
 from stepmill import errors
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.process.payload import pack_sources
-from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.process.remote_error import summary as summary_of
-from stepmill.pool.ray.cluster import ActorPlan
-from stepmill.pool.ray.letters import Letter, Order
-from stepmill.pool.ray.place import VERSION, Described, Place, instructions_for, workers_of
-from stepmill.pool.ray.visit import Trip
-from stepmill.pool.rows import RowFinisher
-from stepmill.pool.settings import Settings
-from stepmill.pool.shares import Share
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.hosts.process.payload import pack_sources
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.process.remote_error import summary as summary_of
+from stepmill.hosts.ray.cluster import ActorPlan
+from stepmill.hosts.ray.letters import Letter, Order
+from stepmill.hosts.ray.place import VERSION, Described, Place, instructions_for, workers_of
+from stepmill.hosts.ray.visit import Trip
+from stepmill.hosts.rows import RowFinisher
+from stepmill.hosts.shares import Share
+from stepmill.settings import Settings
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["Actors", "Lost"]
 

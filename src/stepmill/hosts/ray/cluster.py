@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from stepmill.errors import ConfigError, ResourceError, UnsupportedError, UsageError, summary
-from stepmill.optional import RAY, require
-from stepmill.pool.settings import Settings
+from stepmill.settings import Settings
+from stepmill.system.optional import RAY, require
 
 __all__ = ["ActorPlan", "connect", "plan_actors"]
 

@@ -8,31 +8,31 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cloudpickle
 
 from stepmill import _native
-from stepmill.description import EnvDescription
+from stepmill._version import __version__
 from stepmill.errors import EnvError, ResourceError
-from stepmill.pool.host import Preparation, open_engine
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.open_local_host import open_local_host
-from stepmill.pool.process import outgoing
-from stepmill.pool.process.payload import SourcePayload
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.written_notes import write_note
-from stepmill.pool.ray.letters import Answer, Letter, Order
-from stepmill.pool.ray.visit import Return, Trip, Visitors, visit
-from stepmill.pool.rows import RowFinisher
-from stepmill.pool.settings import Settings, default_workers
-from stepmill.pool.shares import Share
+from stepmill.hosts.host import Preparation, open_engine
+from stepmill.hosts.open_local_host import open_local_host
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.payload import SourcePayload
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.written_notes import write_note
+from stepmill.hosts.ray.letters import Answer, Letter, Order
+from stepmill.hosts.ray.visit import Return, Trip, Visitors, visit
+from stepmill.hosts.rows import RowFinisher
+from stepmill.hosts.shares import Share
+from stepmill.registry.description import EnvDescription
+from stepmill.settings import Settings, default_workers
+from stepmill.sources.models.change import ModelChange
 
 __all__ = ["VERSION", "Described", "Place", "description_of", "instructions_for", "workers_of"]
 
-VERSION: str = sys.modules["stepmill"].__version__  # an import would point upwards
+VERSION = __version__
 
 # Of `start_timeout`: envs that are slow to build are found here, with their stack, before the caller gives up.
 _OWN_SHARE = 0.8

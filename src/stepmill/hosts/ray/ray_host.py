@@ -12,31 +12,31 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError, WorkerDiedError
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.frames import Frame
-from stepmill.pool.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
-from stepmill.pool.infos import info_leaves
-from stepmill.pool.mail import PickledMail
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.env_model import ModelQuestion
-from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.process.pickling import ON_RAY, dumps_argument
-from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.ray.actors import Actors, Lost
-from stepmill.pool.ray.cluster import connect, plan_actors
-from stepmill.pool.ray.letters import Answer, Order
-from stepmill.pool.ray.pace import Pace
-from stepmill.pool.ray.place import Described, description_of
-from stepmill.pool.ray.rollout import RemoteRollout
-from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.policy import Policy
-from stepmill.pool.rollout.record import Record
-from stepmill.pool.rows import Note, RowFinisher
-from stepmill.pool.settings import Settings, check_players
-from stepmill.pool.shares import share_out
-from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.pool.uninterrupted import LastingThread, uninterrupted
-from stepmill.spaces import flatten
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.frames import Frame
+from stepmill.hosts.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
+from stepmill.hosts.infos import info_leaves
+from stepmill.hosts.mail import PickledMail
+from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.pickling import ON_RAY, dumps_argument
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.ray.actors import Actors, Lost
+from stepmill.hosts.ray.cluster import connect, plan_actors
+from stepmill.hosts.ray.letters import Answer, Order
+from stepmill.hosts.ray.pace import Pace
+from stepmill.hosts.ray.place import Described, description_of
+from stepmill.hosts.ray.ray_rollout import RemoteRollout
+from stepmill.hosts.rollout.plan import Plan
+from stepmill.hosts.rollout.policy import Policy
+from stepmill.hosts.rollout.record import Record
+from stepmill.hosts.rows import Note, RowFinisher
+from stepmill.hosts.shares import share_out
+from stepmill.settings import Settings, check_players
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.uninterrupted import LastingThread, uninterrupted
+from stepmill.values.spaces import flatten
 
 __all__ = ["RayHost"]
 

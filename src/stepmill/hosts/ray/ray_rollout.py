@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from stepmill.errors import summary
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.ray.actors import Actors, Lost
-from stepmill.pool.ray.visit import Return, Trip
-from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.record import Record
-from stepmill.pool.uninterrupted import uninterrupted
-from stepmill.spaces import FlatSpace
-from stepmill.trees import leaves, map_tree
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.ray.actors import Actors, Lost
+from stepmill.hosts.ray.visit import Return, Trip
+from stepmill.hosts.rollout.plan import Plan
+from stepmill.hosts.rollout.record import Record
+from stepmill.system.uninterrupted import uninterrupted
+from stepmill.values.spaces import FlatSpace
+from stepmill.values.trees import leaves, map_tree
 
 __all__ = ["RemoteRollout"]
 

@@ -12,11 +12,11 @@ import cloudpickle
 import numpy as np
 
 from stepmill import _native
-from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.play import play
-from stepmill.pool.rollout.policy import Generators, Policy
-from stepmill.pool.rollout.record import Record
-from stepmill.trees import map_tree
+from stepmill.hosts.rollout.plan import Plan
+from stepmill.hosts.rollout.play import play
+from stepmill.hosts.rollout.policy import Generators, Policy
+from stepmill.hosts.rollout.record import Record
+from stepmill.values.trees import map_tree
 
 __all__ = ["Return", "Trip", "Visitors", "visit"]
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import EnvError, InputError
-from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.policy import Generators, Policy, PolicyCaller, Rows
-from stepmill.pool.rollout.record import Record
-from stepmill.trees import map_tree
+from stepmill.hosts.rollout.plan import Plan
+from stepmill.hosts.rollout.policy import Generators, Policy, PolicyCaller, Rows
+from stepmill.hosts.rollout.record import Record
+from stepmill.values.trees import map_tree
 
 __all__ = ["drain", "play"]
 

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import InputError, OutOfMemoryError, summary
-from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.result import Ends, Rollout
-from stepmill.trees import leaves, map_tree, map_trees, tree_of
+from stepmill.hosts.rollout.plan import Plan
+from stepmill.hosts.rollout.result import Ends, Rollout
+from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 
 __all__ = ["Record"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepmill.trees import map_trees
+from stepmill.values.trees import map_trees
 
 __all__ = ["Ends", "Rollout"]
 

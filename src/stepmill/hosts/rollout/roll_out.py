@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from stepmill import _native
-from stepmill.arguments import whole_number
 from stepmill.errors import InFlightError, InputError, UnsupportedError, UsageError
-from stepmill.fitting import Misfit, array_of, fit
-from stepmill.pool.rollout.plan import Plan
-from stepmill.pool.rollout.play import drain, play
-from stepmill.pool.rollout.policy import Policy
-from stepmill.pool.rollout.record import Record
-from stepmill.pool.rollout.result import Rollout
-from stepmill.pool.settings import Settings
-from stepmill.trees import map_tree, map_trees, tree_of
+from stepmill.hosts.rollout.plan import Plan
+from stepmill.hosts.rollout.play import drain, play
+from stepmill.hosts.rollout.policy import Policy
+from stepmill.hosts.rollout.record import Record
+from stepmill.hosts.rollout.result import Rollout
+from stepmill.settings import Settings
+from stepmill.values.arguments import whole_number
+from stepmill.values.fitting import Misfit, array_of, fit
+from stepmill.values.trees import map_tree, map_trees, tree_of
 
 __all__ = ["Rollouts"]
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from stepmill.errors import InputError, UnsupportedError
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.fields import Field
-from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import Field
+from stepmill.system.uninterrupted import uninterrupted
 
 __all__ = ["EnvModel", "ModelQuestion", "ask_each", "ask_model", "naming"]
 

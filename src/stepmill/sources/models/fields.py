@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.errors import InputError, UnknownAttributeError
-from stepmill.pool.models.change import ModelChange
+from stepmill.sources.models.change import ModelChange
 
 __all__ = ["Field", "apply", "check", "describe", "read"]
 

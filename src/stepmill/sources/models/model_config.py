@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stepmill.arguments import true_or_false
 from stepmill.errors import ConfigError, InputError, UnknownAttributeError, UnknownConfigError, UnsupportedError
-from stepmill.factories import accepted_keys, parameters_of
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.env_model import EnvModel
-from stepmill.pool.models.fields import Field
-from stepmill.pool.models.values import check_names, read_values, value_for
+from stepmill.registry.factories import accepted_keys, parameters_of
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.env_model import EnvModel
+from stepmill.sources.models.fields import Field
+from stepmill.sources.models.model_values import check_names, read_values, value_for
+from stepmill.values.arguments import true_or_false
 
 __all__ = ["MODEL_KEYS", "GivenModel", "is_argument_of"]
 

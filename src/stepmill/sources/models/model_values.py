@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.casting import as_numbers, cast, description
 from stepmill.errors import InputError
-from stepmill.pool.models.fields import Field
+from stepmill.sources.models.fields import Field
+from stepmill.values.casting import as_numbers, cast, description
 
 __all__ = ["check_names", "read_values", "value_for"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from stepmill.errors import UnsupportedError
-from stepmill.pool.models import fields
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.config import GivenModel
-from stepmill.pool.models.fields import Field
+from stepmill.sources.models import fields
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import Field
+from stepmill.sources.models.model_config import GivenModel
 
 __all__ = ["PythonModel", "PythonModels"]
 

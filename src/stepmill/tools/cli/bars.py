@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stepmill.cli.terminal import short
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.tools.cli.terminal import short
 
 __all__ = ["Bar", "grid_of", "print_bars", "require_matplotlib", "save_bars"]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from stepmill.errors import MissingPackageError
-from stepmill.optional import require
+from stepmill.system.optional import require
 
 __all__ = ["main"]
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for package in ("click", "rich"):
             require(package, package, "cli", "the command line")
-        from stepmill.cli.program import run
+        from stepmill.tools.cli.program import run
     except MissingPackageError as error:
         sys.stderr.write(f"stepmill: {error}\n")
         return 2

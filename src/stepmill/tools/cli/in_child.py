@@ -14,10 +14,10 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from stepmill.cli import interrupts
-from stepmill.cli.program import ended
-from stepmill.cli.terminal import Terminal
-from stepmill.pool.process.parenthood import die_with_parent
+from stepmill.hosts.process.parenthood import die_with_parent
+from stepmill.tools.cli import interrupts
+from stepmill.tools.cli.program import ended
+from stepmill.tools.cli.terminal import Terminal
 
 __all__ = ["in_child"]
 

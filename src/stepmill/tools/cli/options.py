@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast, get_args
 
 import click
 
-from stepmill.cli.bars import require_matplotlib
-from stepmill.cli.target import config_of, find_target, fitted
-from stepmill.cli.terminal import Terminal
-from stepmill.pool.settings import Backend
+from stepmill.settings import Backend
+from stepmill.tools.cli.bars import require_matplotlib
+from stepmill.tools.cli.target import config_of, find_target, fitted
+from stepmill.tools.cli.terminal import Terminal
 
 __all__ = [
     "Number",
@@ -169,7 +169,7 @@ def complete_id(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
     """The ids that begin so, as far as they are known without importing the packages that have more."""
     from gymnasium import registry
 
-    from stepmill.registry import records
+    from stepmill.registry.records import records
 
     return sorted(id for id in {*registry, *(record.id for record in records())} if id.startswith(begun))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepmill.cli.policy import Policy
+from stepmill.tools.cli.policy import Policy
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Batch", "Count", "play"]

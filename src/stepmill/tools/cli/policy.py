@@ -11,9 +11,9 @@ import click
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
-from stepmill.cli.failures import place_of
-from stepmill.cli.target import attribute_of
 from stepmill.errors import summary
+from stepmill.tools.cli.failures import place_of
+from stepmill.tools.cli.target import attribute_of
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Act", "Policy", "load_policy", "telling_failures"]

@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 import stepmill
-from stepmill.cli import interrupts
-from stepmill.cli.failures import place_of
 from stepmill.errors import EnvError, StepmillError
+from stepmill.tools.cli import interrupts
+from stepmill.tools.cli.failures import place_of
 
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "ended", "run"]
 
@@ -46,7 +46,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"stepmill.cli.commands.{cmd_name}")
+        module = importlib.import_module(f"stepmill.tools.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
 

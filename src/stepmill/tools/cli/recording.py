@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from stepmill.cli.grid import Grid
-from stepmill.cli.play import play
-from stepmill.cli.policy import Policy
 from stepmill.envs.video_file import VideoFile, frame_problem
 from stepmill.errors import EnvError
+from stepmill.tools.cli.grid import Grid
+from stepmill.tools.cli.play import play
+from stepmill.tools.cli.policy import Policy
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Recording", "VideoGrid", "VideoPerEpisode", "Videos"]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group
 from rich.text import Text
 
-from stepmill.cli import interrupts
-from stepmill.cli.bars import Bar, grid_of, print_bars, save_bars
-from stepmill.cli.terminal import Terminal, ratio_text, short
 from stepmill.errors import summary
-from stepmill.measuring.machine import describe
-from stepmill.measuring.timing import Effort, sample
+from stepmill.tools.cli import interrupts
+from stepmill.tools.cli.bars import Bar, grid_of, print_bars, save_bars
+from stepmill.tools.cli.terminal import Terminal, ratio_text, short
+from stepmill.tools.measuring.machine import describe
+from stepmill.tools.measuring.timing import Effort, sample
 
 if TYPE_CHECKING:
-    from stepmill.measuring.peers import Peer, Subject
+    from stepmill.tools.measuring.peers import Peer, Subject
 
 __all__ = ["SideBySide"]
 

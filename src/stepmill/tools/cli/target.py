@@ -17,10 +17,10 @@ from typing import Any
 import click
 import cloudpickle
 
-from stepmill.cli.failures import place_of
 from stepmill.errors import UnknownEnvError, summary
-from stepmill.factories import accepted_keys
-from stepmill.registry import find, registered
+from stepmill.registry.factories import accepted_keys
+from stepmill.registry.records import find, registered
+from stepmill.tools.cli.failures import place_of
 
 __all__ = ["attribute_of", "config_of", "find_target", "fitted", "load_module"]
 

@@ -22,9 +22,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.segment import ControlType
 from rich.table import Table
 
-from stepmill.cli import interrupts
-from stepmill.cli.program import INTERRUPTED
-from stepmill.cli.spaces import json_value
+from stepmill.tools.cli import interrupts
+from stepmill.tools.cli.program import INTERRUPTED
+from stepmill.tools.cli.spaces import json_value
 
 __all__ = ["Bar", "Ending", "Terminal", "new_table", "ratio_text", "short", "until_interrupted"]
 

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepmill.cli.terminal import new_table, short
+from stepmill.tools.cli.terminal import new_table, short
 
 __all__ = ["list_processes", "show_process"]
 

@@ -21,13 +21,13 @@ from gymnasium.vector.utils import batch_space
 
 import stepmill
 from stepmill.errors import UnsupportedError
-from stepmill.measuring.machine import cores, version
-from stepmill.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
-from stepmill.measuring.timing import steps_per_second
-from stepmill.optional import SB3, TIANSHOU, Package, is_installed
-from stepmill.pool.find_source import find_source
-from stepmill.pool.process.parenthood import die_with_parent
-from stepmill.pool.source import NativeSource
+from stepmill.hosts.process.parenthood import die_with_parent
+from stepmill.sources.find import find_source
+from stepmill.sources.source import NativeSource
+from stepmill.system.optional import SB3, TIANSHOU, Package, is_installed
+from stepmill.tools.measuring.machine import cores, version
+from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
+from stepmill.tools.measuring.timing import steps_per_second
 
 __all__ = [
     "Peer",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from stepmill import _native
 from stepmill.errors import UsageError
-from stepmill.top.processes import command_of, counters_of, cpu_seconds, resident_bytes
-from stepmill.top.shared import SharedLook, read_shared
-from stepmill.top.words import Record, read_counters
+from stepmill.tools.top.processes import command_of, counters_of, cpu_seconds, resident_bytes
+from stepmill.tools.top.shared import SharedLook, read_shared
+from stepmill.tools.top.words import Record, read_counters
 
 __all__ = ["PoolLook", "ProcessLook", "look_at"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepmill import _native
-from stepmill.top.looks import PoolLook, ProcessLook
-from stepmill.top.shared import percentile
-from stepmill.top.words import Record
+from stepmill.tools.top.looks import PoolLook, ProcessLook
+from stepmill.tools.top.shared import percentile
+from stepmill.tools.top.words import Record
 
 __all__ = ["report"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stepmill import _native
-from stepmill.top.words import Record
+from stepmill.tools.top.words import Record
 
 __all__ = ["SharedLook", "percentile", "read_shared"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepmill import _native
-from stepmill.top.processes import printable
+from stepmill.tools.top.processes import printable
 
 __all__ = ["Counters", "Record", "read_counters"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from stepmill.trees import map_tree, step_into
+from stepmill.values.trees import map_tree, step_into
 
 __all__ = ["NOTHING", "Mismatch", "column_mismatch", "info_mismatch", "mismatch"]
 

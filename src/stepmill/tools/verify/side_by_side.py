@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stepmill.errors import EnvError, summary
-from stepmill.pool.infos import engine_keys
-from stepmill.pool.settings import Settings
-from stepmill.verifying.comparing import NOTHING, Mismatch, column_mismatch, info_mismatch
-from stepmill.verifying.results import Difference
-from stepmill.verifying.twins import Row, Twin
+from stepmill.hosts.infos import engine_keys
+from stepmill.settings import Settings
+from stepmill.tools.verify.comparing import NOTHING, Mismatch, column_mismatch, info_mismatch
+from stepmill.tools.verify.results import Difference
+from stepmill.tools.verify.twins import Row, Twin
 
 __all__ = ["SideBySide"]
 

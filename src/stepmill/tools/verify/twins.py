@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.pool.rows import snapshot
-from stepmill.pool.settings import Settings
-from stepmill.trees import map_trees, tree_of
-from stepmill.verifying.comparing import Mismatch
-from stepmill.verifying.results import Difference
+from stepmill.hosts.rows import snapshot
+from stepmill.settings import Settings
+from stepmill.tools.verify.comparing import Mismatch
+from stepmill.tools.verify.results import Difference
+from stepmill.values.trees import map_trees, tree_of
 
 __all__ = ["Row", "Twin"]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stepmill import _native
-from stepmill.watching.history import History
+from stepmill.tools.watching.history import History
 
 __all__ = ["Book", "EnvNumbers", "Rewards"]
 

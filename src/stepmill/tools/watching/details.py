@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill.errors import summary
-from stepmill.pool.user_code import try_or
-from stepmill.trees import leaves, paths
-from stepmill.watching.pictures import row_of
+from stepmill.system.user_code import try_or
+from stepmill.tools.watching.pictures import row_of
+from stepmill.values.trees import leaves, paths
 
 __all__ = ["Details", "details_of"]
 

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from stepmill.pool.frames import Frame
-from stepmill.watching.png import png_of
+from stepmill.hosts.frames import Frame
+from stepmill.tools.watching.png import png_of
 
 __all__ = ["MOST_SHOWN", "Looks", "Shown"]
 

@@ -15,17 +15,17 @@ from functools import partial
 from typing import Any
 
 from stepmill.errors import summary
-from stepmill.pool.frames import Frame, frame_of
-from stepmill.pool.host import Host
-from stepmill.pool.user_code import try_or
-from stepmill.watching.book import Book
-from stepmill.watching.budget import PLAYED_SHARE, SHARE, TEXT_SHARE, Budget
-from stepmill.watching.control import Control
-from stepmill.watching.details import Details, details_of
-from stepmill.watching.looks import Looks
-from stepmill.watching.pictures import Pictures
-from stepmill.watching.subject import Subject
-from stepmill.watching.workers import Workers
+from stepmill.hosts.frames import Frame, frame_of
+from stepmill.hosts.host import Host
+from stepmill.hosts.subject import Subject
+from stepmill.system.user_code import try_or
+from stepmill.tools.watching.book import Book
+from stepmill.tools.watching.budget import PLAYED_SHARE, SHARE, TEXT_SHARE, Budget
+from stepmill.tools.watching.control import Control
+from stepmill.tools.watching.details import Details, details_of
+from stepmill.tools.watching.looks import Looks
+from stepmill.tools.watching.pictures import Pictures
+from stepmill.tools.watching.workers import Workers
 
 __all__ = ["Observer"]
 

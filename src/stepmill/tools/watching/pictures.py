@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.pool.frames import picture_of
-from stepmill.pool.host import Host
+from stepmill.hosts.frames import picture_of
+from stepmill.hosts.host import Host
 
 __all__ = ["Pictures", "row_of"]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.watching.looks import MOST_SHOWN
-from stepmill.watching.observer import Observer
-from stepmill.watching.subject import Subject
+from stepmill.hosts.subject import Subject
+from stepmill.tools.watching.looks import MOST_SHOWN
+from stepmill.tools.watching.observer import Observer
 
 __all__ = ["Question", "Reporter"]
 

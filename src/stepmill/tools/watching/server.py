@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from stepmill.errors import ConfigError
-from stepmill.watching.entry_file import EntryFile
-from stepmill.watching.guard import HEADERS, Guard
-from stepmill.watching.report import Question, Reporter
+from stepmill.tools.watching.entry_file import EntryFile
+from stepmill.tools.watching.guard import HEADERS, Guard
+from stepmill.tools.watching.report import Question, Reporter
 
 __all__ = ["Server"]
 
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, self.server.reporter.answer(_question(query)), "application/json")
         elif path in _FILES:
             name, kind = _FILES[path]
-            content = importlib.resources.files("stepmill.watching").joinpath("page", name).read_bytes()
+            content = importlib.resources.files("stepmill.tools.watching").joinpath("page", name).read_bytes()
             self._send(HTTPStatus.OK, content, kind)
         else:
             self._say(HTTPStatus.NOT_FOUND, "There is nothing here.\n")

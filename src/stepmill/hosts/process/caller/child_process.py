@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepmill.pool.process.caller.deadline import Deadline, wait_for_any
-from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.process.wire import DescriptorsLost, Wire, close_all
-from stepmill.refusals import explained_refusals
+from stepmill.hosts.process.caller.deadline import Deadline, wait_for_any
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.process.wire import DescriptorsLost, Wire, close_all
+from stepmill.system.refusals import explained_refusals
 
 __all__ = ["END_S", "ask", "ask_for_process", "ends", "is_over", "kill", "resume"]
 

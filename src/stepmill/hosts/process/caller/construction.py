@@ -7,12 +7,12 @@ import signal
 from typing import Any
 
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError
-from stepmill.pool.process.caller.deadline import Deadline, wait_for_any
-from stepmill.pool.process.caller.progress import Progress
-from stepmill.pool.process.caller.worker_handle import WorkerHandle
-from stepmill.pool.process.obituary import OBITUARY
-from stepmill.pool.process.remote_error import rebuild, summary
-from stepmill.pool.process.wire import WireClosed
+from stepmill.hosts.process.caller.deadline import Deadline, wait_for_any
+from stepmill.hosts.process.caller.progress import Progress
+from stepmill.hosts.process.caller.worker_handle import WorkerHandle
+from stepmill.hosts.process.obituary import OBITUARY
+from stepmill.hosts.process.remote_error import rebuild, summary
+from stepmill.hosts.process.wire import WireClosed
 
 __all__ = ["WorkerHandle", "build_error", "death_error", "describe_exit", "find_exit", "wait_until_built"]
 

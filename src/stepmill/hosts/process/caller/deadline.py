@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stepmill.pool.process.wire import Wire
+from stepmill.hosts.process.wire import Wire
 
 __all__ = ["Cancelled", "Deadline", "wait_for_any"]
 

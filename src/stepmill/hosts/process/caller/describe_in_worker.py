@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-from stepmill.description import EnvDescription
-from stepmill.pool.process.caller.launcher import Launcher
-from stepmill.pool.settings import Settings
-from stepmill.pool.source import PythonSource
+from stepmill.hosts.process.caller.launcher import Launcher
+from stepmill.registry.description import EnvDescription
+from stepmill.settings import Settings
+from stepmill.sources.source import PythonSource
 
 __all__ = ["describe_source_in_worker"]
 

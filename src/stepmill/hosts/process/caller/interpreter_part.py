@@ -10,14 +10,14 @@ import pickle
 from collections.abc import Iterator
 
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError, MissingPackageError
-from stepmill.pool.process.caller.construction import build_error, describe_exit, find_exit
-from stepmill.pool.process.caller.deadline import Deadline
-from stepmill.pool.process.caller.servers import lease_server, return_server
-from stepmill.pool.process.caller.template_handle import LoadError, TemplateHandle
-from stepmill.pool.process.payload import pack_payload
-from stepmill.pool.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
-from stepmill.pool.process.wire import WireClosed
-from stepmill.pool.source import Found, NativeSource, PythonSource
+from stepmill.hosts.process.caller.construction import build_error, describe_exit, find_exit
+from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.servers import lease_server, return_server
+from stepmill.hosts.process.caller.template_handle import LoadError, TemplateHandle
+from stepmill.hosts.process.payload import pack_payload
+from stepmill.hosts.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
+from stepmill.hosts.process.wire import WireClosed
+from stepmill.sources.source import Found, NativeSource, PythonSource
 
 __all__ = ["InterpreterPart"]
 

@@ -8,19 +8,19 @@ import os
 from functools import partial
 
 from stepmill.errors import ClosedError, EnvError
-from stepmill.pool.process.caller.child_process import is_over, kill
-from stepmill.pool.process.caller.construction import find_exit, wait_until_built
-from stepmill.pool.process.caller.deadline import Cancelled, Deadline
-from stepmill.pool.process.caller.interpreter_part import InterpreterPart
-from stepmill.pool.process.caller.template_handle import TemplateHandle
-from stepmill.pool.process.caller.worker_handle import WorkerHandle
-from stepmill.pool.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination
-from stepmill.pool.process.trial import StepCost, Stopwatch, Trial
-from stepmill.pool.process.wire import Wire, WireClosed, close_all
-from stepmill.pool.settings import Settings
-from stepmill.pool.shares import share_out
-from stepmill.pool.source import Found, NativeSource, PythonSource
-from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.hosts.process.caller.child_process import is_over, kill
+from stepmill.hosts.process.caller.construction import find_exit, wait_until_built
+from stepmill.hosts.process.caller.deadline import Cancelled, Deadline
+from stepmill.hosts.process.caller.interpreter_part import InterpreterPart
+from stepmill.hosts.process.caller.template_handle import TemplateHandle
+from stepmill.hosts.process.caller.worker_handle import WorkerHandle
+from stepmill.hosts.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination
+from stepmill.hosts.process.trial import StepCost, Stopwatch, Trial
+from stepmill.hosts.process.wire import Wire, WireClosed, close_all
+from stepmill.hosts.shares import share_out
+from stepmill.settings import Settings
+from stepmill.sources.source import Found, NativeSource, PythonSource
+from stepmill.system.uninterrupted import uninterrupted
 
 __all__ = ["Launcher"]
 

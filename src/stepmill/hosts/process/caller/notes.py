@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill.errors import summary
-from stepmill.pool.infos import plain_info
-from stepmill.pool.process.remote_error import rebuild
-from stepmill.pool.process.remote_error import summary as summary_of
-from stepmill.pool.rows import Note
-from stepmill.pool.user_code import try_or
-from stepmill.pool.warn_once import warn_once
+from stepmill.hosts.infos import plain_info
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.process.remote_error import summary as summary_of
+from stepmill.hosts.rows import Note
+from stepmill.system.user_code import try_or
+from stepmill.system.warn_once import warn_once
 
 __all__ = ["read_notes"]
 

@@ -16,11 +16,11 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
-from stepmill.interpreters import end_program, environ_for, is_same_build, start_program, why_unusable
-from stepmill.pool.process.caller.child_process import END_S, ask, ask_for_process, ends, is_over, resume
-from stepmill.pool.process.caller.deadline import Deadline
-from stepmill.pool.process.payload import one_thread_each
-from stepmill.pool.process.wire import Wire, WireClosed, close_all
+from stepmill.hosts.process.caller.child_process import END_S, ask, ask_for_process, ends, is_over, resume
+from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.payload import one_thread_each
+from stepmill.hosts.process.wire import Wire, WireClosed, close_all
+from stepmill.system.interpreters import end_program, environ_for, is_same_build, start_program, why_unusable
 
 __all__ = ["ServerHandle"]
 
@@ -28,12 +28,12 @@ _ROOT = str(Path(__file__).parents[4])  # the folder that holds the package
 # Modules are no garbage: to look for some while they are imported only takes time.
 _BOOT = (
     "import gc, sys; gc.disable(); sys.path[:] = sys.argv[3:]; "
-    "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from stepmill.hosts.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 # With its own path, except for the folder it is started in.
 _ISLAND_BOOT = (
     "import gc, sys; gc.disable(); sys.path[:] = [entry for entry in sys.path if entry]; "
-    "from stepmill.pool.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]), True)"
+    "from stepmill.hosts.process.forked.server import main; main(int(sys.argv[1]), int(sys.argv[2]), True)"
 )
 _WAKE_S = 1.0  # it answers at once; if it does not, a new one is up sooner than we would know why
 _PROBE_S = 5.0  # to find out why an interpreter does not start a server, if there is not more time left

@@ -14,11 +14,11 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.system.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from stepmill.pool.process.caller.deadline import Deadline
-    from stepmill.pool.process.caller.server_handle import ServerHandle
+    from stepmill.hosts.process.caller.deadline import Deadline
+    from stepmill.hosts.process.caller.server_handle import ServerHandle
 
 __all__ = ["describe_servers", "end_servers", "lease_server", "return_server"]
 
@@ -40,7 +40,7 @@ def lease_server(deadline: Deadline, python: str | None = None) -> ServerHandle:
 
     It may not be up yet: servers of several interpreters start at the same time.
     """
-    from stepmill.pool.process.caller.server_handle import ServerHandle
+    from stepmill.hosts.process.caller.server_handle import ServerHandle
 
     key = _key(python)
     with _lock:

@@ -6,12 +6,12 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from stepmill.pool.process.caller.child_process import END_S, ask_for_process, ends, is_over, kill, resume
-from stepmill.pool.process.caller.deadline import Deadline
-from stepmill.pool.process.caller.servers import lease_server, return_server
-from stepmill.pool.process.caller.streams import standard_streams
-from stepmill.pool.process.stack import read_stack
-from stepmill.pool.process.wire import Wire, close_all
+from stepmill.hosts.process.caller.child_process import END_S, ask_for_process, ends, is_over, kill, resume
+from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.servers import lease_server, return_server
+from stepmill.hosts.process.caller.streams import standard_streams
+from stepmill.hosts.process.stack import read_stack
+from stepmill.hosts.process.wire import Wire, close_all
 
 __all__ = ["LoadError", "TemplateHandle"]
 

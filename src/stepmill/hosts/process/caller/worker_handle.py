@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stepmill.pool.process.stack import read_stack
-from stepmill.pool.process.wire import Wire, close_all
+from stepmill.hosts.process.stack import read_stack
+from stepmill.hosts.process.wire import Wire, close_all
 
 __all__ = ["WorkerHandle"]
 

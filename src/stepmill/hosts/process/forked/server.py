@@ -18,16 +18,16 @@ import cloudpickle  # noqa: F401
 import gymnasium  # noqa: F401
 import numpy as np  # noqa: F401
 
-from stepmill.interpreters import build_mark
-from stepmill.pool.process import outgoing
-from stepmill.pool.process.forked import template
-from stepmill.pool.process.forked.guardian import Guardian, Task
-from stepmill.pool.process.obituary import OBITUARY
-from stepmill.pool.process.parenthood import become_subreaper
-from stepmill.pool.process.pickling import versions
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.stack import DUMP_SIGNAL
-from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked import template
+from stepmill.hosts.process.forked.guardian import Guardian, Task
+from stepmill.hosts.process.obituary import OBITUARY
+from stepmill.hosts.process.parenthood import become_subreaper
+from stepmill.hosts.process.pickling import versions
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.stack import DUMP_SIGNAL
+from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.system.interpreters import build_mark
 
 __all__ = ["main"]
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from stepmill.description import EnvDescription, player_rows
 from stepmill.errors import UnsupportedError
-from stepmill.pool.process.forked.guardian import exit_if_forked
-from stepmill.pool.process.trial import StepCost, Stopwatch, Trial
-from stepmill.pool.source import PythonSource
+from stepmill.hosts.process.forked.guardian import exit_if_forked
+from stepmill.hosts.process.trial import StepCost, Stopwatch, Trial
+from stepmill.registry.description import EnvDescription, player_rows
+from stepmill.sources.source import PythonSource
 
 __all__ = ["step_cost"]
 

@@ -10,22 +10,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stepmill.pool.process import outgoing
-from stepmill.pool.process.forked import worker
-from stepmill.pool.process.forked.guardian import (
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked import worker
+from stepmill.hosts.process.forked.guardian import (
     Guardian,
     Task,
     exit_if_forked,
     flush_streams,
     remember_own_pid,
 )
-from stepmill.pool.process.obituary import OBITUARY
-from stepmill.pool.process.parenthood import become_subreaper, die_with_parent, outlive_parent
-from stepmill.pool.process.payload import unpack_payload
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.stack import answer_with_stack, stop_answering
-from stepmill.pool.process.wire import DescriptorsLost, Wire, WireClosed, close_all
-from stepmill.pool.source import Found, PythonSource
+from stepmill.hosts.process.obituary import OBITUARY
+from stepmill.hosts.process.parenthood import become_subreaper, die_with_parent, outlive_parent
+from stepmill.hosts.process.payload import unpack_payload
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.stack import answer_with_stack, stop_answering
+from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.sources.source import Found, PythonSource
 
 __all__ = ["main"]
 

@@ -19,26 +19,26 @@ from typing import Any, TextIO
 import numpy as np
 
 from stepmill import _native
-from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError, EnvError, StepmillError
-from stepmill.factories import close_quietly
-from stepmill.pool.env_builder import EnvBuilder
-from stepmill.pool.host import describe_source
-from stepmill.pool.process import outgoing
-from stepmill.pool.process.forked.guardian import (
+from stepmill.hosts.host import describe_source
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked.guardian import (
     exit_if_forked,
     flush_streams,
     remember_own_pid,
 )
-from stepmill.pool.process.forked.step_cost import step_cost
-from stepmill.pool.process.forked.worker_loop import serve
-from stepmill.pool.process.parenthood import become_subreaper, die_with_parent
-from stepmill.pool.process.payload import StderrHandler, unpack_payload
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.stack import answer_with_stack
-from stepmill.pool.process.wire import Wire, WireClosed, WireStolen, out_of_reach
-from stepmill.pool.simulator import SimulatorSource
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.hosts.process.forked.step_cost import step_cost
+from stepmill.hosts.process.forked.worker_loop import serve
+from stepmill.hosts.process.parenthood import become_subreaper, die_with_parent
+from stepmill.hosts.process.payload import StderrHandler, unpack_payload
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.stack import answer_with_stack
+from stepmill.hosts.process.wire import Wire, WireClosed, WireStolen, out_of_reach
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import close_quietly
+from stepmill.sources.builder import EnvBuilder
+from stepmill.sources.simulator import SimulatorSource
+from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["Context", "main", "phase_of_loading", "set_current_env"]
 

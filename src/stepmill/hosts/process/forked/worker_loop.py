@@ -14,18 +14,18 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvError
-from stepmill.factories import close_quietly
-from stepmill.pool.attributes import call_env, get_attribute, set_attribute
-from stepmill.pool.drawing import Renderer
-from stepmill.pool.env_builder import EnvBuilder
-from stepmill.pool.frames import frame_of
-from stepmill.pool.models.env_model import ask_model
-from stepmill.pool.process import outgoing
-from stepmill.pool.process.forked.guardian import exit_if_forked
-from stepmill.pool.process.remote_error import describe
-from stepmill.pool.process.written_notes import object_packer, write_note, write_text
-from stepmill.pool.rows import snapshot
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.hosts.attributes import call_env, get_attribute, set_attribute
+from stepmill.hosts.frames import frame_of
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked.guardian import exit_if_forked
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.written_notes import object_packer, write_note, write_text
+from stepmill.hosts.rows import snapshot
+from stepmill.registry.factories import close_quietly
+from stepmill.sources.builder import EnvBuilder
+from stepmill.sources.drawing import Renderer
+from stepmill.sources.models.env_model import ask_model
+from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["serve"]
 

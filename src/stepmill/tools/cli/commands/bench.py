@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.bars import require_matplotlib
-from stepmill.cli.options import Seconds, complete_id, folder_option, json_option, set_option
-from stepmill.cli.target import find_target, fitted
-from stepmill.cli.terminal import Terminal, until_interrupted
-from stepmill.optional import RAY, check_installed
+from stepmill.system.optional import RAY, check_installed
+from stepmill.tools.cli.bars import require_matplotlib
+from stepmill.tools.cli.options import Seconds, complete_id, folder_option, json_option, set_option
+from stepmill.tools.cli.target import find_target, fitted
+from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 if TYPE_CHECKING:
-    from stepmill.cli.side_by_side import SideBySide
+    from stepmill.tools.cli.side_by_side import SideBySide
 
 __all__ = ["command"]
 
@@ -58,10 +58,10 @@ def command(
     stepmill bench CartPole-v1 --num-envs 1024 -o plots
     stepmill bench my_envs.py:Maze
     """
-    from stepmill.cli.side_by_side import SideBySide
-    from stepmill.measuring.machine import describe
-    from stepmill.measuring.peers import Subject, most_processes, peers_of, quiet
-    from stepmill.measuring.timing import Effort
+    from stepmill.tools.cli.side_by_side import SideBySide
+    from stepmill.tools.measuring.machine import describe
+    from stepmill.tools.measuring.peers import Subject, most_processes, peers_of, quiet
+    from stepmill.tools.measuring.timing import Effort
 
     if folder is not None:
         require_matplotlib()

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stepmill.cli.in_child import in_child
-from stepmill.cli.options import json_option, set_option, target
-from stepmill.cli.program import FAILED
-from stepmill.cli.terminal import Terminal, until_interrupted
-from stepmill.pool.find_source import find_source
+from stepmill.sources.find import find_source
 from stepmill.testing.finding import Report, count_of
+from stepmill.tools.cli.in_child import in_child
+from stepmill.tools.cli.options import json_option, set_option, target
+from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 __all__ = ["command"]
 

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from rich.console import Console
 
 import stepmill
-from stepmill.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.cli.policy import Act, load_policy, telling_failures
-from stepmill.cli.program import FAILED
-from stepmill.cli.terminal import Terminal, new_table
+from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.tools.cli.policy import Act, load_policy, telling_failures
+from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.terminal import Terminal, new_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from stepmill.cli.options import Seconds, complete_id, json_option, picture_option
-from stepmill.cli.program import FAILED
-from stepmill.cli.terminal import Terminal, ratio_text, until_interrupted
+from stepmill.tools.cli.options import Seconds, complete_id, json_option, picture_option
+from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.terminal import Terminal, ratio_text, until_interrupted
 
 if TYPE_CHECKING:
-    from stepmill.cli.side_by_side import SideBySide
-    from stepmill.verifying.results import Verification
+    from stepmill.tools.cli.side_by_side import SideBySide
+    from stepmill.tools.verify.results import Verification
 
 __all__ = ["command"]
 
@@ -45,9 +45,9 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
     stepmill demo
     stepmill demo HalfCheetah-v5 --num-envs 64
     """
-    from stepmill.cli.side_by_side import SideBySide
-    from stepmill.measuring.peers import Subject, peers_of, quiet
-    from stepmill.measuring.timing import Effort
+    from stepmill.tools.cli.side_by_side import SideBySide
+    from stepmill.tools.measuring.peers import Subject, peers_of, quiet
+    from stepmill.tools.measuring.timing import Effort
 
     subject = Subject.of(env, num_envs)
     compared: Verification | None = None

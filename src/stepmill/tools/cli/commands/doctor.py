@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stepmill.cli.diagnosis.part import Finding, Part
-from stepmill.cli.options import json_option
-from stepmill.cli.program import FAILED
-from stepmill.cli.terminal import Ending, Terminal, until_interrupted
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.tools.cli.diagnosis.part import Finding, Part
+from stepmill.tools.cli.options import json_option
+from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.terminal import Ending, Terminal, until_interrupted
 
 __all__ = ["command"]
 
@@ -46,7 +46,7 @@ def command(terminal: Terminal) -> int:
 
 
 def _look(terminal: Terminal, parts: list[Part]) -> None:
-    from stepmill.cli.diagnosis import machine, packages, trials
+    from stepmill.tools.cli.diagnosis import machine, packages, trials
 
     parts += [machine.look_at_machine(), machine.look_at_limits()]
     parts += [packages.look_at_packages(), packages.look_at_extras()]

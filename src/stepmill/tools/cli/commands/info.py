@@ -13,15 +13,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stepmill.cli.options import json_option, set_option, target
-from stepmill.cli.spaces import json_value, space_document, space_lines
-from stepmill.cli.terminal import Terminal
-from stepmill.factories import REQUIRED, EnvFactory, accepted_keys, default_values
-from stepmill.pool.find_source import find_source
-from stepmill.pool.host import describe_source
-from stepmill.pool.models.config import MODEL_KEYS
-from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.registry import family_of, registered
+from stepmill.hosts.host import describe_source
+from stepmill.registry.factories import REQUIRED, EnvFactory, accepted_keys, default_values
+from stepmill.registry.records import family_of, registered
+from stepmill.sources.find import find_source
+from stepmill.sources.models.model_config import MODEL_KEYS
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.tools.cli.options import json_option, set_option, target
+from stepmill.tools.cli.spaces import json_value, space_document, space_lines
+from stepmill.tools.cli.terminal import Terminal
 
 __all__ = ["command"]
 

@@ -14,11 +14,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stepmill.cli.options import json_option
-from stepmill.cli.terminal import Terminal
-from stepmill.listing import EnvList, list_all_envs
-from stepmill.registry import families, records, registered
-from stepmill.resembling import ids_like
+from stepmill.registry.hints import ids_like
+from stepmill.registry.listing import EnvList, list_all_envs
+from stepmill.registry.records import families, records, registered
+from stepmill.tools.cli.options import json_option
+from stepmill.tools.cli.terminal import Terminal
 
 __all__ = ["command"]
 

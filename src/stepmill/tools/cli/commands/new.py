@@ -15,15 +15,15 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-import stepmill.cli
-from stepmill.cli.options import json_option
-from stepmill.cli.terminal import Terminal
+import stepmill.tools.cli
+from stepmill.tools.cli.options import json_option
+from stepmill.tools.cli.terminal import Terminal
 
 __all__ = ["command"]
 
 # A project like the one that is written, with its env called Template. Its files are checked like all others of ours.
-TEMPLATE = Path(stepmill.cli.__file__).parent / "template"
-_PACKAGE = "stepmill.cli.template.template"  # as its tests import it
+TEMPLATE = Path(stepmill.tools.cli.__file__).parent / "template"
+_PACKAGE = "stepmill.tools.cli.template.template"  # as its tests import it
 _KINDS = (".py", ".md", ".toml")
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from rich.console import Console
 
 from stepmill import _native
-from stepmill.cli.drawn import make_drawn
-from stepmill.cli.options import folder_option, json_option, policy_option, seed_option, set_option, target
-from stepmill.cli.terminal import Terminal, new_table, until_interrupted
 from stepmill.errors import ConfigError
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.tools.cli.drawn import make_drawn
+from stepmill.tools.cli.options import folder_option, json_option, policy_option, seed_option, set_option, target
+from stepmill.tools.cli.terminal import Terminal, new_table, until_interrupted
 
 if TYPE_CHECKING:
-    from stepmill.cli.recording import Recording, Videos
+    from stepmill.tools.cli.recording import Recording, Videos
 
 __all__ = ["command"]
 
@@ -57,9 +57,9 @@ def command(
     stepmill record HalfCheetah-v5 --episodes 9 --grid -o videos --policy agent.py:act
     """
     require("imageio_ffmpeg", "imageio-ffmpeg", "video", "stepmill record")
-    from stepmill.cli.policy import Policy, load_policy
-    from stepmill.cli.recording import Recording, VideoGrid, VideoPerEpisode
     from stepmill.envs.video_file import frames_per_second
+    from stepmill.tools.cli.policy import Policy, load_policy
+    from stepmill.tools.cli.recording import Recording, VideoGrid, VideoPerEpisode
 
     act = load_policy(policy)
     _check_free(folder, VideoGrid.STEM if grid else VideoPerEpisode.STEM)

@@ -9,10 +9,10 @@ import numpy as np
 from rich.console import Console
 
 import stepmill
-from stepmill.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.cli.play import Count, play
-from stepmill.cli.policy import Policy, load_policy
-from stepmill.cli.terminal import Terminal, new_table, short, until_interrupted
+from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.tools.cli.play import Count, play
+from stepmill.tools.cli.policy import Policy, load_policy
+from stepmill.tools.cli.terminal import Terminal, new_table, short, until_interrupted
 
 __all__ = ["command"]
 

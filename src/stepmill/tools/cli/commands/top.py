@@ -11,10 +11,10 @@ import click
 from rich.console import Console, Group
 from rich.live import Live
 
-from stepmill.cli.keys import Keys
-from stepmill.cli.options import Seconds, json_option
-from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import UsageError
+from stepmill.tools.cli.keys import Keys
+from stepmill.tools.cli.options import Seconds, json_option
+from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 __all__ = ["command"]
 
@@ -55,8 +55,8 @@ class _Watched:
     """The processes that are shown: the given one, or all that have pools."""
 
     def __init__(self, pid: int | None) -> None:
-        from stepmill.top.looks import look_at
-        from stepmill.top.processes import pids_with_pools
+        from stepmill.tools.top.looks import look_at
+        from stepmill.tools.top.processes import pids_with_pools
 
         self._look_at, self._find = look_at, pids_with_pools
         self._pid = pid
@@ -80,7 +80,7 @@ class _Watched:
 
     def look(self) -> dict[str, Any]:
         """What happened since the last look. Raises UsageError if there is nothing left to look at."""
-        from stepmill.top.report import report
+        from stepmill.tools.top.report import report
 
         looks = self._look_at_all() if self._pid is None else [self._look_at(self._pid)]
         if not looks:
@@ -90,7 +90,7 @@ class _Watched:
         return document
 
     def draw(self, out: Console, document: dict[str, Any]) -> Group:
-        from stepmill.cli.top_tables import list_processes, show_process
+        from stepmill.tools.cli.top_tables import list_processes, show_process
 
         processes = document["processes"]
         return show_process(out, processes[0]) if len(processes) == 1 else list_processes(out, processes)

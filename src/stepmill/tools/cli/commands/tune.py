@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from stepmill.cli.in_child import in_child
-from stepmill.cli.options import Seconds, json_option, picture_option, policy_option, seed_option, set_option, target
-from stepmill.cli.terminal import Bar, Terminal, short, until_interrupted
 from stepmill.errors import EnvError, ResourceError, summary
-from stepmill.measuring.trials import Trial, batch_trials, best_of, first_trials
+from stepmill.tools.cli.in_child import in_child
+from stepmill.tools.cli.options import (
+    Seconds,
+    json_option,
+    picture_option,
+    policy_option,
+    seed_option,
+    set_option,
+    target,
+)
+from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
+from stepmill.tools.measuring.trials import Trial, batch_trials, best_of, first_trials
 
 if TYPE_CHECKING:
-    from stepmill.cli.policy import Act
+    from stepmill.tools.cli.policy import Act
     from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["command"]
@@ -65,9 +73,9 @@ def command(
     stepmill tune HalfCheetah-v5
     stepmill tune my_envs.py:Maze --num-envs 64 --policy agent.py:act -o tuning.png
     """
-    from stepmill.cli.policy import load_policy
-    from stepmill.measuring.machine import cores, describe
-    from stepmill.measuring.peers import Subject, quiet
+    from stepmill.tools.cli.policy import load_policy
+    from stepmill.tools.measuring.machine import cores, describe
+    from stepmill.tools.measuring.peers import Subject, quiet
 
     subject = Subject(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
@@ -140,7 +148,7 @@ class _Tuning:
     def _measure(self, trial: Trial) -> float:
         """Steps per second, those of the policy's time included."""
         import stepmill
-        from stepmill.measuring.timing import steps_per_second
+        from stepmill.tools.measuring.timing import steps_per_second
 
         with stepmill.make(self._subject.task, seed=self._seed, **trial.arguments, **self._subject.config) as pool:
             return steps_per_second(_Player(pool, self._act, self._seed), self._seconds)
@@ -150,8 +158,8 @@ class _Player:
     """Plays a pool, so many batches at a time."""
 
     def __init__(self, pool: GymnasiumPool, act: Act | None, seed: int) -> None:
-        from stepmill.cli.play import play
-        from stepmill.cli.policy import Policy
+        from stepmill.tools.cli.play import play
+        from stepmill.tools.cli.policy import Policy
 
         self.rows_per_call = pool.batch_size
         self._batches: Iterator[Any] = play(pool, Policy(act, pool, seed, repeated=act is None))
@@ -170,14 +178,14 @@ def _call(name: str, best: Trial, config: dict[str, Any]) -> str:
 
 
 def _bars(tuning: _Tuning, best: Trial) -> list[Any]:
-    from stepmill.cli.bars import Bar as Line
+    from stepmill.tools.cli.bars import Bar as Line
 
     shown = tuning.sorted()[:_MOST_BARS]
     return [Line(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
 
 
 def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, picture: Path | None) -> None:
-    from stepmill.cli.bars import print_bars
+    from stepmill.tools.cli.bars import print_bars
 
     print_bars(out, f"{name}: steps per second by settings", _bars(tuning, best), "/s")
     if len(tuning.rates) > _MOST_BARS:
@@ -191,7 +199,7 @@ def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, pict
 
 
 def _save(picture: Path, name: str, tuning: _Tuning, best: Trial, machine: dict[str, Any]) -> None:
-    from stepmill.cli.bars import save_bars
+    from stepmill.tools.cli.bars import save_bars
 
     note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
     save_bars(picture, f"{name}: steps per second by settings", _bars(tuning, best), "Steps per second", note)

@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stepmill.cli.options import complete_id, json_option, seed_option, set_option
-from stepmill.cli.program import FAILED
-from stepmill.cli.spaces import json_value
-from stepmill.cli.terminal import Ending, Terminal, new_table, until_interrupted
 from stepmill.errors import MissingPackageError, UnsupportedError
-from stepmill.pool.settings import Backend
-from stepmill.registry import records
-from stepmill.verify import Comparison, why_incomparable
-from stepmill.verifying.results import Verification, Verifications
+from stepmill.registry.records import records
+from stepmill.settings import Backend
+from stepmill.tools.cli.options import complete_id, json_option, seed_option, set_option
+from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.spaces import json_value
+from stepmill.tools.cli.terminal import Ending, Terminal, new_table, until_interrupted
+from stepmill.tools.verify.entry import Comparison, why_incomparable
+from stepmill.tools.verify.results import Verification, Verifications
 
 __all__ = ["command"]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import stepmill
-from stepmill.cli.drawn import make_drawn
-from stepmill.cli.options import Number, json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.cli.terminal import Terminal, until_interrupted
 from stepmill.errors import ConfigError, EnvError, UnsupportedError
+from stepmill.tools.cli.drawn import make_drawn
+from stepmill.tools.cli.options import Number, json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings a server
-    from stepmill.cli.policy import Policy
+    from stepmill.tools.cli.policy import Policy
+    from stepmill.tools.watching.control import Control
+    from stepmill.tools.watching.watch import Watch
     from stepmill.views.gymnasium import GymnasiumPool
-    from stepmill.watching.control import Control
-    from stepmill.watching.watch import Watch
 
 __all__ = ["command"]
 
@@ -53,10 +53,10 @@ def command(
     stepmill watch Pong-v5 --num-envs 9 --speed 15
     stepmill watch my_envs.py:Maze --policy agent.py:act --no-browser
     """
-    from stepmill.cli.policy import Policy, load_policy
-    from stepmill.views.base import watched
-    from stepmill.watching.control import Control
-    from stepmill.watching.watch import Watch
+    from stepmill.tools.cli.policy import Policy, load_policy
+    from stepmill.tools.watching.control import Control
+    from stepmill.tools.watching.watch import Watch
+    from stepmill.views.pool import watched
 
     act = load_policy(policy)
     control = Control(paused, speed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepmill.cli.diagnosis.part import Level
+from stepmill.tools.cli.diagnosis.part import Level
 
 __all__ = ["KNOWN", "Known"]
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from stepmill import _native
-from stepmill.cli.diagnosis.part import Part
-from stepmill.headless import drawing_libraries
-from stepmill.numpy_parity import float32_trig_mismatches
-from stepmill.optional import MUJOCO, is_installed
+from stepmill.system.headless import drawing_libraries
+from stepmill.system.numpy_parity import float32_trig_mismatches
+from stepmill.system.optional import MUJOCO, is_installed
+from stepmill.tools.cli.diagnosis.part import Part
 
 __all__ = ["look_at_limits", "look_at_machine"]
 

@@ -9,8 +9,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from stepmill.cli.diagnosis.known import KNOWN
-from stepmill.cli.diagnosis.part import Part
+from stepmill.tools.cli.diagnosis.known import KNOWN
+from stepmill.tools.cli.diagnosis.part import Part
 
 __all__ = ["look_at_extras", "look_at_packages", "requirements_of"]
 

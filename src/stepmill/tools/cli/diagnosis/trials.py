@@ -15,11 +15,11 @@ from typing import get_args
 from packaging.utils import canonicalize_name
 
 from stepmill import _native
-from stepmill.cli.diagnosis.packages import extras, requirements_of
-from stepmill.cli.diagnosis.part import Part
 from stepmill.errors import MissingPackageError
-from stepmill.optional import MUJOCO, RAY, is_installed
-from stepmill.pool.settings import Backend
+from stepmill.settings import Backend
+from stepmill.system.optional import MUJOCO, RAY, is_installed
+from stepmill.tools.cli.diagnosis.packages import extras, requirements_of
+from stepmill.tools.cli.diagnosis.part import Part
 
 __all__ = ["Trial", "imports", "play", "pools", "try_all"]
 
@@ -67,7 +67,7 @@ def pools() -> list[Trial]:
     return [
         Trial(
             f"{task} on {backend!r}",
-            f"from stepmill.cli.diagnosis.trials import play; play({task!r}, {backend!r})",
+            f"from stepmill.tools.cli.diagnosis.trials import play; play({task!r}, {backend!r})",
             "see what it says; if it is not the system that refuses something, please report it",
         )
         for backend, task in tried

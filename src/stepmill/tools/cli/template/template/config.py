@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepmill.arguments import real_number, whole_number
+from stepmill.values.arguments import real_number, whole_number
 from stepmill.envs import read_cfg
 
 __all__ = ["TemplateConfig"]

@@ -10,9 +10,9 @@ import stepmill
 from stepmill.errors import ConfigError
 from stepmill.testing import EnvTestMixin
 
-from stepmill.cli.template.template import TemplateConfig, TemplateEnv
-from stepmill.cli.template.template.policy import steer
-from stepmill.cli.template.template.world import Move, World
+from stepmill.tools.cli.template.template import TemplateConfig, TemplateEnv
+from stepmill.tools.cli.template.template.policy import steer
+from stepmill.tools.cli.template.template.world import Move, World
 
 
 class TestRules(EnvTestMixin):

@@ -19,19 +19,19 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
-from stepmill.factories import close_quietly
 from stepmill.make import make
-from stepmill.optional import MUJOCO
-from stepmill.pool.models.config import GivenModel
-from stepmill.pool.models.python_env import PythonModel
-from stepmill.pool.settings import SETTINGS, AutoresetWord, Backend, check_settings
-from stepmill.registry import GymnasiumFactory, find, own_ids
-from stepmill.verifying.comparing import NOTHING
-from stepmill.verifying.results import Difference, Verification, Verifications
-from stepmill.verifying.side_by_side import SideBySide
-from stepmill.verifying.twins import Twin
+from stepmill.registry.factories import close_quietly
+from stepmill.registry.records import GymnasiumFactory, find, own_ids
+from stepmill.settings import SETTINGS, AutoresetWord, Backend, check_settings
+from stepmill.sources.models.model_config import GivenModel
+from stepmill.sources.models.python_env import PythonModel
+from stepmill.system.optional import MUJOCO
+from stepmill.tools.verify.comparing import NOTHING
+from stepmill.tools.verify.results import Difference, Verification, Verifications
+from stepmill.tools.verify.side_by_side import SideBySide
+from stepmill.tools.verify.twins import Twin
+from stepmill.values.arguments import whole_number
 
 __all__ = ["Comparison", "verify", "why_incomparable"]
 
