@@ -14,7 +14,7 @@ from rich.console import Console
 from benchmarks import python_parts, store, tables
 from benchmarks.parts import PARTS
 from benchmarks.timing import Effort
-from stepmill.measuring import machine
+from stepmill.tools.measuring import machine
 
 IMAGES = store.ROOT / "docs" / "images"
 

@@ -21,9 +21,9 @@ import gymnasium
 from benchmarks import bare
 from benchmarks.python_contestants import BareLoop, MeetingLoops
 from benchmarks.timing import Effort, Log, interleaved_with_cpu_time
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
-from stepmill.measuring.runners import SEED, AsyncContestant, Contestant
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
+from stepmill.tools.measuring.runners import SEED, AsyncContestant, Contestant
 
 GAMES = ("Pong", "Breakout", "Seaquest")
 SYNC, ASYNC = (8, 64), ((128, 64),)

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from stepmill.cli.terminal import short as number
+from stepmill.tools.cli.terminal import short as number
 
 Results = dict[str, Any]
 MISSING = "–"

@@ -24,8 +24,8 @@ from benchmarks.manager_parts import SEED, ManagedContestant, above_pools, bare_
 from benchmarks.python_envs import calibrate
 from benchmarks.timing import Effort
 from stepmill.envs.adapters.ding import build_env
-from stepmill.measuring import machine
-from stepmill.measuring.timing import interleaved
+from stepmill.tools.measuring import machine
+from stepmill.tools.measuring.timing import interleaved
 
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}
 PACKAGES = ("DI-engine", "gym", "DI-treetensor")

@@ -21,10 +21,10 @@ import stepmill
 from benchmarks.python_contestants import BareLoop
 from benchmarks.timing import Effort, Log, cpu_seconds, interleaved_with_cpu_time
 from stepmill.errors import MissingPackageError
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
-from stepmill.measuring.runners import SEED, Contestant, build_gymnasium
-from stepmill.registry import find
+from stepmill.registry.records import find
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
+from stepmill.tools.measuring.runners import SEED, Contestant, build_gymnasium
 
 GRIDS = ("MiniGrid-Empty-8x8-v0",)
 GAMES = ("Basic-v1", "VizdoomBasic-v1")  # preprocessed, four tics per step; and ViZDoom's own, one tic per step

@@ -15,8 +15,8 @@ from benchmarks.python_parts import iterations
 from benchmarks.tables import MANAGER_POOLS
 from benchmarks.timing import Effort, Log
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.measuring.runners import Contestant
-from stepmill.measuring.timing import interleaved
+from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.timing import interleaved
 
 CASES = (Case("cartpole", 64), Case("endless", 64), Case("cartpole", 8), Case("busy", 64), Case("frame", 64))
 MANAGERS = {

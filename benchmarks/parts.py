@@ -25,11 +25,18 @@ from benchmarks import (
     training_parts,
 )
 from benchmarks.timing import Effort, Log
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, best_threads, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
-from stepmill.measuring.runners import Contestant
-from stepmill.measuring.timing import interleaved, steps_per_second
-from stepmill.measuring.trials import up_to
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import (
+    Subject,
+    best_threads,
+    envpool_has,
+    envpool_pool,
+    gymnasium_envs,
+    stepmill_pool,
+)
+from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.timing import interleaved, steps_per_second
+from stepmill.tools.measuring.trials import up_to
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (

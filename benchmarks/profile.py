@@ -23,9 +23,9 @@ from benchmarks.python_contestants import BareLoop, draw_actions
 from benchmarks.python_envs import ENV_NAMES, Case
 from benchmarks.python_parts import iterations
 from benchmarks.timing import Effort
-from stepmill.measuring import machine
-from stepmill.measuring.peers import Subject
-from stepmill.measuring.runners import SEED
+from stepmill.tools.measuring import machine
+from stepmill.tools.measuring.peers import Subject
+from stepmill.tools.measuring.runners import SEED
 
 ROUNDS = 9
 BLOCKS, CALLS = 100, 100  # in a round, of each function

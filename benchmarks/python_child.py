@@ -34,7 +34,7 @@ def main(name: str, case: dict[str, Any]) -> None:
     for line in sys.stdin:
         question, number = line.split()
         if question == "rate":
-            from stepmill.measuring.timing import steps_per_second  # not before: it is none of the contestant's
+            from stepmill.tools.measuring.timing import steps_per_second  # not before: it is none of the contestant's
 
             rate = steps_per_second(contestant, float(number))
             answer = {"rate": rate, "backend": getattr(contestant.envs, "backend", None)}
@@ -46,7 +46,7 @@ def main(name: str, case: dict[str, Any]) -> None:
 
 
 def leave_out_stepmill() -> None:
-    """Lets ``stepmill.measuring`` be imported without the package around it: the others would pay for it."""
+    """Lets ``stepmill.tools.measuring`` be imported without the package around it: the others would pay for it."""
     package = importlib.util.find_spec("stepmill")  # finds it, and imports nothing
     if package is None:
         raise ModuleNotFoundError("stepmill is not installed: pip install .", name="stepmill")

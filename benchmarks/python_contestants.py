@@ -1,7 +1,7 @@
 """The libraries that run Python envs, and plain loops: each gets the same factories and the same actions.
 
-They are built by ``stepmill.measuring.runners``. Each library is imported by the function that needs it, ours too, so
-that the process of one contestant loads no other.
+They are built by ``stepmill.tools.measuring.runners``. Each library is imported by the function that needs it, ours
+too, so that the process of one contestant loads no other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.python_envs import Case
-from stepmill.measuring.runners import (
+from stepmill.tools.measuring.runners import (
     ACTION_BATCHES,
     SEED,
     AsyncContestant,

@@ -37,7 +37,7 @@ from benchmarks.python_envs import (
     calibrate,
 )
 from benchmarks.timing import Effort, Log
-from stepmill.measuring.machine import cores, version
+from stepmill.tools.measuring.machine import cores, version
 
 CASES = (
     Case("cartpole", 64),

@@ -18,7 +18,7 @@ from benchmarks.python_envs import STEP_S as SHORT_S
 from benchmarks.python_envs import Busy, calibrate
 from benchmarks.timing import Calls, Effort, Log
 from stepmill import _native
-from stepmill.measuring.timing import interleaved
+from stepmill.tools.measuring.timing import interleaved
 
 ENVS = 64
 STEP_S = 1e-3

@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from benchmarks.timing import Effort, Log
-from stepmill.measuring.runners import ACTION_BATCHES, SEED, Contestant
-from stepmill.measuring.timing import interleaved
+from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, Contestant
+from stepmill.tools.measuring.timing import interleaved
 
 Make = Callable[[int], Any]
 

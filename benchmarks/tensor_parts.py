@@ -16,9 +16,9 @@ from gymnasium import spaces
 
 import stepmill
 from benchmarks.timing import Effort, Log
-from stepmill.measuring.peers import Subject, stepmill_pool
-from stepmill.measuring.runners import ACTION_BATCHES, SEED, Contestant
-from stepmill.measuring.timing import interleaved
+from stepmill.tools.measuring.peers import Subject, stepmill_pool
+from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, Contestant
+from stepmill.tools.measuring.timing import interleaved
 
 CARTPOLE = "CartPole-v1"
 FRAMES = "frames"

@@ -1,4 +1,4 @@
-"""How long to measure, a function as a contestant, and CPU time. ``stepmill.measuring.timing`` reads the clock.
+"""How long to measure, a function as a contestant, and CPU time. ``stepmill.tools.measuring.timing`` reads the clock.
 
 Seconds vary with what else a machine does; CPU time varies less, and tells what the cores could do at most.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.measuring import timing
+from stepmill.tools.measuring import timing
 
 LEAST_S = 1.0  # for CPU time: a batch takes up to tens of milliseconds, and shorter samples would hold too few
 
