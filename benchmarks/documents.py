@@ -18,7 +18,10 @@ from benchmarks import plots, tables
 from benchmarks.cells import MISSING, Results, Table, envpool, measured, number, time_of
 from benchmarks.python_envs import LABELS, PEERS
 
-DOCUMENTS = ("README.md", "docs/index.md", "docs/performance.md", "docs/sizing.md", "docs/ray.md", "docs/di-engine.md")
+DOCUMENTS = (
+    "README.md",
+    *(f"docs/{page}.md" for page in ("index", "performance", "figures", "sizing", "ray", "di-engine")),
+)
 MARKER = re.compile(r"(<!-- benchmark:([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- /benchmark:\2 -->)", re.DOTALL)
 NOTHING = "Not measured yet: `make bench` fills this in.\n"
 
