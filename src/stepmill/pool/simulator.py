@@ -23,7 +23,7 @@ from stepmill.pool.models.fields import Field
 
 __all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator"]
 
-# What C++ reads by name (``Config`` in cpp/core/spec.h).
+# What C++ reads by name (``Config`` in cpp/core/env/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
 
 
