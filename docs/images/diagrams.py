@@ -409,7 +409,11 @@ SURROUNDINGS = (
     ("testing", "the checker that\nenvs are tested with"),
     ("tools", "command line, watch,\ntop, verify, bench"),
 )
-CORE = (("bindings", "the engine: checks, waits, hands out"), ("core", "the stations of an action"), ("envs", "native envs"))
+CORE = (
+    ("bindings", "the engine: checks, waits, hands out"),
+    ("core", "the stations of an action"),
+    ("envs", "native envs"),
+)
 
 
 def draw_house(canvas: Canvas) -> None:
