@@ -6,10 +6,10 @@ from typing import Any
 
 from gymnasium import spaces
 
-from stepmill.casting import as_numbers
 from stepmill.errors import EnvError, ObservationError
-from stepmill.fitting import Misfit, fit, member_of
-from stepmill.trees import tree_of
+from stepmill.values.casting import as_numbers
+from stepmill.values.fitting import Misfit, fit, member_of
+from stepmill.values.trees import tree_of
 
 __all__ = ["checked_observation", "checked_reward"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller
 from stepmill.wrappers.checks import checked_reward
 

@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
-from stepmill.fitting import holds_arrays
-from stepmill.trees import step_into
+from stepmill.values.arguments import whole_number
+from stepmill.values.fitting import holds_arrays
+from stepmill.values.trees import step_into
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.checks import checked_observation
 

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from stepmill.arguments import whole_number
-from stepmill.trees import leaves, tree_of
+from stepmill.values.arguments import whole_number
+from stepmill.values.trees import leaves, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.checks import checked_observation
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.checks import checked_observation, checked_reward
 

@@ -13,8 +13,8 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers.utils import create_zero_array
 
 from stepmill.errors import ActionError
-from stepmill.fitting import holds_arrays
-from stepmill.trees import map_trees, tree_of
+from stepmill.values.fitting import holds_arrays
+from stepmill.values.trees import map_trees, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 from stepmill.wrappers.checks import checked_reward
 

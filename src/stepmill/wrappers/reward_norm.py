@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import real_number, true_or_false
 from stepmill.errors import EnvError
+from stepmill.values.arguments import real_number, true_or_false
 from stepmill.wrappers.base import Shapes, ShapeTeller
 from stepmill.wrappers.checks import checked_reward
 from stepmill.wrappers.running_mean_std import RunningMeanStd

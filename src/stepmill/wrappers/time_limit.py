@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from stepmill.arguments import whole_number
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller
 
 __all__ = ["TimeLimit"]

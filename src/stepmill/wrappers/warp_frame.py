@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, refuse
 from stepmill.wrappers.image_wrapper import ImageWrapper, shape_under
 
