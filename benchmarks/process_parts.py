@@ -1,30 +1,74 @@
-"""Four Python envs of which one is 100 times slower: how many steps each of them gets.
+"""Worker processes: how long a pool takes to start, and what one slow env costs its neighbours.
 
-Workers step envs one at a time, so an env that shares a worker with the slow one waits for it: with two workers for
-all four, and not by default, where each has one of its own. A count of steps for each env shows that; steps per second
-of all together would hide it.
+Starting is from the call of ``make`` to the observations of the first reset, in a program that runs already. Cold, the
+process that starts the workers has to be started itself. Warm, it is still there from the pool before.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 
 import stepmill
 from benchmarks.python_envs import STEP_S, Busy
 from benchmarks.python_parts import iterations
-from benchmarks.timing import Effort
+from benchmarks.timing import Effort, Log
 from stepmill.managers import SubprocessEnvManager
+from stepmill.testing import end_servers
+
+ENV = "CartPole-v1"
+SIZES = (2, 16, 64)
+
+
+def start(effort: Effort, log: Log) -> list[dict[str, Any]]:
+    """Seconds for each number of envs; the median, each in turn."""
+    out = []
+    for num_envs in SIZES:
+        log(f"start of {num_envs} {ENV}")
+        samples: dict[str, list[float]] = {"cold": [], "warm": [], "gymnasium_async": []}
+        for _ in range(max(3, effort.repeats)):
+            end_servers()
+            samples["cold"].append(_seconds_of(partial(_pool, num_envs)))
+            samples["warm"].append(_seconds_of(partial(_pool, num_envs)))
+            samples["gymnasium_async"].append(_seconds_of(partial(_gymnasium, num_envs)))
+        row = {name: {"seconds": statistics.median(times), "samples": times} for name, times in samples.items()}
+        out.append({"env": ENV, "num_envs": num_envs, **row})
+    end_servers()
+    return out
+
+
+def _pool(num_envs: int) -> Any:
+    return stepmill.make(f"gymnasium:{ENV}", num_envs=num_envs, backend="process")
+
+
+def _gymnasium(num_envs: int) -> Any:
+    return gymnasium.vector.AsyncVectorEnv([partial(gymnasium.make, ENV)] * num_envs)
+
+
+def _seconds_of(make: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    envs = make()
+    envs.reset()
+    seconds = time.perf_counter() - begin
+    envs.close()
+    return seconds
+
+
+# ---- one slow env ----------------------------------------------------------------------------------
+
+# Workers step envs one at a time, so an env that shares a worker with the slow one waits for it: with two workers for
+# all four, and not by default, where each has one of its own. A count of steps for each env shows that; steps per
+# second of all together would hide it.
 
 ENVS = 4
 SLOW_S, FAST_S = 50e-3, 0.5e-3  # env 0, and the others
 WORKERS = {"default": None, "two": 2}
-
-Log = Callable[[str], None]
 Factories = list[Callable[[], Any]]
 
 
@@ -89,7 +133,7 @@ class CountedManager:
 
 
 def _count(runner: Counted, steps: np.ndarray, seconds: float) -> float:
-    """Adds to ``steps`` what each env did in about so many seconds; returns how many they were."""
+    """Adds to ``steps`` what each env did in about ``seconds``; returns how long it took."""
     start = now = time.perf_counter()
     while now - start < seconds:
         steps[runner.step()] += 1
