@@ -10,8 +10,6 @@ import numpy as np
 from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, InputError, MissingConfigError
 
-__all__ = ["RunningMeanStd"]
-
 _STATE = ("count", "mean", "squared_deviations")
 
 
