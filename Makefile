@@ -109,11 +109,11 @@ test-rllib: $(RLLIB)/.installed
 # Pools on a Ray cluster of this machine. `.ci/run` has this part: views, autoreset, seeds, faults, bad input, rollouts,
 # managers, the drop-in for Stable-Baselines3. There is one cluster, so one process runs the tests.
 test-ray-contract: $(INTEGRATIONS)/.installed
-	$(INTEGRATIONS)/bin/python -m pytest tests/pool/ray $(if $(FILTER),-k "$(FILTER)")
+	$(INTEGRATIONS)/bin/python -m pytest tests/hosts/ray $(if $(FILTER),-k "$(FILTER)")
 
 # And the suites over all backends, that of the managers too, on Ray.
 test-ray: test-ray-contract
-	STEPMILL_RAY=1 $(INTEGRATIONS)/bin/python -m pytest tests/pool tests/managers --ignore tests/pool/ray -k "ray-2 or (managers and ray)"
+	STEPMILL_RAY=1 $(INTEGRATIONS)/bin/python -m pytest tests/hosts tests/managers --ignore tests/hosts/ray -k "ray-2 or (managers and ray)"
 
 # Stable-Baselines3's own tests, from its sdist, with our VecEnv in the place of its own. FILTER is an expression of
 # `pytest -k`, as everywhere.
@@ -247,7 +247,7 @@ $(DING)/.installed: $(DING)/.ready $(BIN)/python $(SOURCES)
 	@touch $@
 
 ding: $(DING)/.installed
-	$(DING)/bin/python -m pytest tests_ding
+	$(DING)/bin/python -m pytest tests/interop/ding
 
 bench-ding: $(DING)/.installed
 	$(DING)/bin/python -W ignore -m benchmarks.ding_managers
@@ -283,7 +283,7 @@ islands: $(ISLANDS:%=$(ISLAND)-%/.installed)
 
 # Without this, those tests are skipped where an island is missing or older than the sources.
 test-islands: develop islands
-	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/pool/process/test_built_islands.py -m zoo
+	STEPMILL_ISLANDS=1 $(BIN)/python -m pytest tests/hosts/process/test_built_islands.py -m zoo
 
 lint: develop
 	$(BIN)/ruff check .
@@ -316,7 +316,7 @@ docs-serve: $(DOCS)/.ready
 
 # The site in a browser without a network. Where there is no Chromium, only its links are checked.
 test-docs: docs
-	$(DOCS)/bin/python -m pytest tests_site
+	$(DOCS)/bin/python -m pytest tests/site
 
 # What is published: the source package, and a wheel per version of Python for this machine's architecture.
 DIST_PYTHONS ?= 3.11 3.12 3.13

@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks import python_parts, tables
 from benchmarks.parts import PARTS
 from benchmarks.timing import Effort
-from stepmill.measuring import machine
+from stepmill.tools.measuring import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -1,4 +1,4 @@
-"""Files of ``stepmill.measuring`` without the package: a process that measures another library must not import ours."""
+"""Files of ``stepmill.tools.measuring`` without the package: for a process that must not import ours."""
 
 from __future__ import annotations
 

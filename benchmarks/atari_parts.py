@@ -23,8 +23,8 @@ from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.python_contestants import BareLoop, MeetingLoops
 from benchmarks.runners import SEED, AsyncContestant, Contestant
 from benchmarks.timing import Effort
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
 
 GAMES = ("Pong", "Breakout", "Seaquest")
 SYNC, ASYNC = (8, 64), ((128, 64),)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import Effort
-from stepmill.measuring.machine import cores
+from stepmill.tools.measuring.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 # As in CMakeLists.txt: the same arithmetic, the same optimisation.

@@ -26,7 +26,7 @@ from benchmarks.python_envs import calibrate
 from benchmarks.runners import ManagedContestant
 from benchmarks.timing import Effort, interleaved
 from stepmill.envs.adapters.ding import build_env
-from stepmill.measuring import machine
+from stepmill.tools.measuring import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}

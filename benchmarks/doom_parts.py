@@ -15,9 +15,9 @@ from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.python_contestants import BareLoop
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
-from stepmill.registry import find
+from stepmill.registry.records import find
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
 
 ENVS = ("Basic-v1", "VizdoomBasic-v1")  # preprocessed, four tics per step; and ViZDoom's own, one tic per step
 NUM_ENVS = (8, 64)

@@ -15,7 +15,7 @@ from benchmarks.python_contestants import BareLoop
 from benchmarks.runners import ACTION_BATCHES, SEED, Contestant
 from benchmarks.timing import Effort
 from stepmill.errors import MissingPackageError
-from stepmill.measuring.machine import cores
+from stepmill.tools.measuring.machine import cores
 
 ENVS = ("MiniGrid-Empty-8x8-v0",)
 SIZES = (8, 64)

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.cpu_time import cpu_seconds
 from benchmarks.runners import SEED
 from benchmarks.timing import Effort
-from stepmill.registry import find
+from stepmill.registry.records import find
 
 Log = Callable[[str], None]
 

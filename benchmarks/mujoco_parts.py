@@ -14,10 +14,10 @@ import numpy as np
 from benchmarks import bare
 from benchmarks.runners import ACTION_BATCHES
 from benchmarks.timing import Effort, interleaved
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
-from stepmill.pool.find_source import find_source
-from stepmill.pool.source import NativeSource
+from stepmill.sources.find import find_source
+from stepmill.sources.source import NativeSource
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "Hopper-v5")
 SYNC, ASYNC = (8, 64), ((128, 64),)

@@ -30,8 +30,8 @@ from benchmarks import (
 )
 from benchmarks.runners import Contestant
 from benchmarks.timing import Effort, interleaved, percentiles, steps_per_second
-from stepmill.measuring.machine import cores
-from stepmill.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
+from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (

@@ -21,7 +21,7 @@ from benchmarks import bare, worker_profile
 from benchmarks.runners import SEED
 from benchmarks.tables import MISSING, Table, time_of
 from benchmarks.timing import Effort
-from stepmill.measuring.peers import Subject
+from stepmill.tools.measuring.peers import Subject
 
 ROUNDS = 9
 BLOCKS, CALLS = 100, 100  # in a round, of each function

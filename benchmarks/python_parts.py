@@ -15,7 +15,7 @@ from benchmarks.python_contestants import ASYNC, LABELS, NEEDS, PACKAGES, PARALL
 from benchmarks.python_envs import SLOWER, Case, calibrate
 from benchmarks.python_host import Host, HostError
 from benchmarks.timing import Effort
-from stepmill.measuring.machine import cores, version
+from stepmill.tools.measuring.machine import cores, version
 
 CASES = (
     Case("cartpole", 64),

@@ -22,8 +22,8 @@ from benchmarks.python_envs import STEP_S, Busy
 from benchmarks.python_parts import iterations
 from benchmarks.ray_sizing import ROLLOUT_STEPS
 from benchmarks.timing import Calls, Effort, interleaved
-from stepmill.measuring.machine import cores
-from stepmill.optional import ALE, RAY, is_installed
+from stepmill.system.optional import ALE, RAY, is_installed
+from stepmill.tools.measuring.machine import cores
 
 WORK_S = 1e-3  # of a step of the Python env
 SMALL = 1000  # bytes: a call that costs what calls cost
@@ -292,7 +292,7 @@ class _Counted:
 @contextlib.contextmanager
 def _counted(num_envs: int) -> Iterator[_Counted]:
     """Counts what pools send to their actors and get back."""
-    from stepmill.pool.ray.actors import Actors
+    from stepmill.hosts.ray.actors import Actors
 
     counted = _Counted(num_envs)
     request, answers = Actors.request, Actors.answers

@@ -13,7 +13,7 @@ from gymnasium import spaces
 import stepmill
 from benchmarks.runners import ACTION_BATCHES, SEED, Contestant
 from benchmarks.timing import Effort, interleaved
-from stepmill.measuring.peers import Subject, stepmill_pool
+from stepmill.tools.measuring.peers import Subject, stepmill_pool
 
 CARTPOLE = "CartPole-v1"
 FRAMES = "frames"

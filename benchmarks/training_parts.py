@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Effort
-from stepmill.measuring.machine import cores
+from stepmill.tools.measuring.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULE = "benchmarks.training_envs"

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepmill
-from stepmill.watching.report import Question
+from stepmill.tools.watching.report import Question
 
 POOLS = [("CartPole-v1", 1), ("CartPole-v1", 64), ("CartPole-v1", 4096), ("gymnasium:CartPole-v1", 8)]
 ROUNDS = 15

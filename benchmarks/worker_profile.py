@@ -16,7 +16,7 @@ from benchmarks.python_envs import ENV_NAMES, Case
 from benchmarks.python_parts import iterations
 from benchmarks.runners import SEED
 from benchmarks.tables import Table, time_of
-from stepmill.measuring import machine
+from stepmill.tools.measuring import machine
 
 ROUNDS = 15
 

@@ -88,7 +88,7 @@ def pools_text() -> str:
     for view, name in POOLS.items():
         lines += [f"## {name}", "", f'The pool of `env_type="{view}"`.', ""]
         lines += generated(f"stepmill.views.{view}.{name}", 3)
-    lines += ["## What all of them have", "", *generated("stepmill.views.base.PoolView", 3, filters=["!^_", "!^over$"])]
+    lines += ["## What all of them have", "", *generated("stepmill.views.pool.PoolView", 3, filters=["!^_", "!^over$"])]
     return "\n".join(lines)
 
 

@@ -20,9 +20,9 @@ import click
 import numpy as np
 import pytest
 
-from stepmill.cli.program import program
 from stepmill.errors import MissingPackageError
-from stepmill.optional import RAY, is_installed
+from stepmill.system.optional import RAY, is_installed
+from stepmill.tools.cli.program import program
 from support import ray_cluster
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -23,7 +23,7 @@ UNPROVOKED = {
     "device=…: torch … finds no GPU",
     "pip install 'stepmill[…]'",
     "start_timeout=…: the process that starts the workers of … did not answer in time",
-    "address: no Ray cluster answers at …",  # these need Ray: tests/pool/ray provokes them
+    "address: no Ray cluster answers at …",  # these need Ray: tests/hosts/ray provokes them
     "Ray's client would carry every batch over one more hop",
     "this process is in the Ray cluster at …, and cannot be in the one at … too",
     "not ready within …. Each needs … of one node; all nodes together have free: …",

@@ -25,47 +25,32 @@ from stepmill.views.gymnasium import GymnasiumPool
 
 ROOT = Path(stepmill.__file__).parent
 
-# Each may import those before it. "stepmill" is the package itself: what a user sees.
+# Each line may import those above it. "stepmill" is the package itself: what a user sees.
 LAYERS = [
-    "_native",
-    "errors",
-    "refusals",
-    "headless",
-    "arguments",
-    "casting",
-    "uncopyable",
-    "optional",
-    "top",
-    "trees",
-    "fitting",
-    "spaces",
-    "numpy_parity",
-    "description",
-    "factories",
-    "interpreters",
-    "resembling",
+    ("_native", "_version", "errors"),
+    "system",
+    "values",
     "registry",
-    "listing",
     "wrappers",
     "envs",
     "spec",
-    "pool",
-    "watching",
-    "verifying",
+    "settings",
+    "sources",
+    "hosts",
     "views",
     "managers",
     "zoo",
     "signatures",
     "make",
     "interop",
-    "verify",
-    "gymnasium_entry",
     "stepmill",
     "testing",
-    "measuring",
-    "cli",
-    "__main__",
+    ("tools", "__main__"),
 ]
+LEVELS = {part: level for level, line in enumerate(LAYERS) for part in ([line] if isinstance(line, str) else line)}
+# What a user asks for by a method or a name of the package, and nobody else: named inside functions, and for types.
+NAME_TOOLS = {"stepmill", "stepmill.views.pool", "stepmill.managers.base_manager"}
+MOST_ENTRIES = 19
 
 
 def module_name(path: Path) -> str:
@@ -74,7 +59,7 @@ def module_name(path: Path) -> str:
 
 
 # `stepmill new` writes copies of these: a project of its own, of which nothing is imported.
-TEMPLATE = ROOT / "cli" / "template"
+TEMPLATE = ROOT / "tools" / "cli" / "template"
 MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py")) if TEMPLATE not in path.parents}
 
 
@@ -84,8 +69,12 @@ def layer_of(module: str) -> str:
 
 def imports_of(path: Path) -> set[str]:
     """Every module of stepmill that a file imports, wherever in it."""
+    return imports_in(ast.parse(path.read_text()), path)
+
+
+def imports_in(tree: ast.AST, path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -98,17 +87,40 @@ def imports_of(path: Path) -> set[str]:
     return {name for name in found if name.split(".")[0] == "stepmill"}
 
 
+def imported_at_once(path: Path) -> set[str]:
+    """The modules that are imported with a file: not those in its functions, nor for types."""
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = []
+    return imports_in(tree, path)
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_one_way(module: str) -> None:
-    assert layer_of(module) in LAYERS, "a new part of the package: give it a place in LAYERS"
-    own = LAYERS.index(layer_of(module))
-    for target in imports_of(MODULES[module]) - {module}:
-        there = LAYERS.index(layer_of(target))
-        assert there < own or layer_of(target) == layer_of(module), f"{module} imports {target}, which is above it"
+    assert layer_of(module) in LEVELS, "a new part of the package: give it a place in LAYERS"
+    targets = imports_of(MODULES[module]) - {module}
+    if module in NAME_TOOLS:
+        tools = {target for target in targets if layer_of(target) == "tools"}
+        assert tools, f"{module} names no tool any more: take it out of NAME_TOOLS"
+        assert tools.isdisjoint(imported_at_once(MODULES[module])), f"{module} imports a tool before it is used"
+        targets -= tools
+    for target in targets:
+        is_below = LEVELS[layer_of(target)] < LEVELS[layer_of(module)]
+        assert is_below or layer_of(target) == layer_of(module), f"{module} imports {target}, which is above it"
+
+
+def test_the_house_has_few_rooms() -> None:
+    shown = {path.relative_to(ROOT).parts[0] for path in MODULES.values()} - {"__init__.py", "__main__.py"}
+    assert len(shown) <= MOST_ENTRIES, "find the part that should carry it"
+    assert len(LAYERS) <= MOST_ENTRIES
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
+    for module in NAME_TOOLS:
+        graph[module] = {target for target in graph[module] if layer_of(target) != "tools"}
     for module in graph:  # a package and the modules in it are one step in reading order
         if "__init__" in MODULES[module].name and module != "stepmill":
             graph[module] = {target for target in graph[module] if not target.startswith(f"{module}.")}
@@ -117,9 +129,14 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 # ---- the engine and its hosts ---------------------------------------------------------------------
 
-HOSTS = {"stepmill.pool.native", "stepmill.pool.inline", "stepmill.pool.process.host", "stepmill.pool.ray.host"}
+HOSTS = {
+    "stepmill.hosts.native_host",
+    "stepmill.hosts.inline_host",
+    "stepmill.hosts.process.process_host",
+    "stepmill.hosts.ray.ray_host",
+}
 # Those that choose a host. All others, the engine above all, know only what every host offers.
-CHOOSERS = {"stepmill.pool.open_host", "stepmill.pool.open_local_host"}
+CHOOSERS = {"stepmill.hosts.open_host", "stepmill.hosts.open_local_host"}
 CPP = Path(__file__).parent.parent / "cpp"
 
 
@@ -132,11 +149,11 @@ def test_a_host_knows_neither_another_nor_what_is_above_it() -> None:
     for host in HOSTS:
         for target in imports_of(MODULES[host]):
             assert target not in HOSTS, f"{host} imports {target}"
-            assert LAYERS.index(layer_of(target)) <= LAYERS.index("pool")
+            assert LEVELS[layer_of(target)] <= LEVELS["hosts"]
 
 
 def test_neither_side_of_a_fork_imports_the_other() -> None:
-    caller, forked = "stepmill.pool.process.caller", "stepmill.pool.process.forked"
+    caller, forked = "stepmill.hosts.process.caller", "stepmill.hosts.process.forked"
     for module, path in MODULES.items():
         for side, other in ((caller, forked), (forked, caller)):
             if module.startswith(side) or (side == caller and not module.startswith(forked)):
@@ -171,12 +188,13 @@ TEST_FILES = {str(path.relative_to(TESTS)): path for path in sorted(TESTS.rglob(
 MOST_LINES = 600
 # Folders that are named otherwise than the part of the package whose tests they hold, or hold none.
 # RLlib takes pools as they are; the seeds are the documents that the interfaces come from.
-OTHER_FOLDERS = {"checker": "testing", "examples": None, "interop/rllib": None, "seeds": None}
+OTHER_FOLDERS = {"examples": None, "interop/rllib": None, "seeds": None, "site": None}
 OTHER_FOLDERS |= {"support": None, "support/soak": None}
 
 
 def test_no_test_imports_another() -> None:
-    imports = re.compile(r"^ *(?:from|import) +(?:[\w.]+\.)?test_\w+", re.MULTILINE)
+    tests = "|".join(sorted(path.stem for path in TEST_FILES.values() if path.stem.startswith("test_")))
+    imports = re.compile(rf"^ *(?:from|import) +(?:[\w.]+\.)?(?:{tests})\b", re.MULTILINE)
     assert [file for file, path in TEST_FILES.items() if imports.search(path.read_text())] == [], "share it in support"
 
 
@@ -258,7 +276,7 @@ SHOWN = sorted(
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_module_says_what_it_offers(name: str) -> None:
-    if name != "stepmill.interop.ding":  # needs DI-engine: tests_ding imports it
+    if name != "stepmill.interop.ding":  # needs DI-engine: tests/interop/ding imports it
         module = imported(name)
         assert module is None or module.__all__
 
@@ -292,7 +310,7 @@ def imported(name: str) -> ModuleType | None:
 
 def package_modules() -> list[ModuleType]:
     # Those of packages that may not be there are left out.
-    apart = ("stepmill.cli", "stepmill.interop.ding")
+    apart = ("stepmill.tools.cli", "stepmill.interop.ding")
     modules = [imported(name) for name in MODULES if not name.startswith(apart)]
     return [module for module in modules if module is not None]
 

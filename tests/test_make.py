@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stepmill
-from stepmill.pool.settings import RAY_SETTINGS, SETTINGS, check_settings
+from stepmill.settings import RAY_SETTINGS, SETTINGS, check_settings
 
 INTERFACE = Path(__file__).resolve().parent.parent / "docs" / "interface.md"
 

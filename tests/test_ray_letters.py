@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepmill.pool.ray.letters import Answer, Order
+from stepmill.hosts.ray.letters import Answer, Order
 
 
 @pytest.mark.parametrize("order", [Order(3, b"abc", {1: b"x"}, {}), Order(0, None, {}, {2: b"y"})])

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 
 import stepmill
 from stepmill.errors import ConfigError
-from stepmill.pool import settings
+from stepmill.hosts import settings
 from stepmill.signatures import EnvType
 
 CLIENTS = Path(__file__).parent / "support"

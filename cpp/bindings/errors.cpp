@@ -11,10 +11,10 @@ namespace nb = nanobind;
 namespace stepmill {
 namespace {
 
-// stepmill.refusals says what to do about it.
+// stepmill.system.refusals says what to do about it.
 void set_refusal(int number, const char* what) {
   try {
-    nb::object error = nb::module_::import_("stepmill.refusals").attr("refusal")(number, to_text(what));
+    nb::object error = nb::module_::import_("stepmill.system.refusals").attr("refusal")(number, to_text(what));
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   } catch (nb::python_error& error) {  // there is no memory even for that
     error.restore();

@@ -21,13 +21,13 @@ inline std::chrono::nanoseconds interval_of(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds_of(seconds)));
 }
 
-// (state, increment, has_uint32, uinteger), the first two each as (high word, low word): see pool/generators.py.
+// (state, increment, has_uint32, uinteger), the first two each as (high word, low word): see hosts/generators.py.
 inline nanobind::object random_state(const sm_random_state& s) {
   return nanobind::make_tuple(nanobind::make_tuple(s.state[0], s.state[1]),
                               nanobind::make_tuple(s.increment[0], s.increment[1]), s.has_uint32, s.uinteger);
 }
 
-// (resets, numbers): see pool/drawing.py.
+// (resets, numbers): see sources/drawing.py.
 inline nanobind::object picture(const Picture& p) {
   nanobind::list numbers;
   for (const double number : p.numbers) numbers.append(number);

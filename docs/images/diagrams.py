@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
 from stepmill import envs
-from stepmill.cli.commands.new import TEMPLATE
 from stepmill.envs.adapters.as_gymnasium import TeamAsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv
 from stepmill.envs.adapters.parallel_players import ParallelAsPlayers
+from stepmill.tools.cli.commands.new import TEMPLATE
 
 WIDTH = 800  # of every picture on a page; one unit of a drawing is one pixel there
 MONO = "DejaVu Sans Mono"

@@ -12,18 +12,20 @@ Every other module is internal: it may change or move in any version.
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from stepmill import errors, zoo
+from stepmill._version import __version__
 from stepmill.errors import EnvError, StepmillError
-from stepmill.listing import list_all_envs
+from stepmill.hosts.rollout.result import Rollout
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
-from stepmill.numpy_parity import match_numpy
-from stepmill.pool.rollout.result import Rollout
-from stepmill.registry import register
+from stepmill.registry.listing import list_all_envs
+from stepmill.registry.records import register
 from stepmill.spec import PoolSpec
-from stepmill.verify import verify
-from stepmill.verifying.results import Difference, Verification, Verifications
+from stepmill.system.numpy_parity import match_numpy
+
+if TYPE_CHECKING:
+    from stepmill.tools.verify import Difference, Verification, Verifications, verify
 
 __all__ = [
     "Difference",
@@ -46,15 +48,18 @@ __all__ = [
     "zoo",
 ]
 
-__version__ = "0.1.0"
-
 # Public too, but imported only when they are used: `import stepmill` stays cheap.
-_PARTS = ("arguments", "envs", "interop", "managers", "testing", "wrappers")
+_PARTS = ("envs", "interop", "managers", "testing", "values", "wrappers")
 
 
-def __getattr__(name: str) -> ModuleType:
+_OF_VERIFY = ("Difference", "Verification", "Verifications", "verify")
+
+
+def __getattr__(name: str) -> Any:
     if name in _PARTS:
         return importlib.import_module(f"stepmill.{name}")
+    if name in _OF_VERIFY:
+        return getattr(importlib.import_module("stepmill.tools.verify"), name)
     raise AttributeError(f"module 'stepmill' has no attribute {name!r}")
 
 

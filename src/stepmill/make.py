@@ -11,12 +11,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from stepmill.arguments import one_of
 from stepmill.errors import UnsupportedError
-from stepmill.pool.find_source import find_source
-from stepmill.pool.host import describe_source, open_engine
-from stepmill.pool.open_host import open_host
-from stepmill.pool.settings import (
+from stepmill.hosts.host import describe_source, open_engine
+from stepmill.hosts.open_host import open_host
+from stepmill.hosts.shares import with_workers_for
+from stepmill.settings import (
     RAY_SETTINGS,
     SETTINGS,
     ActionBounds,
@@ -29,9 +28,6 @@ from stepmill.pool.settings import (
     check_players,
     check_settings,
 )
-from stepmill.pool.shares import with_workers_for
-from stepmill.pool.source import NativeSource, PythonSource
-from stepmill.refusals import explained_refusals
 from stepmill.signatures import (
     EnvType,
     like_make_dm,
@@ -40,7 +36,11 @@ from stepmill.signatures import (
     pool_of_env_type,
     same_parameters,
 )
+from stepmill.sources.find import find_source
+from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.spec import PoolSpec
+from stepmill.system.refusals import explained_refusals
+from stepmill.values.arguments import one_of
 from stepmill.views.outputs import CONVERTERS
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
     if spec is None:
         assert isinstance(source, PythonSource)
         if source.has_islands:
-            from stepmill.pool.process.caller.description import describe_source_in_worker
+            from stepmill.hosts.process.caller.describe_in_worker import describe_source_in_worker
 
             source, env = describe_source_in_worker(source, settings)
         else:
@@ -193,6 +193,13 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
         check_players(env.num_players, settings)
         spec = _spec(source, settings, env.observation_space, env.action_space, env.info_space, env.num_players)
     return spec
+
+
+def make_for_gymnasium(
+    task_id: str, num_envs: int = 1, max_episode_steps: int | None = None, **arguments: Any
+) -> GymnasiumPool[Any]:
+    """What ``gymnasium.make_vec("stepmill/<id>")`` calls, with its keyword arguments; ``registry`` names it there."""
+    return make_gymnasium(task_id, num_envs=num_envs, max_episode_steps=max_episode_steps, **arguments)
 
 
 def _prepare(

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from stepmill.pool.settings import Device
+from stepmill.settings import Device
 
 if TYPE_CHECKING:
     import jax

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.spaces import spec_of
+from stepmill.values.spaces import spec_of
 
 __all__ = ["PoolSpec"]
 

@@ -18,7 +18,7 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)  # until a command begins, and after its end
     try:
-        from stepmill.cli.entry import main as run
+        from stepmill.tools.cli.entry import main as run
     except Exception as error:  # a broken package raises anything
         what = " ".join(f"{type(error).__name__}: {error}".split())
         sys.stderr.write(f"stepmill: the installation is broken: {what}. {_advice()}\n")

@@ -14,7 +14,7 @@ from stepmill import _native
 from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import InputError
 from stepmill.managers.config import DEFAULTS, EnvRecipe, read_settings
-from stepmill.managers.pool import open_pool
+from stepmill.managers.manager_pool import open_pool
 from support.manager_envs import Trial, suffering
 from support.process_envs import Gate
 

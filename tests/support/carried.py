@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from stepmill import _native
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.host import host_arguments, native_env_arguments, open_engine, python_env_arguments
+from stepmill.hosts.infos import info_leaves
+from stepmill.hosts.open_host import open_host
+from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.pickling import dumps
+from stepmill.hosts.rows import Note, RowFinisher
 from stepmill.make import _prepare
-from stepmill.pool.faults import Fault, FaultPolicy
-from stepmill.pool.host import host_arguments, native_env_arguments, open_engine, python_env_arguments
-from stepmill.pool.infos import info_leaves
-from stepmill.pool.open_host import open_host
-from stepmill.pool.process.caller.notes import read_notes
-from stepmill.pool.process.pickling import dumps
-from stepmill.pool.rows import Note, RowFinisher
-from stepmill.pool.settings import Settings
-from stepmill.pool.source import NativeSource, PythonSource
+from stepmill.settings import Settings
+from stepmill.sources.source import NativeSource, PythonSource
 
 
 def part_of(source: Any, settings: Settings, first: int, last: int) -> tuple[Any, Settings]:
@@ -49,7 +49,7 @@ class Carried(_native.RemoteHost):
         super().__init__(**host_arguments(source.id, "carried", settings, limit), **envs, first_envs=groups)
 
     def _python_envs(self, source: PythonSource, settings: Settings) -> dict[str, Any]:
-        from stepmill.description import EnvDescription
+        from stepmill.registry.description import EnvDescription
 
         env = source.build(0)
         described = EnvDescription.of(env)

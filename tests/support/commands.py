@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stepmill.cli.entry import main
+from stepmill.tools.cli.entry import main
 
 
 class Done(NamedTuple):

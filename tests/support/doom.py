@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 
 import stepmill
-from stepmill.factories import EnvFactory
-from stepmill.registry import find
+from stepmill.registry.factories import EnvFactory
+from stepmill.registry.records import find
 
 
 def build(id: str, **config: Any) -> Any:

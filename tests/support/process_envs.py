@@ -26,7 +26,7 @@ import numpy as np
 
 import stepmill
 from stepmill import EnvError
-from stepmill.pool.process.remote_error import RemoteEnvError
+from stepmill.hosts.process.remote_error import RemoteEnvError
 from stepmill.testing import end_servers
 from support.probes import ProbeTwin
 

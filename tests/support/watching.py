@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from stepmill.watching.watch import Watch
+from stepmill.tools.watching.watch import Watch
 
 
 class Painted(gymnasium.Env[Any, Any]):

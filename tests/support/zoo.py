@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.listing import EnvList
-from stepmill.registry import families
+from stepmill.registry.listing import EnvList
+from stepmill.registry.records import families
 
 __all__ = ["CASES", "STEPS", "Case", "fingerprint", "ids_of", "least", "open_pool", "play", "where"]
 

@@ -10,7 +10,7 @@ import pytest
 
 import stepmill
 from stepmill.errors import MissingPackageError, UnknownConfigError, UnknownEnvError
-from stepmill.optional import BOX2D, Package, is_installed
+from stepmill.system.optional import BOX2D, Package, is_installed
 from stepmill.zoo.pettingzoo import pettingzoo_ids
 from support.subprocesses import run_well
 from support.zoo import fingerprint
@@ -57,7 +57,7 @@ def test_what_an_env_needs_in_addition_is_told(
 def test_the_module_of_an_id_is_imported_before_workers_are_forked() -> None:
     code = """
         import sys
-        from stepmill.registry import find
+        from stepmill.registry.records import find
         factory = find("simple_spread_v3").factory
         factory.preload({})
         print("mpe2.simple_spread_v3" in sys.modules)
@@ -90,7 +90,7 @@ def test_multiwalker_names_the_package_that_it_needs_besides(monkeypatch: pytest
     def has(package: Package) -> bool:
         return package != BOX2D and is_installed(package)
 
-    monkeypatch.setattr("stepmill.optional.is_installed", has)
+    monkeypatch.setattr("stepmill.system.optional.is_installed", has)
     monkeypatch.setattr("stepmill.zoo.pettingzoo.is_installed", has)
     with pytest.raises(MissingPackageError, match=r"multiwalker_v9 needs Box2D.*pip install 'stepmill\[box2d\]'"):
         stepmill.make("multiwalker_v9")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import real_number, true_or_false, whole_number
 from stepmill.envs import read_cfg
+from stepmill.values.arguments import real_number, true_or_false, whole_number
 
 __all__ = ["CourierConfig"]
 

@@ -3,7 +3,7 @@
 from stepmill.envs.adapters import as_base_env, as_gymnasium
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium
 from stepmill.envs.adapters.ding_env_wrapper import DingEnvWrapper
-from stepmill.envs.adapters.dm import DmAsGymnasium
+from stepmill.envs.adapters.dm_adapter import DmAsGymnasium
 from stepmill.envs.adapters.parallel import ParallelAsBaseEnv
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.common import *  # noqa: F403  (each of them is public)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.casting import cast
 from stepmill.errors import ActionError
-from stepmill.fitting import Fitter, Misfit
-from stepmill.trees import map_tree, tree_of
+from stepmill.values.casting import cast
+from stepmill.values.fitting import Fitter, Misfit
+from stepmill.values.trees import map_tree, tree_of
 
 __all__ = ["action_reader"]
 

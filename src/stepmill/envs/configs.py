@@ -6,8 +6,8 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, MissingConfigError
+from stepmill.values.arguments import whole_number
 
 __all__ = ["copy_cfg", "env_cfgs", "read_cfg"]
 

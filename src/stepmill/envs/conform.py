@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ObservationError
-from stepmill.fitting import Fitter, array_of, holds_arrays
-from stepmill.trees import map_tree, map_trees, space_from, tree_of
+from stepmill.values.fitting import Fitter, array_of, holds_arrays
+from stepmill.values.trees import map_tree, map_trees, space_from, tree_of
 
 __all__ = ["Conformed", "as_arrays", "conform"]
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.arguments import whole_number
 from stepmill.errors import SpaceError, UnsupportedError, summary
-from stepmill.factories import close_quietly
-from stepmill.trees import map_tree, space_from, step_into, tree_of
+from stepmill.registry.factories import close_quietly
+from stepmill.values.arguments import whole_number
+from stepmill.values.trees import map_tree, space_from, step_into, tree_of
 
 __all__ = [
     "BaseEnvInfo",

@@ -25,7 +25,7 @@ import numpy as np
 
 from stepmill.envs.video_file import VideoFile, frame_problem, frames_per_second
 from stepmill.errors import EnvError, StepmillError, summary
-from stepmill.optional import require
+from stepmill.system.optional import require
 
 __all__ = ["EpisodeRecorder", "record_episodes"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.casting import cast, description
 from stepmill.errors import EnvError
+from stepmill.values.casting import cast, description
 
 __all__ = ["reset_parts", "rewards_of", "step_parts", "truth", "wrong_reset", "wrong_result"]
 

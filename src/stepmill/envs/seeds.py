@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import true_or_false, whole_number
-from stepmill.factories import accepts
+from stepmill.registry.factories import accepts
+from stepmill.values.arguments import true_or_false, whole_number
 
 __all__ = ["MOST_SEED_BITS", "SEED_BITS", "EpisodeSeeds", "seed_env"]
 

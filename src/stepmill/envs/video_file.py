@@ -15,9 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from stepmill.arguments import real_number
 from stepmill.errors import ConfigError, EnvError
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.values.arguments import real_number
 
 __all__ = ["VideoFile", "frame_problem", "frames_per_second"]
 

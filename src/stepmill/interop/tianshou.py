@@ -12,12 +12,12 @@ from gymnasium import spaces
 
 from stepmill._native import call_into
 from stepmill.errors import ActionError, ConfigError, EnvError, InputError, SpaceError, UnsupportedError, UsageError
+from stepmill.hosts.infos import info_of_row
 from stepmill.interop.resets import reset_until_good
 from stepmill.make import make_gymnasium
-from stepmill.optional import TIANSHOU, require
-from stepmill.pool.infos import info_of_row
-from stepmill.pool.settings import check_seeds
-from stepmill.trees import leaves, map_tree
+from stepmill.settings import check_seeds
+from stepmill.system.optional import TIANSHOU, require
+from stepmill.values.trees import leaves, map_tree
 from stepmill.views.gymnasium import GymnasiumPool
 
 require(*TIANSHOU, "stepmill.interop.tianshou")

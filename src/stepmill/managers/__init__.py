@@ -1,8 +1,8 @@
 """Env managers: the view of a pool that a training framework has."""
 
-from stepmill.managers.base import BaseEnvManager
+from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.create import create_env_manager, get_vec_env_setting
-from stepmill.managers.ray import RayEnvManager
+from stepmill.managers.ray_manager import RayEnvManager
 from stepmill.managers.states import EnvState
 from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 

@@ -10,9 +10,9 @@ from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError
 from stepmill.managers.config import ManagerSettings
 from stepmill.managers.env_class import in_class_of_cause
+from stepmill.managers.env_rows import RowReader, any_abnormal
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.moves import Arrival
-from stepmill.managers.rows import RowReader, any_abnormal
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import Standing
 

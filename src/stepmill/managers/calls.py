@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from stepmill.errors import ConcurrentUseError
 from stepmill.managers.standings import Standings
-from stepmill.uncopyable import Uncopyable
+from stepmill.system.uncopyable import Uncopyable
 
 __all__ = ["OneCallAtATime", "exclusive"]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.arguments import one_of, real_number, seconds, true_or_false, whole_number
 from stepmill.envs.configs import copy_cfg
 from stepmill.errors import ConfigError, UnsupportedError
-from stepmill.factories import check_keys
-from stepmill.interpreters import interpreter
-from stepmill.pool.settings import RAY_SETTINGS
+from stepmill.registry.factories import check_keys
+from stepmill.settings import RAY_SETTINGS
+from stepmill.system.interpreters import interpreter
+from stepmill.values.arguments import one_of, real_number, seconds, true_or_false, whole_number
 
 __all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "asked_by_envs", "read_recipes", "read_settings"]
 

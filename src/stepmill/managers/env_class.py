@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from stepmill.errors import EnvError, RemoteEnvError
-from stepmill.pool.user_code import try_or
+from stepmill.system.user_code import try_or
 
 __all__ = ["in_class_of_cause"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvIdError, InputError
+from stepmill.values.arguments import whole_number
 
 __all__ = ["ResetParams", "read_actions", "read_ids", "read_replay_paths", "read_reset_params", "read_seeds"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.envs.seeds import SEED_BITS
-from stepmill.managers.envs import Instructions
+from stepmill.managers.env_side import Instructions
 
 __all__ = ["ManagedEnv"]
 

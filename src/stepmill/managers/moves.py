@@ -13,7 +13,7 @@ from typing import Any
 
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError
-from stepmill.managers.rows import StoredObs
+from stepmill.managers.env_rows import StoredObs
 from stepmill.managers.states import Standing
 
 __all__ = ["Arrival", "Handover", "Sending", "SentResets"]

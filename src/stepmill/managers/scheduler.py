@@ -16,19 +16,19 @@ from typing import Any
 
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ClosedError, EnvError, InFlightError, InputError, UsageError
-from stepmill.factories import close_quietly
 from stepmill.managers.calls import OneCallAtATime, exclusive
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.env_class import in_class_of_cause
-from stepmill.managers.envs import EnvSpaces
+from stepmill.managers.env_rows import with_tensors
+from stepmill.managers.env_side import EnvSpaces
 from stepmill.managers.inputs import ResetParams, read_ids
 from stepmill.managers.managed_env import ManagedEnv
+from stepmill.managers.manager_pool import ManagerPool
 from stepmill.managers.moves import Handover
-from stepmill.managers.pool import ManagerPool
-from stepmill.managers.rows import with_tensors
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import EnvState, Standing
 from stepmill.managers.traffic import Traffic
+from stepmill.registry.factories import close_quietly
 
 __all__ = ["Scheduler"]
 

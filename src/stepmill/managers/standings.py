@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError
+from stepmill.managers.env_rows import StoredObs
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.moves import Arrival, Handover, Sending
-from stepmill.managers.rows import StoredObs
 from stepmill.managers.states import EnvState, Standing
 
 __all__ = ["Standings"]

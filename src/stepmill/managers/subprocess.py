@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepmill.managers.base import BaseEnvManager
+from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.config import DEFAULTS
 
 __all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManager", "SyncSubprocessEnvManager"]

@@ -13,12 +13,12 @@ from typing import Any
 from stepmill.errors import EnvError
 from stepmill.managers.arrivals import ArrivalReader
 from stepmill.managers.config import ManagerSettings
-from stepmill.managers.envs import Instructions
+from stepmill.managers.env_rows import any_abnormal
+from stepmill.managers.env_side import Instructions
 from stepmill.managers.inputs import ResetParams
 from stepmill.managers.managed_env import ManagedEnv
+from stepmill.managers.manager_pool import ManagerPool
 from stepmill.managers.moves import Sending, SentResets
-from stepmill.managers.pool import ManagerPool
-from stepmill.managers.rows import any_abnormal
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import Standing
 

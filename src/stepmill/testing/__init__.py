@@ -19,7 +19,7 @@ To read it: ``check.py`` applies the rules; ``trial.py`` runs the envs and recor
 function per rule; ``values.py`` compares and describes values; ``finding.py`` is the result.
 """
 
-from stepmill.pool.process.caller.servers import end_servers
+from stepmill.hosts.process.caller.servers import end_servers
 from stepmill.testing.check import check_env
 from stepmill.testing.finding import Finding, Report
 from stepmill.testing.mixin import EnvTestMixin

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import whole_number
 from stepmill.testing.finding import Finding, Problem, Report, Unchecked, count_of
 from stepmill.testing.play import Moment
 from stepmill.testing.rules import RULES
 from stepmill.testing.rules.rule import MomentRule, Rule
 from stepmill.testing.subject import Subject
 from stepmill.testing.trial import Trial, run_trial
+from stepmill.values.arguments import whole_number
 
 __all__ = ["Examination", "check_env"]
 

@@ -10,8 +10,8 @@ from gymnasium.vector import utils
 
 from stepmill.errors import UnsupportedError
 from stepmill.make import make
-from stepmill.pool.find_source import find_source
-from stepmill.pool.source import NativeSource
+from stepmill.sources.find import find_source
+from stepmill.sources.source import NativeSource
 
 __all__ = ["EnvOfId"]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.fitting import form_of, has_form, holds_arrays
-from stepmill.trees import Tree, as_tree, paths, step_into, tree_of
-from stepmill.trees import leaves as leaves_of
+from stepmill.values.fitting import form_of, has_form, holds_arrays
+from stepmill.values.trees import Tree, as_tree, paths, step_into, tree_of
+from stepmill.values.trees import leaves as leaves_of
 
 __all__ = [
     "Leaf",

@@ -15,11 +15,11 @@ import dm_env
 import numpy as np
 
 from stepmill import _native
-from stepmill.pool.direct import Call, direct
-from stepmill.pool.settings import Settings
+from stepmill.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import Array, PoolView
+from stepmill.views.direct import Call, direct
 from stepmill.views.outputs import Converter, Output
+from stepmill.views.pool import Array, PoolView
 
 __all__ = ["DmPool", "Observation", "Players", "TimeStep", "first_timestep_of", "timestep_of"]
 

@@ -11,11 +11,11 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import UnsupportedError
-from stepmill.pool.direct import Call, direct
-from stepmill.pool.settings import Settings
+from stepmill.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import Array, PoolView
+from stepmill.views.direct import Call, direct
 from stepmill.views.outputs import Converter
+from stepmill.views.pool import Array, PoolView
 
 __all__ = ["GymPool"]
 

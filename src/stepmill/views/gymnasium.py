@@ -8,12 +8,12 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from stepmill import _native
-from stepmill.description import player_rows
-from stepmill.pool.direct import Call, direct
-from stepmill.pool.settings import Settings
+from stepmill.registry.description import player_rows
+from stepmill.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import Array, PoolView
+from stepmill.views.direct import Call, direct
 from stepmill.views.outputs import Converter
+from stepmill.views.pool import Array, PoolView
 
 __all__ = ["GymnasiumPool"]
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import UnsupportedError
-from stepmill.optional import JAX, TORCH, require
-from stepmill.spaces import FlatSpace
-from stepmill.trees import leaves, map_trees, paths, tree_of
+from stepmill.system.optional import JAX, TORCH, require
+from stepmill.values.spaces import FlatSpace
+from stepmill.values.trees import leaves, map_trees, paths, tree_of
 from stepmill.views.cuda_tensors import CudaTensors
 
 __all__ = ["CONVERTERS", "Converter", "Output", "to_jax", "to_torch"]

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ActionError
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, checked_reward, refuse
 
 

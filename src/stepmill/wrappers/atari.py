@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from stepmill.errors import ConfigError, UnknownEnvError
-from stepmill.optional import require
+from stepmill.system.optional import require
 from stepmill.wrappers.catalogue import wrap
 from stepmill.wrappers.episodes import fires
 

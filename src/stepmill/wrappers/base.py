@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 
 from gymnasium import spaces
 
-from stepmill.casting import as_numbers
 from stepmill.errors import EnvError, ObservationError, SpaceError
-from stepmill.fitting import Misfit, fit, member_of
-from stepmill.trees import tree_of
+from stepmill.values.casting import as_numbers
+from stepmill.values.fitting import Misfit, fit, member_of
+from stepmill.values.trees import tree_of
 
 # The shapes of observation, action and reward, as in ``BaseEnv.info()``: ``Discrete(n)`` is ``(n,)``, a Dict space is a
 # dict of shapes, a Tuple space is a tuple of shapes.

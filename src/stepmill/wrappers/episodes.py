@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, refuse
 
 NOOP = 0

@@ -13,9 +13,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, refuse
 
 

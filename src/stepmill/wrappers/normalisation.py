@@ -11,10 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import real_number, true_or_false
 from stepmill.errors import ConfigError, EnvError, InputError, ObservationError
-from stepmill.fitting import Misfit, fit
-from stepmill.trees import map_tree, map_trees
+from stepmill.values.arguments import real_number, true_or_false
+from stepmill.values.fitting import Misfit, fit
+from stepmill.values.trees import map_tree, map_trees
 from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, checked_reward, refuse
 from stepmill.wrappers.running_mean_std import RunningMeanStd
 

@@ -17,10 +17,10 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from gymnasium.wrappers.utils import create_zero_array
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ActionError
-from stepmill.fitting import holds_arrays
-from stepmill.trees import leaves, map_trees, step_into, tree_of
+from stepmill.values.arguments import whole_number
+from stepmill.values.fitting import holds_arrays
+from stepmill.values.trees import leaves, map_trees, step_into, tree_of
 from stepmill.wrappers.base import Shapes, ShapeTeller, checked_observation, checked_reward, refuse
 
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from stepmill.arguments import whole_number
+from stepmill.values.arguments import whole_number
 from stepmill.wrappers.base import Shapes, ShapeTeller, checked_reward
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, InputError, MissingConfigError
+from stepmill.values.arguments import whole_number
 
 _STATE = ("count", "mean", "squared_deviations")
 

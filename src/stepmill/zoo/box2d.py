@@ -1,7 +1,7 @@
 """Gymnasium's envs that need Box2D, which its own registry has whether or not Box2D is installed."""
 
-from stepmill.optional import BOX2D
-from stepmill.registry import Family, add_family
+from stepmill.registry.records import Family, add_family
+from stepmill.system.optional import BOX2D
 
 __all__: list[str] = []
 

@@ -1,6 +1,6 @@
 """Classic control: native versions of Gymnasium's envs, with its time limits and thresholds."""
 
-from stepmill.registry import register, register_drawer
+from stepmill.registry.records import register, register_drawer
 
 register("CartPole-v0", native="CartPole", max_episode_steps=200, reward_threshold=195.0)
 register("CartPole-v1", native="CartPole", max_episode_steps=500, reward_threshold=475.0)

@@ -1,6 +1,6 @@
 """Envs to learn from and to test the engine with."""
 
-from stepmill.registry import register
+from stepmill.registry.records import register
 
 register("Probe-v0", native="Probe")
 register("Template-v0", native="Template", max_episode_steps=100)

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from stepmill.arguments import one_of, true_or_false, whole_number
 from stepmill.errors import ConfigError
-from stepmill.optional import DM_CONTROL
-from stepmill.registry import EnvRecord, add
+from stepmill.registry.records import EnvRecord, add
+from stepmill.system.optional import DM_CONTROL
+from stepmill.values.arguments import one_of, true_or_false, whole_number
 
 __all__ = ["TASKS", "load"]
 

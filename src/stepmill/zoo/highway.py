@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import SpaceError
-from stepmill.optional import HIGHWAY
-from stepmill.registry import Family, GymnasiumFactory, add_family
+from stepmill.registry.records import Family, GymnasiumFactory, add_family
+from stepmill.system.optional import HIGHWAY
 from stepmill.zoo.further_seeds import FurtherSeeds
 
 __all__ = ["HighwayFactory", "SeededHighway", "VehiclesAsPlayers"]

@@ -28,11 +28,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from stepmill.arguments import one_of, real_number, whole_number
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError, ActionTypeError, ConfigError, NeedsResetError, ResetOptionError
+from stepmill.values.arguments import one_of, real_number, whole_number
 from stepmill.zoo.canvas import Canvas, Point
 
 __all__ = ["HybridEnv", "MovingEnv", "SlidingEnv"]

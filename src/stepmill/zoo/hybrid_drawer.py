@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from stepmill.pool.drawing import Scene
-from stepmill.pool.source import NativeSource
+from stepmill.sources.drawing import Scene
+from stepmill.sources.source import NativeSource
 from stepmill.zoo.hybrid import FieldEnv, HybridAction, MovingWorld, Rules, Start, draw
 
 __all__ = ["FieldDrawer"]
 
 
 class FieldDrawer:
-    """A ``Drawer``: see ``stepmill.pool.drawing``.
+    """A ``Drawer``: see ``stepmill.sources.drawing``.
 
     ``Field::picture`` in ``cpp/envs/hybrid/field.h`` tells the numbers.
     """

@@ -15,11 +15,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.arguments import one_of
 from stepmill.errors import ConfigError, UnsupportedError
-from stepmill.factories import REQUIRED, EnvFactory, default_values
-from stepmill.optional import METAWORLD, explained_misfit
-from stepmill.registry import Family, add_family
+from stepmill.registry.factories import REQUIRED, EnvFactory, default_values
+from stepmill.registry.records import Family, add_family
+from stepmill.system.optional import METAWORLD, explained_misfit
+from stepmill.values.arguments import one_of
 
 __all__ = ["MetaWorldFactory", "SeededMetaWorld", "ids"]
 

@@ -1,7 +1,7 @@
 """MiniGrid and BabyAI: their own envs, under their own ids. ``mission`` is a text, and so a tuple in a batch."""
 
-from stepmill.optional import MINIGRID
-from stepmill.registry import Family, add_family
+from stepmill.registry.records import Family, add_family
+from stepmill.system.optional import MINIGRID
 
 __all__: list[str] = []
 

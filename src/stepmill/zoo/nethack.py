@@ -10,8 +10,8 @@ from typing import Any
 
 import gymnasium
 
-from stepmill.optional import NLE
-from stepmill.registry import Family, GymnasiumFactory, add_family
+from stepmill.registry.records import Family, GymnasiumFactory, add_family
+from stepmill.system.optional import NLE
 from stepmill.zoo.further_seeds import FurtherSeeds
 
 __all__ = ["NetHackFactory", "SeededNetHack"]

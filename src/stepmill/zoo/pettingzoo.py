@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.factories import EnvFactory, accepted_keys, default_values
-from stepmill.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed, missing
-from stepmill.registry import Family, add_family
+from stepmill.registry.factories import EnvFactory, accepted_keys, default_values
+from stepmill.registry.records import Family, add_family
+from stepmill.system.optional import BOX2D, MPE2, PETTINGZOO, check_installed, is_installed, missing
 from stepmill.zoo.further_seeds import FurtherSeeds
 
 __all__ = ["PettingZooFactory", "mpe2_ids", "pettingzoo_ids"]

@@ -21,11 +21,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError, ActionTypeError, NeedsResetError, ResetOptionError
+from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.zoo.canvas import Canvas, Colour, Point
 
 __all__ = ["PursuitEnv"]

@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ActionError, ConfigError, NeedsResetError
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.values.arguments import whole_number
 from stepmill.zoo.pursuit import (
     MOVES,
     RUNNERS,

@@ -1,7 +1,7 @@
 """gymnasium-robotics: its own envs, under its own ids."""
 
-from stepmill.optional import ROBOTICS
-from stepmill.registry import Family, add_family
+from stepmill.registry.records import Family, add_family
+from stepmill.system.optional import ROBOTICS
 
 __all__: list[str] = []
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.envs.adapters.dm import SEED_MODULUS, DmAsGymnasium, space_of_spec
-from stepmill.headless import drawing
-from stepmill.optional import DM_CONTROL, explained_misfit, require
+from stepmill.envs.adapters.dm_adapter import SEED_MODULUS, DmAsGymnasium, space_of_spec
+from stepmill.system.headless import drawing
+from stepmill.system.optional import DM_CONTROL, explained_misfit, require
 
 __all__ = ["SuiteEnv", "SuiteTask"]
 

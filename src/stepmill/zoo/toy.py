@@ -1,6 +1,6 @@
 """Toy text: native versions of Gymnasium's tabular envs, and two small ones that EnvPool's users know."""
 
-from stepmill.registry import register, register_drawer
+from stepmill.registry.records import register, register_drawer
 
 register("FrozenLake-v1", native="FrozenLake", config={"map_name": "4x4"}, max_episode_steps=100, reward_threshold=0.70)
 register(

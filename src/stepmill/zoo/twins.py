@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stepmill.errors import ResourceError
-from stepmill.factories import imported
-from stepmill.optional import require
-from stepmill.pool.drawing import Scene
-from stepmill.pool.source import NativeSource
+from stepmill.sources.drawing import Scene
+from stepmill.sources.source import NativeSource
+from stepmill.system.optional import imported, require
 
 __all__ = [
     "Acrobot",
@@ -36,7 +35,7 @@ _SDL_DRIVER = "SDL_VIDEODRIVER"
 
 
 class TwinDrawer:
-    """A ``Drawer``: see ``stepmill.pool.drawing``.
+    """A ``Drawer``: see ``stepmill.sources.drawing``.
 
     One twin serves all envs, since everything it draws is put into it each time. It is neither reset nor stepped.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from stepmill.registry import EnvRecord, add, register, register_drawer
+from stepmill.registry.records import EnvRecord, add, register, register_drawer
 
 __all__: list[str] = []
 

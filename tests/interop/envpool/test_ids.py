@@ -11,9 +11,9 @@ import gymnasium
 import pytest
 
 import stepmill
-from stepmill import registry
 from stepmill.interop.envpool.arguments import IDS
-from stepmill.optional import HIGHWAY, MINIGRID, ROBOTICS, is_installed
+from stepmill.registry import records as registry
+from stepmill.system.optional import HIGHWAY, MINIGRID, ROBOTICS, is_installed
 from support.beside_envpool import families
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "from-envpool.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import minari
 import numpy as np
 import pytest
 
-from stepmill.cli.entry import main
+from stepmill.tools.cli.entry import main
 
 POLICY = """
 import sys

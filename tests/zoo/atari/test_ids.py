@@ -14,7 +14,7 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnknownConfigError
-from stepmill.registry import _records
+from stepmill.registry.records import _records
 from stepmill.zoo.atari import AtariGame
 from stepmill.zoo.atari.games import GAMES, id_patterns
 from stepmill.zoo.atari.options import DEFAULTS
@@ -50,7 +50,7 @@ def test_ids_of_gymnasium_are_known_by_their_names() -> None:
 
 def test_nothing_is_imported_before_an_id_is_asked_for() -> None:
     code = (
-        "import sys, stepmill; from stepmill.registry import find\n"
+        "import sys, stepmill; from stepmill.registry.records import find\n"
         "stepmill.make_spec('Pong-v5', stack_num=2); before = {'ale_py', 'cv2'} & set(sys.modules)\n"
         "print(before, find('ALE/Pong-v5').id, find('gymnasium:ALE/Freeway-v5').id, find('PongNoFrameskip-v4').id)"
     )
@@ -67,7 +67,7 @@ def test_a_missing_emulator_is_told(id: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_missing_emulator_is_told_for_our_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.optional.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("stepmill.system.optional.importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match=r"^Pong-v5 needs ale-py, .*pip install 'stepmill\[atari\]'"):
         stepmill.make("Pong-v5", num_envs=1)
     assert "Pong-v5" not in stepmill.list_all_envs()
@@ -277,7 +277,7 @@ def test_a_difficulty_that_the_game_does_not_have_is_told_with_those_that_it_has
 def test_what_an_env_needs_is_imported_before_workers_are_forked(config: dict[str, Any], loaded: set[str]) -> None:
     code = f"""
         import sys
-        from stepmill.registry import find
+        from stepmill.registry.records import find
         find("ALE/Pong-v5").factory.preload({config})
         print(sorted({{"ale_py.env", "cv2"}} & set(sys.modules)))
     """

@@ -16,8 +16,8 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.pool.inline import InlineHost
-from stepmill.pool.native import NativeHost
+from stepmill.hosts.inline_host import InlineHost
+from stepmill.hosts.native_host import NativeHost
 
 mujoco = pytest.importorskip("mujoco")
 pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")

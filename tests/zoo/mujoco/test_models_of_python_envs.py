@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stepmill import errors
-from stepmill.pool.host import Preparation
+from stepmill.hosts.host import Preparation
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -18,7 +18,7 @@ import pytest
 import stepmill
 from stepmill import _native
 from stepmill.errors import ActionError
-from stepmill.registry import find, own_ids
+from stepmill.registry.records import find, own_ids
 from support.mujoco_models import centipede, changed, crawler, pendulum
 from support.reference import Case
 from support.replays import MODES, PROCESSES, WAYS, Recorder, Replay, make_pool

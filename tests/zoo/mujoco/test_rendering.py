@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import stepmill
 from stepmill.errors import ConfigError, InFlightError, ResourceError
-from stepmill.pool.find_source import find_source
+from stepmill.sources.find import find_source
 from support.gl import gl_backend
 from support.moviepy import pretend_moviepy
 from support.subprocesses import run, run_well
@@ -435,7 +435,7 @@ def test_without_a_display_the_error_says_what_there_is(headless: pytest.MonkeyP
 
 @pytest.mark.usefixtures("headless")
 def test_where_nothing_draws_the_error_says_what_is_missing() -> None:
-    hide = "import stepmill.headless; stepmill.headless._loads = lambda library: False"
+    hide = "import stepmill.system.headless; stepmill.system.headless._loads = lambda library: False"
     finished = run(DRAW_TWICE.format(backend="inline", before=hide))
     assert finished.code == 0, finished
     for line in finished.out.splitlines():

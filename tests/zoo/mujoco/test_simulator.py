@@ -17,7 +17,7 @@ import pytest
 import stepmill
 from stepmill import _native
 from stepmill.errors import EnvError, InFlightError, UnsupportedError
-from stepmill.pool.simulator import UnsuitableSimulator
+from stepmill.sources.simulator import UnsuitableSimulator
 from support.subprocesses import run
 
 mujoco = pytest.importorskip("mujoco", reason="needs mujoco")

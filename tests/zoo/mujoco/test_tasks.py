@@ -13,7 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 import stepmill
 from stepmill import _native
 from stepmill.errors import StepmillError
-from stepmill.registry import find, own_ids
+from stepmill.registry.records import find, own_ids
 from stepmill.zoo.mujoco.tasks import TASKS
 from support.reference import Case
 

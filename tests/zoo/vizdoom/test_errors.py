@@ -96,7 +96,7 @@ def test_maps_that_vizdoom_does_not_have(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_vizdoom_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.optional.is_installed", lambda package: package.name != "vizdoom")
+    monkeypatch.setattr("stepmill.system.optional.is_installed", lambda package: package.name != "vizdoom")
     with pytest.raises(MissingPackageError, match=r"pip install 'stepmill\[vizdoom\]'"):
         stepmill.make("Basic-v1")
 

@@ -23,7 +23,7 @@ from stepmill.envs.adapters.as_gymnasium import AsGymnasium, TeamAsGymnasium, pl
 from stepmill.envs.adapters.ding import is_ding_env
 from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import ConfigError
-from stepmill.factories import close_quietly
+from stepmill.registry.factories import close_quietly
 
 __all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "is_pettingzoo", "not_an_env"]
 
@@ -125,6 +125,6 @@ def _from_dm(env: Any) -> Any:
     module = sys.modules.get("dm_env")
     if module is None or not isinstance(env, module.Environment):
         return env
-    from stepmill.envs.adapters.dm import DmAsGymnasium
+    from stepmill.envs.adapters.dm_adapter import DmAsGymnasium
 
     return DmAsGymnasium(env)

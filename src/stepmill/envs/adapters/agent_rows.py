@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.casting import as_numbers
 from stepmill.errors import ActionError, SpaceError
-from stepmill.fitting import Misfit, fit
-from stepmill.trees import map_tree, map_trees, tree_of
+from stepmill.values.casting import as_numbers
+from stepmill.values.fitting import Misfit, fit
+from stepmill.values.trees import map_tree, map_trees, tree_of
 
 __all__ = ["split_rows", "stack_rows", "stack_spaces"]
 

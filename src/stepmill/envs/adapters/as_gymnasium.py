@@ -17,7 +17,7 @@ from stepmill.envs.results import truth
 from stepmill.envs.seeds import seed_env
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UnsupportedError
-from stepmill.trees import leaves, map_tree, space_from, tree_of
+from stepmill.values.trees import leaves, map_tree, space_from, tree_of
 
 __all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepmill.casting import description
 from stepmill.envs.results import step_parts
 from stepmill.errors import EnvError
+from stepmill.values.casting import description
 
 __all__ = ["AgentStep", "check_by_agent", "own_infos", "step_by_agent"]
 

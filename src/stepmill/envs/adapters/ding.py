@@ -14,7 +14,7 @@ from stepmill.envs.env_info import copy_if_possible
 from stepmill.envs.seeds import seed_env
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import UnsupportedError
-from stepmill.factories import accepts
+from stepmill.registry.factories import accepts
 
 __all__ = ["DingAsBaseEnv", "build_env", "is_ding_env"]
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.casting import as_numbers
 from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv
 from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
 from stepmill.envs.results import truth
-from stepmill.fitting import fits
-from stepmill.spaces import flatten
-from stepmill.trees import map_tree
+from stepmill.values.casting import as_numbers
+from stepmill.values.fitting import fits
+from stepmill.values.spaces import flatten
+from stepmill.values.trees import map_tree
 
 __all__ = ["DingAsItIs"]
 

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.actions import action_reader
 from stepmill.envs.adapters.env_holder import EnvHolder
 from stepmill.envs.base_env import BaseEnv
@@ -20,9 +19,10 @@ from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
 from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
-from stepmill.factories import accepted_keys, close_quietly
-from stepmill.fitting import Fitter
-from stepmill.registry import EnvRecord, GymnasiumFactory, find
+from stepmill.registry.factories import accepted_keys, close_quietly
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, find
+from stepmill.values.arguments import true_or_false, whole_number
+from stepmill.values.fitting import Fitter
 
 __all__ = ["DingEnvWrapper"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.trees import map_tree, space_from, tree_of
+from stepmill.values.trees import map_tree, space_from, tree_of
 
 __all__ = ["gymnasium_space"]
 

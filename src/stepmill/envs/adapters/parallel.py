@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.arguments import true_or_false, whole_number
 from stepmill.envs.actions import action_reader
 from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
 from stepmill.envs.adapters.by_agent import check_by_agent, own_infos, step_by_agent
@@ -19,8 +18,9 @@ from stepmill.envs.results import reset_parts
 from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, ObservationError, UsageError
-from stepmill.factories import close_quietly
-from stepmill.fitting import Fitter
+from stepmill.registry.factories import close_quietly
+from stepmill.values.arguments import true_or_false, whole_number
+from stepmill.values.fitting import Fitter
 
 __all__ = ["ParallelAsBaseEnv"]
 

@@ -13,8 +13,8 @@ from stepmill.envs.adapters.inner_attributes import InnerAttributes
 from stepmill.envs.adapters.player_kinds import kinds_of
 from stepmill.envs.results import reset_parts
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError, UsageError
-from stepmill.fitting import Fitter, array_of, holds_arrays
-from stepmill.trees import leaves, map_tree, map_trees, tree_of
+from stepmill.values.fitting import Fitter, array_of, holds_arrays
+from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 
 __all__ = ["ParallelAsPlayers"]
 

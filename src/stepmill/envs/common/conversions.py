@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from stepmill.errors import InputError
-from stepmill.optional import TORCH, require
+from stepmill.system.optional import TORCH, require
 
 __all__ = ["to_ndarray", "to_tensor"]
 

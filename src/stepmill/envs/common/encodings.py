@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import real_number, whole_number
-from stepmill.casting import as_numbers
 from stepmill.errors import ConfigError, InputError
+from stepmill.values.arguments import real_number, whole_number
+from stepmill.values.casting import as_numbers
 
 __all__ = [
     "batch_binary_encode",

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.casting import as_numbers
 from stepmill.errors import ConfigError, InputError, StepmillError
+from stepmill.values.casting import as_numbers
 
 __all__ = ["affine_transform", "div_func", "inverse_affine_transform"]
 

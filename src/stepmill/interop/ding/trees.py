@@ -17,7 +17,7 @@ from treevalue.tree.common import create_storage  # type: ignore[import-not-foun
 from stepmill.envs.adapters.leftover import more_fields
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError
-from stepmill.managers.rows import any_abnormal
+from stepmill.managers.env_rows import any_abnormal
 
 __all__ = ["action_rows", "numbers_of", "stacked", "timestep_tree"]
 

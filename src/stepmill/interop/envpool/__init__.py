@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, NoReturn, overload
 
-import stepmill.listing
-from stepmill.arguments import one_of
+import stepmill.registry.listing
 from stepmill.errors import UnsupportedError
 from stepmill.interop.envpool.arguments import IDS, read
 from stepmill.interop.envpool.pools import DMEnvPool, EnvPool, GymnasiumEnvPool
 from stepmill.interop.envpool.spec import ArraySpec, EnvSpec
 from stepmill.make import make_gym as make_pool
 from stepmill.make import make_spec as make_pool_spec
+from stepmill.values.arguments import one_of
 
 __all__ = [
     "ArraySpec",
@@ -81,7 +81,7 @@ def make_spec(task_id: Any, **kwargs: Any) -> EnvSpec:
 
 def list_all_envs() -> list[str]:
     """The ids that can be made here, those that only EnvPool has included."""
-    ids = stepmill.listing.list_all_envs()
+    ids = stepmill.registry.listing.list_all_envs()
     return sorted({*ids, *(theirs for theirs, ours in IDS.items() if ours in ids)})
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.arguments import one_of, whole_number
 from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.make import make_spec
+from stepmill.values.arguments import one_of, whole_number
 from stepmill.zoo.dm_control import TASKS
 
 __all__ = ["IDS", "Extras", "read"]

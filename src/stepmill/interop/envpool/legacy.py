@@ -19,15 +19,15 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.arguments import true_or_false
 from stepmill.interop import envpool
 from stepmill.interop.envpool import DMEnvPool, EnvSpec, GymnasiumEnvPool, list_all_envs, make_dm, make_gymnasium
 from stepmill.interop.envpool.arguments import Extras, read
 from stepmill.interop.envpool.results import Results
 from stepmill.make import make_gym as make_pool
 from stepmill.make import make_spec as make_pool_spec
-from stepmill.pool.settings import Settings
+from stepmill.settings import Settings
 from stepmill.spec import PoolSpec
+from stepmill.values.arguments import true_or_false
 
 __all__ = [
     "DMEnvPool",

@@ -18,12 +18,12 @@ from stepmill.errors import EnvIdError, UnsupportedError
 from stepmill.interop.envpool.arguments import Extras
 from stepmill.interop.envpool.results import Results, is_field, names_of_observation
 from stepmill.interop.envpool.spec import EnvSpec, named
-from stepmill.optional import require
-from stepmill.pool.direct import Call, direct
-from stepmill.pool.settings import Settings
+from stepmill.settings import Settings
 from stepmill.spec import PoolSpec
-from stepmill.views.base import PoolView
+from stepmill.system.optional import require
+from stepmill.views.direct import Call, direct
 from stepmill.views.dm import first_timestep_of, timestep_of
+from stepmill.views.pool import PoolView
 
 __all__ = ["DMEnvPool", "EnvPool", "GymnasiumEnvPool"]
 

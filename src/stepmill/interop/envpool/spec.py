@@ -12,9 +12,9 @@ from gymnasium import spaces
 
 from stepmill.interop.envpool.arguments import Extras
 from stepmill.interop.envpool.results import is_field, names_of_observation, shown_observation
-from stepmill.spaces import spec_of
 from stepmill.spec import PoolSpec
-from stepmill.trees import map_tree
+from stepmill.values.spaces import spec_of
+from stepmill.values.trees import map_tree
 
 __all__ = ["ArraySpec", "EnvSpec"]
 

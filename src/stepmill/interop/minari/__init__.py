@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from stepmill.arguments import true_or_false, whole_number
 from stepmill.errors import ConfigError, EnvError, UsageError
-from stepmill.optional import require
+from stepmill.system.optional import require
+from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.views.gymnasium import GymnasiumPool
 
 for _module in ("minari", "h5py", "rich"):

@@ -7,7 +7,6 @@ import errno
 import os
 import resource
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -19,11 +18,12 @@ from minari.dataset.minari_storage import MinariStorage
 from minari.namespace import create_namespace, list_local_namespaces
 from minari.storage.datasets_root_dir import get_dataset_path
 
+from stepmill._version import __version__
 from stepmill.errors import ConfigError
 from stepmill.interop.minari.episode import Arrays
 from stepmill.interop.minari.origin import Origin, env_spec
 from stepmill.interop.minari.shards import Shards, explained_folder
-from stepmill.trees import Tree, map_tree, tree_of
+from stepmill.values.trees import Tree, map_tree, tree_of
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Description", "assemble", "existing_dataset", "path_of"]
@@ -118,7 +118,7 @@ def assemble(
             "minari_version": minari.__version__,
             "algorithm_name": origin.policy,
             "seed": origin.seed,
-            "stepmill_version": sys.modules["stepmill"].__version__,  # an import would point upwards
+            "stepmill_version": __version__,
             "episodes_asked_for": episodes,
             "missing_episodes": list(missing),
             "collection": origin.as_dict(),

@@ -15,9 +15,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from stepmill import _native
 from stepmill.errors import ConfigError, SpaceError, StepmillError, UnsupportedError
-from stepmill.pool.models.config import MODEL_KEYS
-from stepmill.registry import EnvRecord, GymnasiumFactory, find, gymnasium_spec
-from stepmill.trees import step_into
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, find, gymnasium_spec
+from stepmill.sources.models.model_config import MODEL_KEYS
+from stepmill.values.trees import step_into
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Origin", "check_pool", "env_spec", "pool_seed"]

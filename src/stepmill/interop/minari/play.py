@@ -13,7 +13,7 @@ from stepmill.interop.minari.episode import Episode, Row, env_seed, generator_of
 from stepmill.interop.minari.policy import Policy
 from stepmill.interop.minari.progress import Bar
 from stepmill.interop.minari.shards import Shards
-from stepmill.trees import Tree, map_trees, tree_of
+from stepmill.values.trees import Tree, map_trees, tree_of
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Player", "Told"]

@@ -11,11 +11,11 @@ from gymnasium import spaces
 
 from stepmill.envs.actions import action_reader
 from stepmill.errors import ActionError, ConfigError
-from stepmill.fitting import Misfit, fit
 from stepmill.interop.minari.episode import Episode, Row
-from stepmill.managers.actions import stack_actions
-from stepmill.spaces import flatten
-from stepmill.trees import Tree, map_tree, map_trees, tree_of
+from stepmill.managers.stacking import stack_actions
+from stepmill.values.fitting import Misfit, fit
+from stepmill.values.spaces import flatten
+from stepmill.values.trees import Tree, map_tree, map_trees, tree_of
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Policy", "name_of"]

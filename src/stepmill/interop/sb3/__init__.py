@@ -6,7 +6,7 @@ that make envs, as SB3's own ``DummyVecEnv`` and ``SubprocVecEnv`` do.
 
 from __future__ import annotations
 
-from stepmill.optional import SB3, require
+from stepmill.system.optional import SB3, require
 
 require(*SB3, "stepmill.interop.sb3")
 

@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from stepmill.errors import ConfigError, StepmillError, UnsupportedError
 from stepmill.make import make, make_spec
-from stepmill.trees import tree_of
-from stepmill.views.base import PoolView
+from stepmill.values.trees import tree_of
 from stepmill.views.gymnasium import GymnasiumPool
+from stepmill.views.pool import PoolView
 
 __all__ = ["check_pool", "make_pool"]
 

@@ -10,14 +10,14 @@ from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common import env_util
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
-from stepmill.factories import EnvFactory
 from stepmill.interop.sb3.checks import make_pool
 from stepmill.interop.sb3.vec_env import StepmillVecEnv
-from stepmill.pool.configurations import configs_of
-from stepmill.pool.settings import MOST_ENVS, SEED_LIMIT, SETTINGS
-from stepmill.registry import find
+from stepmill.registry.factories import EnvFactory
+from stepmill.registry.records import find
+from stepmill.settings import MOST_ENVS, SEED_LIMIT, SETTINGS
+from stepmill.sources.configurations import configs_of
+from stepmill.values.arguments import whole_number
 
 __all__ = ["make_vec_env"]
 

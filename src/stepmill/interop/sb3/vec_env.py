@@ -16,19 +16,19 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from stepmill._native import call_into
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, EnvError, EnvIdError, InputError, UnknownAttributeError, UsageError
+from stepmill.hosts.attributes import class_name, has_attribute, wrapper_names
+from stepmill.hosts.host import PythonHost
+from stepmill.hosts.infos import engine_keys
 from stepmill.interop.resets import reset_until_good
 from stepmill.interop.sb3.checks import check_pool, make_pool
 from stepmill.interop.sb3.infos import split_info
 from stepmill.interop.sb3.monitor_files import MonitorFiles
-from stepmill.managers.actions import stack_actions
-from stepmill.pool.attributes import class_name, has_attribute, wrapper_names
-from stepmill.pool.host import PythonHost
-from stepmill.pool.infos import engine_keys
-from stepmill.pool.settings import SEED_LIMIT
+from stepmill.managers.stacking import stack_actions
+from stepmill.settings import SEED_LIMIT
 from stepmill.spec import PoolSpec
-from stepmill.trees import leaves, map_tree
+from stepmill.values.arguments import whole_number
+from stepmill.values.trees import leaves, map_tree
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["StepmillVecEnv"]

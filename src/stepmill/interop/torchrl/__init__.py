@@ -4,7 +4,7 @@
 that are ready first, and yields complete transitions.
 """
 
-from stepmill.optional import TORCHRL, require
+from stepmill.system.optional import TORCHRL, require
 
 require(*TORCHRL, "stepmill.interop.torchrl")
 

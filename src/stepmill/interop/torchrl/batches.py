@@ -15,9 +15,9 @@ from stepmill.errors import ConfigError
 from stepmill.interop.torchrl.layout import Layout, SingleLayout
 from stepmill.interop.torchrl.players import PlayerLayout
 from stepmill.interop.torchrl.specs import flags_spec
-from stepmill.trees import Tree, map_tree, map_trees
-from stepmill.views.base import PoolView
+from stepmill.values.trees import Tree, map_tree, map_trees
 from stepmill.views.gymnasium import GymnasiumPool
+from stepmill.views.pool import PoolView
 
 __all__ = ["Batches", "Step", "tensor_pool"]
 

@@ -14,7 +14,7 @@ from stepmill.errors import ConfigError, EnvError, NeedsResetError
 from stepmill.interop.torchrl.batches import Batches, Step, tensor_pool
 from stepmill.interop.torchrl.seeds import Seeds
 from stepmill.make import make_gymnasium
-from stepmill.trees import Tree
+from stepmill.values.trees import Tree
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["PoolEnv", "make_env"]

@@ -11,7 +11,7 @@ from torchrl.data import Composite, MultiOneHot, OneHot
 
 from stepmill.errors import SpaceError
 from stepmill.interop.torchrl.specs import action_spec, observation_spec
-from stepmill.trees import Tree, map_trees, paths, tree_of
+from stepmill.values.trees import Tree, map_trees, paths, tree_of
 
 __all__ = ["Group", "check_keys"]
 

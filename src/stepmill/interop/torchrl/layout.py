@@ -10,7 +10,7 @@ from torchrl.data import Composite, Unbounded
 
 from stepmill.interop.torchrl.group import Group
 from stepmill.interop.torchrl.specs import flags_spec
-from stepmill.trees import Tree
+from stepmill.values.trees import Tree
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["DONE_KEYS", "Layout", "SingleLayout", "ended_flags", "no_flags"]

@@ -13,7 +13,7 @@ from torchrl.data import Composite, Unbounded
 from stepmill.interop.torchrl.group import Group, check_keys
 from stepmill.interop.torchrl.layout import DONE_KEYS, ended_flags, no_flags
 from stepmill.interop.torchrl.specs import flags_spec
-from stepmill.trees import Tree, map_tree
+from stepmill.values.trees import Tree, map_tree
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["PlayerLayout"]

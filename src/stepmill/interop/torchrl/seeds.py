@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from stepmill.pool.settings import check_seeds
+from stepmill.settings import check_seeds
 
 __all__ = ["Seeds"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.fitting import holds_arrays
 from stepmill.testing.finding import Problem
 from stepmill.testing.play import Moment
 from stepmill.testing.rules.rule import moment_rule
 from stepmill.testing.values import Leaf, kind_of, leaves, mismatches, outside, show
+from stepmill.values.fitting import holds_arrays
 
 __all__ = [
     "done_type",

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.fitting import holds_arrays
 from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
 from stepmill.testing.trial import Trial
 from stepmill.testing.values import kind_of, leaves, mismatches, same, show
-from stepmill.trees import leaves as leaves_of
-from stepmill.trees import paths, tree_of
+from stepmill.values.fitting import holds_arrays
+from stepmill.values.trees import leaves as leaves_of
+from stepmill.values.trees import paths, tree_of
 
 __all__ = ["action_dtype", "num_agents", "random_action", "repr_text", "spaces_fixed", "spaces_known"]
 

@@ -6,8 +6,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from stepmill.optional import ALE
-from stepmill.registry import EnvRecord, Family, add, add_family
+from stepmill.registry.records import EnvRecord, Family, add, add_family
+from stepmill.system.optional import ALE
 from stepmill.zoo.atari.factory import AtariFactory
 from stepmill.zoo.atari.games import GAMES, id_patterns
 from stepmill.zoo.atari.options import DEFAULTS

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.description import EnvDescription
 from stepmill.errors import UnknownConfigError
-from stepmill.factories import EnvFactory
-from stepmill.registry import GymnasiumFactory, gymnasium_spec
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import EnvFactory
+from stepmill.registry.records import GymnasiumFactory, gymnasium_spec
 from stepmill.zoo.atari.games import GAMES, WIDTH, Game
 from stepmill.zoo.atari.options import DEFAULTS, PREPROCESSING, RENDER_MODES, AtariOptions
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stepmill import _native
-from stepmill.optional import require
+from stepmill.system.optional import require
 from stepmill.zoo.atari.games import WIDTH
 from stepmill.zoo.atari.options import AtariOptions
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import EzPickle, seeding
 
 from stepmill.errors import ConfigError, EnvError, UnknownConfigError, UsageError
-from stepmill.optional import ALE, require
+from stepmill.system.optional import ALE, require
 from stepmill.zoo.atari.frames import Frames
 from stepmill.zoo.atari.games import GAMES, WIDTH
 from stepmill.zoo.atari.options import DEFAULTS, RENDER_MODES, AtariOptions

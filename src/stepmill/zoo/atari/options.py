@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.arguments import one_of, real_number, true_or_false, whole_number
 from stepmill.errors import ConfigError
+from stepmill.values.arguments import one_of, real_number, true_or_false, whole_number
 
 __all__ = ["DEFAULTS", "MOST_FRAMES", "PREPROCESSING", "RENDER_MODES", "AtariOptions"]
 

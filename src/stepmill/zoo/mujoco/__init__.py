@@ -3,8 +3,8 @@
 ``simulator.py`` is their Python half, imported when the first such pool is made, ``drawer.py`` draws them.
 """
 
-from stepmill.optional import MUJOCO
-from stepmill.registry import EnvRecord, add, register_drawer
+from stepmill.registry.records import EnvRecord, add, register_drawer
+from stepmill.system.optional import MUJOCO
 
 _FAMILY = "stepmill.zoo.mujoco.simulator:MujocoFamily"
 _DRAWER = "stepmill.zoo.mujoco.drawer:MujocoDrawer"

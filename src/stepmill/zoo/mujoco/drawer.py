@@ -16,10 +16,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from stepmill.headless import drawing_in_gymnasium
-from stepmill.optional import MUJOCO, require
-from stepmill.pool.drawing import Scene
-from stepmill.pool.source import NativeSource
+from stepmill.sources.drawing import Scene
+from stepmill.sources.source import NativeSource
+from stepmill.system.headless import drawing_in_gymnasium
+from stepmill.system.optional import MUJOCO, require
 from stepmill.zoo.mujoco.gl_thread import GlThread
 from stepmill.zoo.mujoco.render_arguments import RENDER_KEYS
 from stepmill.zoo.mujoco.studio import Studio, Studios
@@ -31,7 +31,7 @@ _CAMERA_KEY = "default_camera_config"
 
 
 class MujocoDrawer:
-    """A ``Drawer``: see ``stepmill.pool.drawing``."""
+    """A ``Drawer``: see ``stepmill.sources.drawing``."""
 
     def __init__(self, source: NativeSource) -> None:
         self._source = source

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from stepmill.errors import ClosedError
-from stepmill.pool.uninterrupted import uninterrupted
+from stepmill.system.uninterrupted import uninterrupted
 
 __all__ = ["GlThread"]
 

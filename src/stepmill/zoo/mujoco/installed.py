@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from stepmill.pool.simulator import UnsuitableSimulator
+from stepmill.sources.simulator import UnsuitableSimulator
 
 __all__ = ["bindings_path"]
 

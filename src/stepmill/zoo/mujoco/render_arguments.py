@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import whole_number
 from stepmill.errors import ConfigError, summary
+from stepmill.values.arguments import whole_number
 
 __all__ = ["RENDER_KEYS", "check_render_arguments", "fit_offscreen_buffer"]
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ConfigError, OutOfMemoryError, UsageError
-from stepmill.headless import drawing
-from stepmill.optional import MUJOCO, require
-from stepmill.pool.models import fields
-from stepmill.pool.models.change import ModelChange
-from stepmill.pool.models.fields import Field
-from stepmill.pool.simulator import UnsuitableSimulator, Values
+from stepmill.sources.models import fields
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import Field
+from stepmill.sources.simulator import UnsuitableSimulator, Values
+from stepmill.system.headless import drawing
+from stepmill.system.optional import MUJOCO, require
 from stepmill.zoo.mujoco.installed import bindings_path
 from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
 from stepmill.zoo.mujoco.render_arguments import RENDER_KEYS, check_render_arguments, fit_offscreen_buffer

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.description import EnvDescription
-from stepmill.factories import EnvFactory
-from stepmill.optional import VIZDOOM, require
-from stepmill.registry import EnvRecord, Family, add, add_family
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import EnvFactory
+from stepmill.registry.records import EnvRecord, Family, add, add_family
+from stepmill.system.optional import VIZDOOM, require
 from stepmill.zoo.vizdoom.options import OPTIONS, read_options
 from stepmill.zoo.vizdoom.scenarios import SCENARIOS, Scenario
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.arguments import real_number, whole_number
 from stepmill.errors import ConfigError
+from stepmill.values.arguments import real_number, whole_number
 
 __all__ = ["combinations", "read_delta_config"]
 

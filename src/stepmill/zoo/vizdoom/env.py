@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.description import EnvDescription
 from stepmill.errors import ConfigError
-from stepmill.optional import VIZDOOM, require
+from stepmill.registry.description import EnvDescription
+from stepmill.system.optional import VIZDOOM, require
 from stepmill.zoo.vizdoom.buttons import combinations, read_delta_config
 from stepmill.zoo.vizdoom.options import DoomOptions
 from stepmill.zoo.vizdoom.rewards import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium
 
-from stepmill.description import EnvDescription
 from stepmill.errors import UnknownConfigError
-from stepmill.registry import GymnasiumFactory
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.records import GymnasiumFactory
 from stepmill.zoo.vizdoom.start import GameStarter
 
 __all__ = ["VizdoomFactory"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from stepmill.arguments import one_of, true_or_false, whole_number
 from stepmill.errors import ConfigError
+from stepmill.values.arguments import one_of, true_or_false, whole_number
 from stepmill.zoo.vizdoom.rewards import read_reward_config
 
 __all__ = ["OPTIONS", "DoomOptions", "read_options"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepmill.arguments import real_number
 from stepmill.errors import ConfigError
-from stepmill.optional import VIZDOOM, require
+from stepmill.system.optional import VIZDOOM, require
+from stepmill.values.arguments import real_number
 
 __all__ = ["DEFAULT_REWARDS", "DEFAULT_WEAPON_REWARDS", "GameReward", "read_reward_config", "read_weapon_config"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ConfigError
-from stepmill.optional import require
+from stepmill.system.optional import require
 from stepmill.zoo.vizdoom.options import DoomOptions
 
 __all__ = ["Screens", "choose_format"]

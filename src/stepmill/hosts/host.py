@@ -1,0 +1,262 @@
+"""What a host offers: the place where the envs of a pool live.
+
+The engine (``_native.Engine``) checks actions, waits and returns batches, on top of any host. A host is one class with
+two halves. The engine talks to the native half (``cpp/bindings/host.h``) while envs step. This file describes the other
+half: values that do not fit in arrays, calls of the envs' methods, and the end. There are four hosts: ``native.py``,
+``inline.py``, ``process/host.py`` and ``ray/host.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gymnasium import spaces
+
+from stepmill import _native
+from stepmill.errors import EnvError
+from stepmill.hosts.attributes import contained
+from stepmill.hosts.frames import Frame
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import close_quietly
+from stepmill.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
+from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.simulator import Simulator, SimulatorSource
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.at_exit import close_at_exit
+from stepmill.values.spaces import FlatSpace, Leaf
+from stepmill.values.trees import leaves
+
+__all__ = [
+    "SLOW_S",
+    "Host",
+    "Preparation",
+    "PythonHost",
+    "describe_source",
+    "host_arguments",
+    "make_simulators",
+    "native_env_arguments",
+    "native_spaces",
+    "open_engine",
+    "python_env_arguments",
+]
+
+# How long an env may run without a deadline before a warning names it.
+SLOW_S = 60.0
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What happens to an env before it is reset: ``renew`` builds it again, ``tell`` is called with it."""
+
+    renew: bool = False
+    tell: Callable[[Any], None] | None = None
+
+
+class Host(Protocol):
+    """Where envs live. A class that implements this derives from one of ``_native``'s hosts.
+
+    Only the engine calls these methods, or ``engine.use`` does. So calls on a closed pool, in a forked child or during
+    another call are refused in one place.
+    """
+
+    backend: str  # the user's name for it
+    is_native: bool
+    observation: FlatSpace
+    action: FlatSpace
+    info_space: spaces.Dict | None  # the envs' own infos that travel as arrays; None: nobody knows
+    num_players: int
+    player_kinds: tuple[str, ...]  # of each player; empty if all have the same spaces
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked after the host was made. It comes with the native half."""
+        ...
+
+    @property
+    def runs_beside_the_caller(self) -> bool:
+        """Whether envs step while the caller does something else. It comes with the native half."""
+        ...
+
+    def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
+        """Adds what does not fit in arrays to a batch. Returns the result, and the error to raise with it, if any.
+
+        Called for batches that have notes (``take_notes`` of the native half) or failed rows. Does not change its
+        arguments: if a signal handler raises in the middle, it is called again.
+        """
+        ...
+
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        """A picture of each env."""
+        ...
+
+    @property
+    def crews(self) -> Sequence[range]:
+        """The envs of each worker, by number: those of one are drawn one after another."""
+        ...
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Asks for a small picture of each of these envs, none of which may be in flight, without waiting for it.
+
+        Returns the envs that will be drawn; the others are busy. See ``frame_of`` for ``most``.
+        """
+        ...
+
+    def take_frames(self) -> list[Frame]:
+        """The pictures that are ready."""
+        ...
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """Asks the model of each env, see ``EnvModel``, with one argument per env. What is set survives the env."""
+        ...
+
+    def close(self) -> None:
+        """Closes the envs, then raises what they raised. Continues where an earlier call was interrupted."""
+        ...
+
+
+class PythonHost(Host, Protocol):
+    """Where Python envs live: what the engine and its users can do with them in addition."""
+
+    # ---- what goes with actions and resets ---------------------------------------------------
+
+    def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, Any]:
+        """The parts of an action that do not fit in arrays, checked, by env id, in the form the native half takes."""
+        ...
+
+    def pack_objects(self, objects: list[Any]) -> Any:
+        """The same for one env, from parts that the caller has already read from its action."""
+        ...
+
+    def pack_options(self, options: dict[str, Any] | None, preparation: Preparation | None) -> Any:
+        """The reset options of one env, in the form that the native half takes."""
+        ...
+
+    def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
+        """Prepares the envs, unless ``pack_options`` has passed it on. What an env raises fails its reset."""
+        ...
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Calls a method of each env; an attribute is returned as it is."""
+        ...
+
+    def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]: ...
+
+    def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None: ...
+
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` for each env, called where the env lives."""
+        ...
+
+
+def open_engine(host: Host, settings: Settings) -> _native.Engine:
+    """The engine on top of a host. It ends with its last user: a view, or one of its methods that the user kept."""
+    engine = _native.Engine(
+        host=host,
+        observation_tree=host.observation.tree,
+        action_tree=host.action.tree,
+        has_object_actions=bool(host.action.object_spaces),
+        bounds=ACTION_BOUNDS.index(settings.action_bounds),
+        seeds=settings.seed,
+    )
+    close_at_exit(engine)
+    return engine
+
+
+def host_arguments(name: str, backend: str, settings: Settings, max_episode_steps: int | None) -> dict[str, Any]:
+    """Arguments for the native half of any host. ``max_episode_steps`` is None if each env has its own limit."""
+    return {
+        "name": name.encode("utf-8", "replace").decode(),
+        "shown_backend": backend,
+        "user": "manager" if settings.as_ready else "pool",
+        "seeds": settings.seed,
+        "num_envs": settings.num_envs,
+        "batch_size": settings.batch_size,
+        "as_ready": settings.as_ready,
+        "autoreset": AUTORESET_MODES.index(settings.autoreset),
+        "max_episode_steps": max_episode_steps or 0,
+        "reward_is_float32": settings.reward_dtype == "float32",
+        "keep_last_observation": settings.on_error == "restart",
+        "slow_after": SLOW_S,
+    }
+
+
+def python_env_arguments(
+    observation: FlatSpace, action: FlatSpace, described: EnvDescription, infos: Sequence[Leaf]
+) -> dict[str, Any]:
+    """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/python_env.h``."""
+    kinds = sorted(set(described.player_kinds))  # the order of a Dict space
+    return {
+        "env_class": None,
+        "configs": [],
+        "sizes": None,
+        "spec": {
+            "observation": _leaves(observation, kinds),
+            "action": _leaves(action, kinds),
+            "info": [leaf.as_dict() for leaf in infos],
+            "num_players": described.num_players,
+            "player_kinds": [kinds.index(kind) for kind in described.player_kinds],
+            "players_vary": described.players_vary,
+        },
+        "observation_tree": observation.tree,
+        "action_tree": action.tree,
+    }
+
+
+def _leaves(space: FlatSpace, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The leaves of a space as the engine reads them, with the number of the kind of player that each belongs to."""
+    out = [leaf.as_dict() for leaf in space.leaves]
+    for number, kind in enumerate(kinds):
+        assert isinstance(space.tree, dict)
+        for index in leaves(space.tree[kind]):
+            out[index]["player_kind"] = number
+    return out
+
+
+def native_env_arguments(source: NativeSource) -> dict[str, Any]:
+    """Arguments for native envs."""
+    return {
+        "env_class": source.env_class,
+        "configs": source.configs,
+        "sizes": None if source.simulators is None else source.simulators.kind(0).sizes,
+        "spec": None,
+        "observation_tree": source.observation_tree,
+        "action_tree": source.action_tree,
+    }
+
+
+def make_simulators(source: SimulatorSource | None, env_ids: Iterable[int]) -> list[Simulator] | None:
+    """A simulator for each env, if native envs need one."""
+    if source is None:
+        return None
+    simulators = []
+    for env_id in env_ids:
+        with contained(env_id, "constructor"):
+            simulators.append(source.build(env_id))
+    return simulators
+
+
+def native_spaces(source: NativeSource) -> tuple[FlatSpace, FlatSpace]:
+    """The spaces of native envs; the env class describes their leaves."""
+    return (
+        FlatSpace(source.observation_space, source.observation_tree, [], []),
+        FlatSpace(source.action_space, source.action_tree, [], []),
+    )
+
+
+def describe_source(source: PythonSource) -> EnvDescription:
+    """What the first env is like, told by its factory, or else by an env that is built and closed again."""
+    described = source.envs[0].described()
+    if described is not None:
+        return described
+    env = source.build(0)
+    try:
+        with contained(0, "constructor"):
+            return EnvDescription.of(env)
+    finally:
+        close_quietly(env)

@@ -1,0 +1,214 @@
+"""Python envs in the calling thread: the reference that every other backend is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepmill import _native
+from stepmill.errors import EnvError
+from stepmill.hosts.attributes import call_env, contained, get_attribute, set_attribute
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.frames import Frame, frame_of
+from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
+from stepmill.hosts.infos import info_leaves, plain_info
+from stepmill.hosts.object_actions import object_parts
+from stepmill.hosts.rows import Note, RowFinisher, object_copier, snapshot
+from stepmill.registry.description import EnvDescription
+from stepmill.registry.factories import close_quietly
+from stepmill.settings import Settings, check_players
+from stepmill.sources.builder import EnvBuilder
+from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
+from stepmill.sources.source import PythonSource
+from stepmill.values.spaces import flatten
+
+__all__ = ["InlineHost"]
+
+
+class InlineHost(_native.InlineHost):
+    """A ``Host`` whose envs are stepped one after another, in ``recv``."""
+
+    backend = "inline"
+    is_native = False
+    _is_built = False
+
+    def __init__(
+        self,
+        source: PythonSource,
+        settings: Settings,
+        finisher: type[RowFinisher] = RowFinisher,
+    ) -> None:
+        self._builder = EnvBuilder(source)
+        self._envs: list[Any] = []
+        self._frames: list[Frame] = []
+        self._num_envs = settings.num_envs
+        try:
+            self._build_envs()
+            self._describe(settings, finisher)
+            has_objects = bool(self.observation.object_spaces)
+            super().__init__(
+                **host_arguments(source.id, self.backend, settings, None),
+                **python_env_arguments(self.observation, self.action, self.described, self._infos),
+                envs=list(self._envs),
+                limits=[env.max_episode_steps for env in source.envs],
+                snapshot=snapshot,
+                objects_of=object_copier(self.observation.tree) if has_objects else None,
+            )
+            for env_id in self._builder.models:
+                self.before_reset(env_id, self._builder.models.before_reset(env_id))
+        except BaseException:
+            for env in self._envs:
+                close_quietly(env)
+            raise
+        self._is_built = True
+
+    def _build_envs(self) -> None:
+        for i in range(self._num_envs):
+            self._envs.append(self._builder.build(i))
+            with contained(i, "constructor"):
+                EnvDescription.of(self._envs[i]).check_like(i, EnvDescription.of(self._envs[0]), 0)
+
+    def _describe(self, settings: Settings, finisher: type[RowFinisher]) -> None:
+        """What views show, and what the engine is told."""
+        described = EnvDescription.of_all(self._envs)
+        self.described = described
+        check_players(described.num_players, settings)
+        self.metadata, self.render_mode = described.metadata, described.render_mode
+        self.num_players, self.player_kinds = described.num_players, described.player_kinds
+        self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        self.info_space = described.info_space
+        self._infos = info_leaves(described.info_space if finisher.takes_info_arrays else None, settings.autoreset)
+        policy = FaultPolicy(settings.on_error, settings.max_restarts)
+        self._finish = finisher(self.observation, policy, settings.autoreset)
+
+    # ---- what the engine calls ---------------------------------------------------------------
+
+    def finish_rows(self, result: Any, notes: Sequence[Any], faults: Sequence[Any]) -> tuple[Any, EnvError | None]:
+        """See ``RowFinisher``."""
+        return self._finish(result, [_read_note(*note) for note in notes], [Fault.read(fault) for fault in faults])
+
+    def pack_actions(self, action: Any, env_ids: Sequence[int]) -> dict[int, list[Any]]:
+        """The object parts, unchanged."""
+        return object_parts(self.action, action, env_ids)
+
+    def pack_objects(self, objects: list[Any]) -> list[Any]:
+        """The parts of one env, unchanged."""
+        return objects
+
+    def pack_options(self, options: dict[str, Any] | None, _: Preparation | None) -> Any:
+        """The options, unchanged; ``prepare`` is called separately."""
+        return options
+
+    def prepare(self, preparation: Preparation, env_ids: Sequence[int]) -> None:
+        """Renews envs and calls ``tell``. What that raises, the reset will raise."""
+        for env_id in env_ids:
+            try:
+                if preparation.renew:
+                    close_quietly(self._envs[env_id])
+                    self._envs[env_id] = self._builder.build(env_id)
+                    self.replace(env_id, self._envs[env_id])
+                    self.before_reset(env_id, self._builder.models.before_reset(env_id))
+                if preparation.tell is not None:
+                    preparation.tell(self._envs[env_id])
+            except KeyboardInterrupt:
+                raise
+            except EnvError as error:  # from the constructor, whose own exception is the cause
+                self.fail_next(env_id, error.__cause__ or error)
+            except BaseException as error:
+                self.fail_next(env_id, error)
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return self._each("call", env_ids, lambda env: call_env(env, name, args, kwargs))
+
+    def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
+        return self._each("get_attr", env_ids, lambda env: get_attribute(env, name))
+
+    def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
+        for env_id, value in zip(env_ids, values, strict=True):
+            with contained(env_id, "set_attr"):
+                set_attribute(self._envs[env_id], name, value)
+
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` for each env."""
+        return self._each("call", env_ids, function)
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        models = self._builder.models
+
+        def ask(env_id: int, argument: Any) -> Any:
+            with contained(env_id, "call"):
+                answer = ask_model(models.of(env_id, self._envs[env_id]), env_id, question, argument)
+            if question == "set_model":
+                self.before_reset(env_id, models.before_reset(env_id))
+            return answer
+
+        return ask_each(question, arguments, env_ids, ask)
+
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        frames = []
+        for env_id in env_ids:
+            try:
+                frames.append(self._envs[env_id].render())
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                raise _failure(env_id, "render", error) from error
+        return tuple(frames)
+
+    @property
+    def crews(self) -> list[range]:
+        return [range(self._num_envs)]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Draws them now: the calling thread is the one that has the envs."""
+        self._frames += [frame_of(env_id, self._envs[env_id].render, most) for env_id in env_ids]
+        return list(env_ids)
+
+    def take_frames(self) -> list[Frame]:
+        frames, self._frames = self._frames, []
+        return frames
+
+    def _each(self, phase: str, env_ids: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
+        out = []
+        for env_id in env_ids:
+            with contained(env_id, phase):
+                out.append(function(self._envs[env_id]))
+        return out
+
+    # ---- ending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        super().close()
+        if self.forked:
+            return  # the envs belong to the parent
+        self._builder.forget()
+        errors = []
+        while self._envs:  # a call after an interrupted one continues with the rest
+            env_id = self._num_envs - len(self._envs)
+            env = self._envs.pop(0)
+            try:
+                env.close()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                errors.append(_failure(env_id, "close", error))
+        if errors:
+            raise EnvError.gather(errors)
+
+    def __del__(self) -> None:
+        """Closes the envs when the engine is gone."""
+        try:  # when the interpreter ends, contextlib may be gone
+            if self._is_built:
+                self.close()
+        except Exception:  # there is no caller to raise it to
+            pass
+
+
+def _read_note(row: int, env_id: int, info: Any, final_info: Any, *rest: Any) -> Note:
+    return Note(row, env_id, plain_info(info, env_id), plain_info(final_info, env_id), *rest)
+
+
+def _failure(env_id: int, phase: str, error: BaseException) -> EnvError:
+    return Fault(env_id, phase, 0, 0, 1, "").caused_by(error).error()

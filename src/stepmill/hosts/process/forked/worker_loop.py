@@ -1,0 +1,198 @@
+"""What a worker does once its envs are built: serves them to the pool until told to stop.
+
+The loop is C++ (``cpp/bindings/worker_object.cpp``). It calls the functions in this file for everything that does not
+fit in arrays: reset options and objects on the way in; infos, objects and exceptions on the way out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from stepmill import _native
+from stepmill.errors import EnvError
+from stepmill.hosts.attributes import call_env, get_attribute, set_attribute
+from stepmill.hosts.frames import frame_of
+from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.forked.guardian import exit_if_forked
+from stepmill.hosts.process.remote_error import describe
+from stepmill.hosts.process.written_notes import object_packer, write_note, write_text
+from stepmill.hosts.rows import snapshot
+from stepmill.registry.factories import close_quietly
+from stepmill.sources.builder import EnvBuilder
+from stepmill.sources.drawing import Renderer
+from stepmill.sources.models.env_model import ask_model
+from stepmill.sources.source import NativeSource, PythonSource
+
+__all__ = ["serve"]
+
+
+def serve(
+    worker_id: int,
+    source: PythonSource | NativeSource,
+    builder: EnvBuilder | None,
+    envs: list[Any],
+    first_env: int,
+    attachment: dict[str, Any],
+    fds: list[int],
+    set_current_env: Callable[[Callable[[], int | None]], None],
+) -> list[tuple[int, bytes]]:
+    """Runs until the pool stops this worker, then closes the envs. Returns (env id, exception) for each that raised."""
+    arena, outbox, *changes = fds
+    service = _Service(worker_id, source, builder, envs, first_env)
+    worker = service.connect({**attachment, "arena": arena, "outbox": outbox})
+    for fd in changes:  # what was set while other workers had these envs
+        for env_id, change in _read(fd).items():
+            service.ask_model_of(env_id, "set_model", change)
+    for fd in fds:
+        os.close(fd)
+    set_current_env(lambda: None if worker.running < 0 else worker.running)
+    worker.run()
+    if service.renderer is not None:
+        service.renderer.close()
+    return _close_envs(envs, first_env, set_current_env)
+
+
+def _close_envs(
+    envs: list[Any], first_env: int, set_current_env: Callable[[Callable[[], int | None]], None]
+) -> list[tuple[int, bytes]]:
+    failed = []
+    for env_id, env in enumerate(envs, first_env):
+        set_current_env(functools.partial(int, env_id))
+        _native.set_crash_env(env_id)
+        try:
+            env.close()
+        except BaseException as error:  # it may be anything: the other envs must be closed too
+            failed.append((env_id, describe(error)))
+        exit_if_forked()
+    return failed
+
+
+class _Service:
+    """The envs of a worker, and what the loop calls for them. Of native envs, ``envs`` are the simulators, if any."""
+
+    worker: _native.Worker
+
+    def __init__(
+        self,
+        worker_id: int,
+        source: PythonSource | NativeSource,
+        builder: EnvBuilder | None,
+        envs: list[Any],
+        first_env: int,
+    ) -> None:
+        self._worker_id, self._source, self._builder = worker_id, source, builder
+        self._envs, self._first_env = envs, first_env
+        self.renderer = Renderer(source, envs or None, first_env) if isinstance(source, NativeSource) else None
+
+    def connect(self, attachment: dict[str, Any]) -> _native.Worker:
+        """The loop, which is not running yet."""
+        source, envs, first_env = self._source, self._envs, self._first_env
+        common = {
+            **attachment,
+            "answer": self._answer,
+            "read_mail": self._read_mail,
+            "worker": self._worker_id,
+            "first_env": first_env,
+        }
+        if isinstance(source, NativeSource):
+            configs = source.configs[first_env : first_env + attachment["env_count"]]
+            common |= {"configs": configs, "simulators": envs or None}
+            self.worker = _native.Worker(**common, write_note=write_text)
+            return self.worker
+        self.worker = _native.Worker(
+            **common,
+            envs=envs,
+            limits=[env.max_episode_steps for env in source.envs[first_env : first_env + len(envs)]],
+            snapshot=snapshot,
+            objects_of=object_packer(attachment["observation_tree"]) if attachment["has_objects"] else None,
+            write_note=write_note,
+        )
+        for env_id in self._builder.models if self._builder is not None else ():
+            self._model_changed(env_id)
+        return self.worker
+
+    def ask_model_of(self, env_id: int, question: Any, argument: Any) -> Any:
+        env = self._env(env_id)
+        owner = env if self._builder is None else self._builder.models.of(env_id, env)
+        result = ask_model(owner, env_id, question, argument)
+        if question == "set_model":
+            self._model_changed(env_id)
+        return result
+
+    def _env(self, env_id: int) -> Any:
+        return self._envs[env_id - self._first_env] if self._envs else None
+
+    def _model_changed(self, env_id: int) -> None:
+        if self._builder is None:
+            self.worker.connect(env_id)
+        else:
+            self.worker.before_reset(env_id, self._builder.models.before_reset(env_id))
+
+    def _answer(self, env_id: int, question: bytes) -> bytes:
+        """Does what the pool asks of one env. Never raises: an exception becomes the answer."""
+        try:
+            kind, name, args, kwargs = pickle.loads(question)
+            # A native env is not a Python object, so the worker answers for it.
+            if kind == "random":
+                value = self.worker.random_state(env_id)
+            elif kind == "render":
+                value = self._render(env_id)
+            elif kind == "frame":  # as a plain tuple: islands know no classes of ours
+                value = tuple(frame_of(env_id, functools.partial(self._render, env_id), *args))
+            elif kind == "model":
+                value = self.ask_model_of(env_id, name, *args)
+            else:
+                value = _do(self._env(env_id), kind, name, args, kwargs)
+            return outgoing.pickled_answer(f"{kind} {name!r} of env {env_id}", value)
+        except BaseException as error:
+            return pickle.dumps((False, describe(error)))
+
+    def _render(self, env_id: int) -> Any:
+        if self.renderer is not None:
+            return self.renderer.draw(env_id, *self.worker.picture(env_id))
+        return self._env(env_id).render()
+
+    def _read_mail(self, env_id: int, mail: bytes) -> tuple[Any, Any, BaseException | None]:
+        """Reset options and objects of an action, or an exception, which fails the env and not the worker."""
+        try:
+            options, objects, prepare = pickle.loads(mail)
+            if prepare is not None and prepare.renew:
+                self._renew(env_id)
+            if prepare is not None and prepare.tell is not None:
+                prepare.tell(self._env(env_id))
+            return options, objects, None
+        except EnvError as error:  # from the constructor, whose own exception is the cause
+            return None, None, error.__cause__ or error
+        except BaseException as error:
+            return None, None, error
+
+    def _renew(self, env_id: int) -> None:
+        assert self._builder is not None, "native envs are not built here"
+        close_quietly(self._env(env_id))
+        self._envs[env_id - self._first_env] = env = self._builder.build(env_id, self._worker_id)
+        self.worker.replace(env_id, env)
+        self._model_changed(env_id)
+
+
+def _read(fd: int) -> Any:
+    os.lseek(fd, 0, os.SEEK_SET)
+    with os.fdopen(fd, "rb", closefd=False) as file:
+        return pickle.load(file)
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+def _do(env: Any, kind: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kind == "call":
+        return call_env(env, name, args, kwargs)
+    if kind == "get":
+        return get_attribute(env, name)
+    if kind == "apply":
+        return args[0](env)
+    set_attribute(env, name, *args)
+    return None

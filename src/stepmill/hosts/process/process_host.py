@@ -1,0 +1,424 @@
+"""Envs in worker processes: starts the workers, replaces those that die, and ends them.
+
+Steps never pass through here: the engine does ``send`` and ``recv``, and the workers map its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+from gymnasium import spaces
+
+from stepmill import _native
+from stepmill.errors import EnvError, StepmillError, summary
+from stepmill.hosts.attributes import contained
+from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.frames import Frame
+from stepmill.hosts.host import (
+    host_arguments,
+    native_env_arguments,
+    native_spaces,
+    python_env_arguments,
+)
+from stepmill.hosts.infos import info_leaves
+from stepmill.hosts.mail import PickledMail
+from stepmill.hosts.process import plain
+from stepmill.hosts.process.caller.child_process import kill
+from stepmill.hosts.process.caller.construction import build_error
+from stepmill.hosts.process.caller.launcher import Launcher
+from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.caller.worker_handle import WorkerHandle
+from stepmill.hosts.process.pickling import dumps, dumps_argument
+from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.process.wire import WireClosed, WireTimeout, close_all
+from stepmill.hosts.rows import Note, RowFinisher
+from stepmill.registry.description import EnvDescription
+from stepmill.settings import Settings, check_players
+from stepmill.sources.drawing import Renderer
+from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.system.refusals import explained_refusals
+from stepmill.system.uninterrupted import uninterrupted
+from stepmill.system.warn_once import warn
+from stepmill.values.spaces import flatten
+
+__all__ = ["ProcessHost"]
+
+# A message to a worker fits into its socket even while the worker is busy, unless something is very wrong.
+_ATTACH_S = 5.0
+# How long a worker may take to finish its step and close its envs when the pool is closed.
+_CLOSE_S = 5.0
+
+
+class ProcessHost(PickledMail, _native.ProcessHost):
+    """A ``Host`` for envs of any kind, in their own processes.
+
+    ``launcher`` is one for the same source and settings that has already started loading. The host takes ownership.
+    ``found`` is what islands have found out about their envs.
+    """
+
+    backend = "process"
+    player_kinds: tuple[str, ...] = ()
+    info_space: spaces.Dict | None
+    _is_built = False
+
+    def __init__(
+        self,
+        source: PythonSource | NativeSource,
+        settings: Settings,
+        finisher: type[RowFinisher] = RowFinisher,
+        launcher: Launcher | None = None,
+    ) -> None:
+        self.is_native = isinstance(source, NativeSource)
+        self._renderer = Renderer(source) if isinstance(source, NativeSource) else None
+        self._source_id = source.id
+        self._start_timeout = settings.start_timeout
+        self._workers: dict[int, WorkerHandle] = {}
+        self._model_changes: dict[int, ModelChange] = {}  # by env id: all that was set since the pool was made
+        self._build_failures: dict[int, StepmillError] = {}  # of the current life of each worker
+        with explained_refusals("the worker processes of the pool could not be started"):
+            self._launcher = Launcher(source, settings) if launcher is None else launcher
+            try:
+                started = self._launcher.start()
+                self.found = self._launcher.found
+                self._destination = self._launcher.destination
+                self._read_spaces(source, started)
+                check_players(self.num_players, settings)
+                policy = FaultPolicy(settings.on_error, settings.max_restarts)
+                self._finisher = finisher(self.observation, policy, settings.autoreset)
+                self._build(source, settings)
+                for worker in started:
+                    self._attach(worker)
+            except BaseException:
+                self._launcher.close()
+                raise
+
+    # ---- starting ----------------------------------------------------------------------------
+
+    def _read_spaces(self, source: PythonSource | NativeSource, started: Sequence[WorkerHandle]) -> None:
+        if isinstance(source, NativeSource):
+            self.metadata, self.render_mode = source.metadata, source.render_mode
+            self.num_players = source.max_num_players
+            self.observation, self.action = native_spaces(source)
+            self.info_space = source.info_space
+            return
+        first = started[0].ready_payload
+        described = _description(first, source)
+        for worker in started[1:]:
+            if worker.ready_payload == first:
+                continue
+            other = _description(worker.ready_payload, source)
+            other.check_like(worker.envs[0], described, 0)
+            described = described.common(other)
+        self.metadata, self.render_mode = described.metadata, described.render_mode
+        self.num_players, self.player_kinds = described.num_players, described.player_kinds
+        self.described = described
+        self.observation, self.action = flatten(described.observation_space), flatten(described.action_space)
+        self.info_space = described.info_space
+
+    def _build(self, source: PythonSource | NativeSource, settings: Settings) -> None:
+        """Builds the native half, and what every worker is told about it."""
+        limit = None
+        if isinstance(source, NativeSource):
+            envs, limit = native_env_arguments(source), source.max_episode_steps
+        else:
+            info_space = self.described.info_space if self._finisher.takes_info_arrays else None
+            infos = info_leaves(info_space, settings.autoreset)
+            envs = python_env_arguments(self.observation, self.action, self.described, infos)
+        super().__init__(
+            **host_arguments(source.id, self.backend, settings, limit),
+            **envs,
+            first_envs=[share.first for share in self._launcher.shares],
+            step_timeout=settings.step_timeout or 0.0,
+            reset_timeout=settings.reset_timeout or 0.0,
+            obituaries=self._launcher.obituary_fd,
+        )
+        self._is_built = True
+        self._attachment = {
+            **{key: envs[key] for key in ("env_class", "sizes", "observation_tree", "action_tree")},
+            "spec": _without_bounds(envs["spec"]),
+            **self.plan(),
+            "has_objects": bool(self.observation.object_spaces),
+        }
+
+    def _attach(self, worker: WorkerHandle) -> None:
+        """Tells the engine to watch a worker, and sends the worker what it needs to serve."""
+        fds = [_native.create_outbox()]
+        try:
+            (outbox,) = fds
+            self.admit(
+                worker.worker_id,
+                worker.incarnation,
+                worker.pid,
+                worker.pidfd,
+                worker.dump_fd,
+                outbox,
+                self._start_timeout,
+            )
+            old = self._workers.get(worker.worker_id)
+            self._workers[worker.worker_id] = worker
+            self._build_failures.pop(worker.worker_id, None)
+            if old is not None:
+                old.close()
+            attachment = {
+                **self._attachment,
+                "incarnation": worker.incarnation,
+                "env_count": worker.envs[1] - worker.envs[0],
+            }
+            changes = {i: change for i, change in self._model_changes.items() if i in range(*worker.envs)}
+            if changes:
+                fds.append(_file_of(dumps(changes, to=self._destination)))
+            with contextlib.suppress(WireClosed, WireTimeout):  # it died or is stuck: the engine will notice
+                worker.wire.send(("attach", attachment), [self.arena, *fds], _ATTACH_S)
+        finally:
+            close_all(fds)
+
+    def show_news(self, text: str) -> None:
+        """Shows which envs take very long, with the stacks of their workers."""
+        warn(f"{self._source_id}: {text}")
+
+    def restart(self) -> None:
+        """Starts a process for each needed worker that has none. Does not wait until it has built its envs."""
+        for worker_id, incarnation in self.to_restart():
+            # Uninterrupted: a forked process that the engine does not know would serve alongside the next one.
+            uninterrupted(functools.partial(self._start_again, worker_id, incarnation))
+
+    def _start_again(self, worker_id: int, incarnation: int, _: int | None) -> None:
+        worker: WorkerHandle | None = None
+        try:
+            with explained_refusals("the system refuses it"):
+                worker = self._launcher.fork_worker(worker_id, incarnation)
+                self._attach(worker)
+        except Exception as error:  # no more processes, descriptors or memory are available
+            if worker is not None:
+                kill(worker.pidfd)
+                if self._workers.get(worker_id) is worker:  # the engine knows it already, and will see that it ended
+                    return
+            reason = f"its worker process could not be started: {summary(error)}"
+            self.restart_failed(worker_id, incarnation, reason)
+
+    # ---- rows --------------------------------------------------------------------------------
+
+    def finish_rows(
+        self, result: Any, notes: Sequence[tuple[int, int, bytes]], faults: Sequence[Any]
+    ) -> tuple[Any, EnvError | None]:
+        """See ``RowFinisher``."""
+        read: list[Note] = []
+        messages: dict[int, str] = {}
+        for note, (_, env_id, _) in zip(read_notes(notes), notes, strict=True):
+            if isinstance(note, str):  # what a native env threw
+                messages[env_id] = note
+            elif note is not None:
+                read.append(note)
+        known = []
+        for one in map(Fault.read, faults):
+            fault = replace(one, message=messages[one.env_id]) if one.env_id in messages else one
+            if fault.phase == "constructor":
+                # Uninterrupted: what is read from a wire cannot be read again.
+                fault = fault.caused_by(uninterrupted(functools.partial(self._build_failure, fault.env_id)))
+            known.append(fault)
+        return self._finisher(result, read, known)
+
+    def _build_failure(self, env_id: int, _: int | None) -> BaseException | None:
+        """Why the worker process of an env could not build its envs, if it said so."""
+        worker = next((one for one in self._workers.values() if one.envs[0] <= env_id < one.envs[1]), None)
+        if worker is None:
+            return None
+        with contextlib.suppress(WireClosed, WireTimeout):
+            while not worker.is_closed:
+                (kind, *content), _fds = worker.wire.recv(0.0)
+                if kind == "failed":
+                    self._build_failures[worker.worker_id] = build_error(self._source_id, *content)
+        failure = self._build_failures.get(worker.worker_id)
+        # The env that failed gets its own exception, its neighbours get the error about that env.
+        own = isinstance(failure, EnvError) and failure.env_id == env_id
+        return failure.__cause__ if failure is not None and own else failure
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, env_ids: Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return self._ask("call", "call", env_ids, name, args, kwargs)
+
+    def get_attr(self, name: str, env_ids: Sequence[int]) -> list[Any]:
+        return self._ask("get_attr", "get", env_ids, name)
+
+    def set_attr(self, name: str, values: Sequence[Any], env_ids: Sequence[int]) -> None:
+        what = f"set_attr({name!r})"
+        questions = [self._dumps(what, ("set", name, (value,), {})) for value in values]
+        _raise_first(self._answers("set_attr", env_ids, questions))
+
+    def apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
+        """``function(env)`` for each env, called where the env lives."""
+        return self._ask("call", "apply", env_ids, "", (function,))
+
+    def random_states(self, env_ids: Sequence[int]) -> list[Any]:
+        """The states of the native envs' generators, see ``pool.generators``."""
+        return self._ask("get_attr", "random", env_ids)
+
+    def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:
+        """What is set is remembered here, for workers that take the place of dead ones."""
+        questions = [self._dumps(question, ("model", question, (one,), {})) for one in arguments]
+        if question == "set_model":  # before we ask: a worker that replaces one which dies now is told
+            for env_id, change in zip(env_ids, arguments, strict=True):
+                self._model_changes[env_id] = self._model_changes.get(env_id, ModelChange()).then(change)
+        return _raise_first(self._answers("call", env_ids, questions))
+
+    def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        """Pictures, drawn in the workers: native envs too, by a ``Renderer`` there."""
+        if self._renderer is not None:
+            self._renderer.check_usable()
+        frames = self._answers("render", env_ids, [pickle.dumps(("render", "", (), {}))] * len(env_ids))
+        for frame in frames:
+            if isinstance(frame, _FailedCall):
+                is_ours = self.is_native and isinstance(frame.error, StepmillError)
+                raise frame.error if is_ours else frame.as_env_error()
+        return tuple(frames)
+
+    @property
+    def crews(self) -> list[range]:
+        return [range(share.first, share.last) for share in self._launcher.shares]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        """Asks the workers, which draw as soon as they can."""
+        question = pickle.dumps(("frame", "", (most,), {}))
+        return [env_id for env_id in env_ids if self.post(env_id, question)]
+
+    def take_frames(self) -> list[Frame]:
+        return [_frame(env_id, answer) for env_id, answer in self.take_posted()]
+
+    def _ask(
+        self,
+        phase: str,
+        kind: str,
+        env_ids: Sequence[int],
+        name: str = "",
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        question = self._dumps(f"{kind}({name!r})" if name else kind, (kind, name, args, kwargs or {}))
+        return _raise_first(self._answers(phase, env_ids, [question] * len(env_ids)))
+
+    def _dumps(self, what: str, question: tuple[Any, ...]) -> bytes:
+        return dumps_argument(what, question, to=self._destination)
+
+    def _answers(self, phase: str, env_ids: Sequence[int], questions: Sequence[bytes]) -> list[Any]:
+        """The answers of the envs; a ``_FailedCall`` for each one that failed."""
+        out: list[Any] = []
+        for env_id, answer in zip(env_ids, self.ask(list(env_ids), list(questions)), strict=True):
+            if isinstance(answer, tuple):
+                out.append(_FailedCall(env_id, phase, replace(Fault.read(answer), phase=phase).error()))
+                continue
+            with contained(env_id, phase):
+                good, value = pickle.loads(answer)
+            out.append(value if good else _FailedCall(env_id, phase, rebuild(value)))
+        return out
+
+    # ---- ending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the workers: each finishes its step and closes its envs. Workers that take too long are killed."""
+        errors: list[EnvError] = []
+        try:
+            if not (self.has_ended or self.forked):
+                self.ask_to_stop()
+                end = time.monotonic() + _CLOSE_S
+                while not self.wait_stopped(0.05) and time.monotonic() < end:
+                    pass
+                errors = self._close_errors()
+        finally:
+            super().close()  # kills the workers that are left
+            self._launcher.close()
+        if errors:
+            raise EnvError.gather(errors)
+
+    def _close_errors(self) -> list[EnvError]:
+        errors = []
+        for worker in self._workers.values():
+            with contextlib.suppress(WireClosed, WireTimeout):
+                while True:
+                    (kind, *content), _ = worker.wire.recv(0.0)
+                    for env_id, described in content[0] if kind == "closed" else ():
+                        errors.append(Fault(env_id, "close", 0, 0, 1, "").caused_by(rebuild(described)).error())
+        return errors
+
+    def __del__(self) -> None:
+        """Ends the workers when the engine is gone."""
+        try:  # when the interpreter ends, contextlib may be gone
+            if self._is_built:
+                self.close()
+        except Exception:  # there is no caller to raise it to
+            pass
+
+
+class _FailedCall:
+    """Takes the place of an answer: why there is none."""
+
+    def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
+        self.error = error
+        self._env_id = env_id
+        self._phase = phase
+
+    def as_env_error(self) -> EnvError:
+        if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
+            return self.error
+        return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+
+
+def _frame(env_id: int, answer: Any) -> Frame:
+    """What a worker answered. It may be anything: the code of its envs can write where it writes."""
+    if isinstance(answer, tuple):
+        return Frame(env_id, 0.0, None, Fault.read(answer).message or "its worker ended")
+    try:
+        good, value = pickle.loads(answer)
+        return Frame(env_id, *value[1:]) if good else Frame(env_id, 0.0, None, summary(rebuild(value)))
+    except Exception as error:
+        return Frame(env_id, 0.0, None, summary(error))
+
+
+def _description(payload: bytes | None, source: PythonSource) -> EnvDescription:
+    """What a worker said of its envs. Beside islands, the spaces at home are plain too: they must be the same."""
+    described: EnvDescription = cloudpickle.loads(payload or b"")
+    if not source.has_islands:
+        return described
+    seen, done = pickle.loads(plain.dumps((described.observation_space, described.action_space)))
+    return replace(described, observation_space=seen, action_space=done)
+
+
+def _file_of(content: bytes) -> int:
+    """A descriptor of a file: content of any size fits into a message in this way."""
+    fd = os.memfd_create("stepmill-models", os.MFD_CLOEXEC)
+    with os.fdopen(fd, "wb", closefd=False) as file:
+        file.write(content)
+    return fd
+
+
+def _raise_first(answers: list[Any]) -> list[Any]:
+    for answer in answers:
+        if not isinstance(answer, _FailedCall):
+            continue
+        if isinstance(answer.error, Exception):
+            raise answer.error
+        # sys.exit() in an env must not end this program, and a KeyboardInterrupt from there is not the user's Ctrl-C.
+        raise answer.as_env_error()
+    return answers
+
+
+def _without_bounds(spec: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a worker needs to know about the leaves. It needs bounds only for messages, and large leaves have many."""
+    if spec is None:
+        return None
+    short = {role: [_with_short_bounds(leaf) for leaf in spec[role]] for role in ("observation", "action", "info")}
+    return {**spec, **short}
+
+
+def _with_short_bounds(leaf: dict[str, Any]) -> dict[str, Any]:
+    return leaf if len(leaf["low"]) <= 64 else {**leaf, "low": [min(leaf["low"])], "high": [max(leaf["high"])]}

@@ -1,0 +1,134 @@
+"""``stepmill collect``: episodes as a data set of Minari."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from gymnasium import spaces
+from rich.console import Console
+
+import stepmill
+from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.tools.cli.policy import Act, load_policy, telling_failures
+from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.terminal import Terminal, new_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["command"]
+
+
+@click.command("collect")
+@target
+@click.option("--episodes", type=click.IntRange(min=1), required=True, help="How many episodes.")
+@click.option("-o", "--output", "dataset", required=True, metavar="NAME", help="Its id, such as cartpole/random-v0.")
+@pool_options(num_envs=16)
+@policy_option
+@click.option("--author", help="In the metadata of the data set.")
+@click.option("--description", help="In the metadata of the data set.")
+@json_option
+def command(
+    target: Any,
+    name: str,
+    episodes: int,
+    dataset: str,
+    policy: str,
+    author: str | None,
+    description: str | None,
+    terminal: Terminal,
+    **options: Any,
+) -> int:
+    """Collect episodes as a data set of Minari.
+
+    Which episodes it has follows from the seed alone: not from the backend, nor from how many envs play at once. After
+    Ctrl-C, or any other end, the same command continues with the episodes that are missing.
+
+    \b
+    stepmill collect CartPole-v1 --episodes 100 -o cartpole/random-v0
+    stepmill collect HalfCheetah-v5 --episodes 50 -o cheetah/expert-v0 --policy agent.py:act
+    """
+    from stepmill.interop.minari import collect  # says what to install
+    from stepmill.interop.minari.dataset import path_of
+
+    act = load_policy(policy)
+    was_complete = path_of(dataset).exists()  # parts of one are elsewhere, and another of that name is an error
+    with stepmill.make(target, **pool_arguments(options)) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of missing episodes: we say it below
+        player: Any = _Random(pool.spec.action_space) if act is None else _told(act)
+        try:
+            done = collect(
+                pool,
+                player,
+                episodes,
+                dataset,
+                seed=options["seed"],
+                batched=bool(getattr(act, "batched", False)),
+                progress=terminal.draws,
+                algorithm_name=policy,
+                author=author,
+                description=description,
+            )
+        except KeyboardInterrupt as interrupt:
+            for note in getattr(interrupt, "__notes__", ()):
+                terminal.remark(note)
+            raise
+    if done.missing:
+        terminal.remark(f"{len(done.missing)} of {episodes} episodes failed again and again, and are missing")
+    document = {
+        "id": name,
+        "dataset": dataset,
+        "path": str(done.dataset.spec.data_path),
+        "episodes": done.dataset.total_episodes,
+        "steps": done.dataset.total_steps,
+        "missing": list(done.missing),
+        "was_complete": was_complete,
+    }
+    terminal.result(document, lambda out: _draw(out, document))
+    return FAILED if done.missing else 0
+
+
+def _told(act: Act) -> Any:
+    """The user's policy; if it fails, one line says where."""
+
+    def told(*given: Any) -> Any:
+        with telling_failures():
+            return act(*given)
+
+    if (begin := getattr(act, "begin_episode", None)) is not None:
+
+        def begin_episode(generator: np.random.Generator) -> Any:
+            with telling_failures():
+                return _told(begin(generator))
+
+        told.begin_episode = begin_episode  # type: ignore[attr-defined]
+    return told
+
+
+class _Random:
+    """Random actions, which follow from the generator of each episode."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self._space = space
+
+    def begin_episode(self, generator: np.random.Generator) -> Callable[[Any, Any], Any]:
+        space = copy.deepcopy(self._space)
+        space.seed(int(generator.integers(2**31)))
+        return lambda observation, generator: space.sample()
+
+
+def _draw(out: Console, document: dict[str, Any]) -> None:
+    found = "complete already" if document["was_complete"] else "collected"
+    table = new_table(out, show_header=False, title=f"{document['id']}, {found}")
+    for key in ("dataset", "path"):
+        table.add_row(key, str(document[key]))
+    for key in ("episodes", "steps"):
+        table.add_row(key, f"{document[key]:,}")
+    out.print(table)
+    if document["was_complete"]:
+        out.print("The data set was complete already, so nothing was played.", soft_wrap=True)
+    out.print(f"minari.load_dataset({document['dataset']!r}) reads it.", soft_wrap=True)

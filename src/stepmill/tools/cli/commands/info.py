@@ -1,0 +1,195 @@
+"""``stepmill info``: what an env observes and takes, its options, and where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from gymnasium import spaces
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stepmill.hosts.host import describe_source
+from stepmill.registry.factories import REQUIRED, EnvFactory, accepted_keys, default_values
+from stepmill.registry.records import family_of, registered
+from stepmill.sources.find import find_source
+from stepmill.sources.models.model_config import MODEL_KEYS
+from stepmill.sources.source import NativeSource, PythonSource
+from stepmill.tools.cli.options import json_option, set_option, target
+from stepmill.tools.cli.spaces import json_value, space_document, space_lines
+from stepmill.tools.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+_RUNS = {
+    "thread": "on native threads",
+    "process": "in worker processes",
+    "auto": "in worker processes, or in the calling thread if a short trial shows that this is faster",
+}
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What there is to say about an env."""
+
+    backend: str  # a key of _RUNS
+    observation: spaces.Space[Any]
+    action: spaces.Space[Any]
+    infos: list[str]  # those that are known beforehand
+    players: int
+    render_modes: list[str]
+    max_episode_steps: int | None
+    reward_threshold: float | None
+    options: Mapping[str, Any]  # with their values, or REQUIRED
+    takes_others: bool  # options that it does not name
+
+
+@click.command("info")
+@target
+@set_option
+@json_option
+def command(target: Any, name: str, config: dict[str, Any], terminal: Terminal) -> int:
+    """Describe an env: its spaces, options with their defaults, time limit, players, and where it runs.
+
+    A native env is described without building one. Most Python envs have to be built for that, once.
+
+    \b
+    stepmill info Ant-v5
+    stepmill info Pong-v5 --set stack_num=2
+    stepmill info my_envs.py:Maze --json
+    """
+    facts = _facts(target, config)
+    extra = _extra_of(target)
+    terminal.result(_document(name, facts, extra), lambda out: _draw(out, name, facts, extra))
+    return 0
+
+
+def _facts(target: Any, config: dict[str, Any]) -> _Facts:
+    source = find_source(target, 1, config, None, "auto", None, None)
+    if isinstance(source, NativeSource):
+        return _of_native(source)
+    return _of_python(source)
+
+
+def _of_native(source: NativeSource) -> _Facts:
+    modes = [] if source.drawer is None else list(source.drawer.render_modes())
+    options = dict(source.config)
+    if source.drawer is not None:
+        options.setdefault("render_mode", None)
+    if source.simulators is not None:
+        options = {**MODEL_KEYS, **options}
+    return _Facts(
+        "thread",
+        source.observation_space,
+        source.action_space,
+        list(source.info_space),
+        source.max_num_players,
+        modes,
+        source.max_episode_steps,
+        source.reward_threshold,
+        options,
+        takes_others=False,
+    )
+
+
+def _of_python(source: PythonSource) -> _Facts:
+    env = source.envs[0]
+    described = describe_source(source)
+    factory = env.factory
+    if isinstance(factory, EnvFactory):
+        backend = "process" if factory.is_heavy else "auto"
+        defaults, known = factory.defaults(), factory.known_keys()
+    else:
+        backend, defaults, known = "auto", default_values(factory), accepted_keys(factory)
+    options = {**defaults, **env.config}
+    return _Facts(
+        backend,
+        described.observation_space,
+        described.action_space,
+        list(described.info_space or ()),
+        described.num_players,
+        list(described.metadata.get("render_modes") or ()),
+        source.max_episode_steps,
+        source.reward_threshold,
+        {key: value for key, value in options.items() if key not in ("env_id", "worker_id")},  # the pool gives them
+        takes_others=known is None,
+    )
+
+
+def _extra_of(target: Any) -> str | None:
+    """The extra that brings the env's package."""
+    if not isinstance(target, str):
+        return None
+    record, family = registered(target), family_of(target)
+    package = record.needs if record is not None else None if family is None else family.package
+    return None if package is None else package.extra
+
+
+def _document(name: str, facts: _Facts, extra: str | None) -> dict[str, Any]:
+    return {
+        "id": name,
+        "backend": facts.backend,
+        "extra": extra,
+        "observation_space": space_document(facts.observation),
+        "action_space": space_document(facts.action),
+        "infos": facts.infos,
+        "players": facts.players,
+        "max_episode_steps": facts.max_episode_steps,
+        "reward_threshold": facts.reward_threshold,
+        "render_modes": facts.render_modes,
+        "options": {key: json_value(value) for key, value in facts.options.items() if value is not REQUIRED},
+        "required_options": [key for key, value in facts.options.items() if value is REQUIRED],
+        "takes_other_options": facts.takes_others,
+    }
+
+
+# ---- what is shown ---------------------------------------------------------------------------------
+
+
+def _draw(out: Console, name: str, facts: _Facts, extra: str | None) -> None:
+    rows = {
+        "runs": _RUNS[facts.backend],
+        "observation": "\n".join(space_lines(facts.observation)),
+        "action": "\n".join(space_lines(facts.action)),
+        "infos": ", ".join(facts.infos),
+        "players": f"up to {facts.players}" if facts.players > 1 else "",
+        "episodes": f"at most {facts.max_episode_steps:,} steps" if facts.max_episode_steps else "without a time limit",
+        "solved at": "" if facts.reward_threshold is None else f"a mean return of {facts.reward_threshold:g}",
+        "render_mode": ", ".join(facts.render_modes),
+        "extra": "" if extra is None else f"stepmill[{extra}]",
+    }
+    out.print(Text(name, style="bold"))
+    _draw_rows(out, {key: Text(text) for key, text in rows.items() if text})
+    _draw_options(out, facts)
+
+
+def _draw_options(out: Console, facts: _Facts) -> None:
+    if not facts.options and not facts.takes_others:
+        out.print("\nIt has no options.")
+        return
+    out.print(Text("\noptions", style="bold"))
+    rows = {
+        key: Text("has to be given", style="yellow") if value is REQUIRED else Text(_short(value))
+        for key, value in facts.options.items()
+    }
+    if facts.takes_others:
+        rows["..."] = Text("and others: its constructor takes any name")
+    _draw_rows(out, rows)
+
+
+def _draw_rows(out: Console, rows: Mapping[str, Text]) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", min_width=max(map(len, rows)))  # names are typed, so they are not cut
+    table.add_column()
+    for key, text in rows.items():
+        table.add_row(key, text)
+    out.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,178 @@
+"""``stepmill list``: the ids that can be made here, by family, and what brings the others."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import click
+from rich.columns import Columns
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stepmill.registry.hints import ids_like
+from stepmill.registry.listing import EnvList, list_all_envs
+from stepmill.registry.records import families, records, registered
+from stepmill.tools.cli.options import json_option
+from stepmill.tools.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+_NATIVE = "native threads"
+_PROCESSES = "worker processes"
+_SHOWN = 60  # ids of a family in a list of everything
+
+Fits = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Ids of one family that run the same way."""
+
+    family: str
+    runs_on: str
+    ids: list[str]
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """What an extra would bring, of that which was asked for."""
+
+    extra: str
+    brings: str
+    example: str | None
+    at_least: int
+
+    @property
+    def install(self) -> str:
+        return f"pip install 'stepmill[{self.extra}]'"
+
+
+@click.command("list")
+@click.argument("pattern", required=False)
+@click.option("--all", "everything", is_flag=True, help="On a terminal: every id of large families too.")
+@click.option("--python", metavar="FOLDER", help="Another environment: the ids that can be made there.")
+@json_option
+def command(pattern: str | None, everything: bool, python: str | None, terminal: Terminal) -> int:
+    """List the envs that can be made here, by family: where they run, and which extra brings the rest.
+
+    PATTERN is a part of an id, a glob, or the name of a family; upper and lower case are the same. Without a terminal
+    there is one id per line and nothing else.
+
+    \b
+    stepmill list
+    stepmill list cheetah
+    stepmill list 'Pong*-v5'
+    stepmill list atari
+    """
+    with terminal.progress("looking into packages", None):  # which are imported: that may take seconds
+        ids = list_all_envs(python)
+    fits = _fits(pattern)
+    groups = _groups(ids, fits, elsewhere=python is not None)
+    missing = _missing(ids, fits)
+    if pattern is not None and not groups:
+        _refuse(pattern, ids, missing)
+    whole = everything or pattern is not None
+    terminal.result(_document(groups, missing), lambda out: _draw(out, groups, missing, whole))
+    return 0
+
+
+def _fits(pattern: str | None) -> Fits:
+    if pattern is None:
+        return lambda text: True
+    wanted = pattern.lower()
+    if any(sign in pattern for sign in "*?["):
+        return lambda text: fnmatch.fnmatchcase(text.lower(), wanted)
+    return lambda text: wanted in text.lower()
+
+
+def _groups(ids: EnvList, fits: Fits, *, elsewhere: bool) -> list[_Group]:
+    """What fits. Other interpreters run every env in worker processes."""
+    groups = []
+    for family, members in ids.families.items():
+        chosen = members if fits(family) else [id for id in members if fits(id)]
+        native = [] if elsewhere else [id for id in chosen if _is_native(id)]
+        others = [id for id in chosen if id not in set(native)]
+        groups += [_Group(family, _NATIVE, native)] * bool(native) + [_Group(family, _PROCESSES, others)] * bool(others)
+    return groups
+
+
+def _is_native(id: str) -> bool:
+    record = registered(id)
+    return record is not None and record.native is not None
+
+
+def _missing(ids: EnvList, fits: Fits) -> list[_Missing]:
+    """The extras that bring something that fits: of packages that are not there, not all ids are known."""
+    found = []
+    for extra, what in ids.missing.items():
+        known = [*(record.id for record in records() if record.needs is not None and record.needs.extra == extra)]
+        for family in families():
+            if family.package.extra == extra:
+                known += [*filter(None, [family.example]), family.package.name, *map(_words, family.patterns)]
+        if any(map(fits, [extra, *known])):
+            found.append(_Missing(extra, str(what), what.example, what.at_least))
+    return found
+
+
+def _words(pattern: str) -> str:
+    """The letters of a regular expression of ids: ``BabyAI-.+-v\\d+`` is about ``BabyAI-``."""
+    return re.split(r"[\\(\[.]", pattern)[0]
+
+
+def _refuse(pattern: str, ids: EnvList, missing: list[_Missing]) -> None:
+    if missing:
+        what = ", ".join(f"{one.install} brings {one.brings}" for one in missing)
+        raise click.UsageError(f"no installed env fits {pattern!r}, but {what}")
+    near = ids_like(pattern, ids)
+    hint = f": did you mean {' or '.join(near)}?" if near else ": `stepmill list` lists all"
+    raise click.UsageError(f"no env fits {pattern!r}{hint}")
+
+
+def _document(groups: Iterable[_Group], missing: Iterable[_Missing]) -> dict[str, object]:
+    return {
+        "envs": [
+            {"id": id, "family": one.family, "backend": "thread" if one.runs_on == _NATIVE else "process"}
+            for one in groups
+            for id in one.ids
+        ],
+        "missing": [
+            {"extra": one.extra, "example": one.example, "at_least": one.at_least, "install": one.install}
+            for one in missing
+        ],
+    }
+
+
+# ---- what is shown ---------------------------------------------------------------------------------
+
+
+def _draw(out: Console, groups: list[_Group], missing: list[_Missing], whole: bool) -> None:
+    if not out.is_terminal:
+        for group in groups:
+            out.out("\n".join(group.ids))
+        return
+    for group in groups:
+        _draw_group(out, group, whole)
+    if missing:
+        table = Table.grid(padding=(0, 2))
+        for one in missing:
+            table.add_row(Text(one.install, style="cyan", no_wrap=True, overflow="fold"), f"brings {one.brings}")
+        out.print(Text("not installed", style="bold"))
+        out.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _draw_group(out: Console, group: _Group, whole: bool) -> None:
+    count = len(group.ids)
+    style = "bold green" if group.runs_on == _NATIVE else "bold"
+    title = Text.assemble((group.family, style), (f"  {count:,} id{'s' * (count != 1)}, {group.runs_on}", "dim"))
+    shown = group.ids if whole or count <= _SHOWN else group.ids[: _SHOWN // 4]
+    out.print(title)
+    out.print(Padding(Columns([Text(id) for id in shown], padding=(0, 2), column_first=True), (0, 0, 0, 2)))
+    if len(shown) < count:
+        more = f"and {count - len(shown):,} more: stepmill list {group.family}"
+        out.print(Padding(Text(more, style="dim italic"), (0, 0, 0, 2)))
+    out.print()

@@ -1,0 +1,205 @@
+"""``stepmill tune``: which settings of ``make`` are fastest for an env on this machine."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from stepmill.errors import EnvError, ResourceError, summary
+from stepmill.tools.cli.in_child import in_child
+from stepmill.tools.cli.options import (
+    Seconds,
+    json_option,
+    picture_option,
+    policy_option,
+    seed_option,
+    set_option,
+    target,
+)
+from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
+from stepmill.tools.measuring.trials import Trial, batch_trials, best_of, first_trials
+
+if TYPE_CHECKING:
+    from stepmill.tools.cli.policy import Act
+    from stepmill.views.gymnasium import GymnasiumPool
+
+__all__ = ["command"]
+
+_FINALISTS = 3
+_ROUNDS = 3
+_MOST_BARS = 16
+
+
+@click.command("tune")
+@in_child
+@target
+@click.option("--num-envs", type=click.IntRange(min=1), help="Only with so many envs.  [default: several]")
+@click.option(
+    "--seconds",
+    type=Seconds(60),
+    default=0.5,
+    show_default=True,
+    help="How long to measure each choice of settings.",
+)
+@picture_option()
+@policy_option
+@seed_option
+@set_option
+@json_option
+def command(
+    target: Any,
+    name: str,
+    num_envs: int | None,
+    seconds: float,
+    picture: Path | None,
+    policy: str,
+    seed: int,
+    config: dict[str, Any],
+    terminal: Terminal,
+) -> int:
+    """Find the fastest settings for an env here: backend, envs, workers, batch size, sync or async.
+
+    Measures pools with different settings, then the best ones again in turn, and prints the call of `make` to use. With
+    --policy the time that choosing actions takes counts too: async helps where that is long. Of settings that are
+    equally fast within 3 %, the simplest wins.
+
+    \b
+    stepmill tune HalfCheetah-v5
+    stepmill tune my_envs.py:Maze --num-envs 64 --policy agent.py:act -o tuning.png
+    """
+    from stepmill.tools.cli.policy import load_policy
+    from stepmill.tools.measuring.machine import cores, describe
+    from stepmill.tools.measuring.peers import Subject, quiet
+
+    subject = Subject(name, target, num_envs or 1, config)
+    tuning = _Tuning(subject, load_policy(policy), seed, seconds)
+    first = first_trials(subject.is_native, cores(), num_envs)
+    with quiet(), until_interrupted() as ending, terminal.progress(name, None, "measurements") as bar:
+        tuning.run(first, bar)
+    if not tuning.rates:
+        if ending.interrupted:
+            raise KeyboardInterrupt
+        raise EnvError(f"no settings work for {name}: {next(iter(tuning.failed.values()))}")
+    best = best_of(tuning.rates)
+    document: dict[str, Any] = {
+        "id": name,
+        "best": {**best.arguments, **config},
+        "call": _call(name, best, config),
+        "steps_per_second": tuning.rates[best],
+        "trials": [{**trial.arguments, "steps_per_second": rate} for trial, rate in tuning.sorted()],
+        "failed": [{**trial.arguments, "error": error} for trial, error in tuning.failed.items()],
+        "machine": describe(),
+        "interrupted": ending.interrupted,
+    }
+    if picture is not None:
+        _save(picture, name, tuning, best, document["machine"])
+    terminal.result(document, lambda out: _draw(out, name, tuning, best, document["call"], picture))
+    return ending.code
+
+
+class _Tuning:
+    """Measures pools with one choice of settings after another."""
+
+    def __init__(self, subject: Any, act: Act | None, seed: int, seconds: float) -> None:
+        self.rates: dict[Trial, float] = {}
+        self.failed: dict[Trial, str] = {}
+        self._subject = subject
+        self._act = act
+        self._seed = seed
+        self._seconds = seconds
+
+    def run(self, first: list[Trial], bar: Bar) -> None:
+        """All sync pools, the best of them in async, and the best of all again."""
+        bar.expect(len(first))
+        self._try(first, bar)
+        if not self.rates:
+            return
+        further = batch_trials(best_of(self.rates))
+        finalists = _FINALISTS * _ROUNDS
+        bar.expect(len(first) + len(further) + finalists)
+        self._try(further, bar)
+        best = [trial for trial, _ in self.sorted()[:_FINALISTS]]
+        if best_of(self.rates) not in best:
+            best.append(best_of(self.rates))
+        samples: dict[Trial, list[float]] = {trial: [] for trial in best}
+        for _, trial in itertools.product(range(_ROUNDS), best):
+            bar.add(1, f"again: {trial}")
+            samples[trial].append(self._measure(trial))
+            self.rates[trial] = statistics.median(samples[trial])
+
+    def sorted(self) -> list[tuple[Trial, float]]:
+        """The fastest first."""
+        return sorted(self.rates.items(), key=lambda item: -item[1])
+
+    def _try(self, trials: Iterable[Trial], bar: Bar) -> None:
+        for trial in trials:
+            bar.add(1, str(trial))
+            try:
+                self.rates[trial] = self._measure(trial)
+            except (ResourceError, EnvError) as error:  # too many for this machine; others may still work
+                self.failed[trial] = summary(error)
+
+    def _measure(self, trial: Trial) -> float:
+        """Steps per second, those of the policy's time included."""
+        import stepmill
+        from stepmill.tools.measuring.timing import steps_per_second
+
+        with stepmill.make(self._subject.task, seed=self._seed, **trial.arguments, **self._subject.config) as pool:
+            return steps_per_second(_Player(pool, self._act, self._seed), self._seconds)
+
+
+class _Player:
+    """Plays a pool, so many batches at a time."""
+
+    def __init__(self, pool: GymnasiumPool, act: Act | None, seed: int) -> None:
+        from stepmill.tools.cli.play import play
+        from stepmill.tools.cli.policy import Policy
+
+        self.rows_per_call = pool.batch_size
+        self._batches: Iterator[Any] = play(pool, Policy(act, pool, seed, repeated=act is None))
+        while next(self._batches).is_start:
+            pass
+
+    def run(self, calls: int) -> None:
+        for _ in itertools.islice(self._batches, calls):
+            pass
+
+
+def _call(name: str, best: Trial, config: dict[str, Any]) -> str:
+    task = repr(name) if ":" not in name or name.startswith("gymnasium:") else name.rpartition(":")[2]
+    given = "".join(f", {key}={value!r}" for key, value in {**best.arguments, **config}.items())
+    return f"stepmill.make({task}{given})"
+
+
+def _bars(tuning: _Tuning, best: Trial) -> list[Any]:
+    from stepmill.tools.cli.bars import Bar as Line
+
+    shown = tuning.sorted()[:_MOST_BARS]
+    return [Line(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
+
+
+def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, picture: Path | None) -> None:
+    from stepmill.tools.cli.bars import print_bars
+
+    print_bars(out, f"{name}: steps per second by settings", _bars(tuning, best), "/s")
+    if len(tuning.rates) > _MOST_BARS:
+        out.print(f"and {len(tuning.rates) - _MOST_BARS} that were slower", soft_wrap=True)
+    for trial, why in tuning.failed.items():
+        out.print(f"{trial} failed: {why}", soft_wrap=True)
+    out.print(f"\n{call}", style="bold", soft_wrap=True)
+    out.print(f"{short(tuning.rates[best])} steps per second", soft_wrap=True)
+    if picture is not None:
+        out.print(f"picture: {picture}", soft_wrap=True)
+
+
+def _save(picture: Path, name: str, tuning: _Tuning, best: Trial, machine: dict[str, Any]) -> None:
+    from stepmill.tools.cli.bars import save_bars
+
+    note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
+    save_bars(picture, f"{name}: steps per second by settings", _bars(tuning, best), "Steps per second", note)

@@ -1,0 +1,256 @@
+"""``verify``: plays native envs and Gymnasium's own side by side, and finds the first difference.
+
+Each env of the pool has a twin, a single env: one that ``gymnasium.make`` made, or our own where an id is both native
+and in Python. What the pool returns for an env is compared with what its twin returns, and not with a vector env of
+Gymnasium: there, a column of the info takes the type of the first env in the batch, and if that is an int, the
+fractions of the others are cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, overload
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from stepmill.errors import ConfigError, EnvError, MissingPackageError, StepmillError, UnsupportedError, summary
+from stepmill.make import make
+from stepmill.registry.factories import close_quietly
+from stepmill.registry.records import GymnasiumFactory, find, own_ids
+from stepmill.settings import SETTINGS, AutoresetWord, Backend, check_settings
+from stepmill.sources.models.model_config import GivenModel
+from stepmill.sources.models.python_env import PythonModel
+from stepmill.system.optional import MUJOCO
+from stepmill.tools.verify.comparing import NOTHING
+from stepmill.tools.verify.results import Difference, Verification, Verifications
+from stepmill.tools.verify.side_by_side import SideBySide
+from stepmill.tools.verify.twins import Twin
+from stepmill.values.arguments import whole_number
+
+__all__ = ["Comparison", "verify", "why_incomparable"]
+
+Progress = Callable[[int], None]
+
+
+@overload
+def verify(task_id: str, **arguments: Any) -> Verification: ...
+@overload
+def verify(task_id: None = None, **arguments: Any) -> Verifications: ...
+def verify(
+    task_id: str | None = None,
+    *,
+    steps: int = 10_000,
+    num_envs: int = 8,
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+    seed: int | Sequence[int] = 42,
+    backend: Backend = "auto",
+    autoreset: AutoresetWord | AutoresetMode = "next_step",
+    max_episode_steps: int | None = None,
+    **config: Any,
+) -> Verification | Verifications:
+    """Plays native envs and Gymnasium's own side by side, and says whether they are equal, bit for bit.
+
+    Both get the same seeds, actions and configuration. Observations, rewards, terminations, truncations and infos are
+    compared, at every step and every reset, up to the first difference.
+
+    Actions are drawn from the action space by a seeded generator. Every second env repeats its action for some ten
+    steps, so that it gets to other places. One in eight Box actions goes up to twice as far as the bounds allow.
+
+    Args:
+        task_id: A native id that Gymnasium has too, or that stepmill has in Python too (``Moving-v0``, ``Sliding-v0``);
+            without one, all of these.
+        steps: How many steps to compare at least, of all envs together.
+        num_envs: How many envs to play.
+        batch_size: As for ``make``: fewer than ``num_envs`` is async mode.
+        num_threads: As for ``make``.
+        seed: As for ``make``. The actions follow from it too.
+        backend: As for ``make``.
+        autoreset: As for ``make``.
+        max_episode_steps: As for ``make``.
+        **config: The env's own configuration, for both.
+
+    Returns:
+        The result, which is true if all is equal, and prints as one line. Without an id: a sequence of results, which
+        prints as a table and says which ids were skipped and why.
+    """
+    arguments = {name: value for name, value in locals().items() if name in SETTINGS}
+    comparison = Comparison(steps, arguments, config)
+    if task_id is None:
+        if config:
+            raise ConfigError(f"verify: expected an id with the configuration of an env, got only {config}")
+        return comparison.of_all()
+    if not isinstance(task_id, str):
+        raise ConfigError(f"verify: expected an id such as 'CartPole-v1', or None for all, got {task_id!r}")
+    why = why_incomparable(task_id)
+    if why is not None:
+        raise UnsupportedError(f"verify({task_id!r}): {task_id} {why}")
+    return comparison.of(task_id)
+
+
+def why_incomparable(id: str) -> str | None:
+    """What an id lacks to be compared; None if it can be. Raises if it is unknown, or if its package is missing."""
+    if find(id).native is None:
+        return "has no native version to compare with Gymnasium's"
+    if not _has_twin(id):
+        return f"is not in Gymnasium {gymnasium.__version__}, so there is nothing to compare with"
+    return None
+
+
+def _has_twin(id: str) -> bool:
+    """Whether there is a Python env to compare the native one with."""
+    record = find(id)
+    return record.native is not None and (record.factory is not None or id in gymnasium.registry)
+
+
+class Comparison:
+    """Compares ids, one after the other.
+
+    Args:
+        steps: As ``verify`` has it.
+        arguments: Of ``make``.
+        config: The env's own configuration.
+        progress: Called with the number of steps that were compared since the last call.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        arguments: Mapping[str, Any],
+        config: Mapping[str, Any],
+        progress: Progress = lambda steps: None,
+    ) -> None:
+        self._steps = whole_number("steps", steps, 1)
+        self._settings = check_settings(**arguments, reward_dtype="float64")
+        self._arguments = arguments
+        self._config = config
+        self._progress = progress
+        for name in config:
+            if name in SETTINGS or name in ("env_type", "env_config"):
+                raise ConfigError(f"verify: {name!r} is an argument of make that verify does not take")
+
+    def of_all(self) -> Verifications:
+        """All native ids that have a counterpart here."""
+        outcomes = {id: self.attempt(id) for id in own_ids() if _has_twin(id)}
+        results = tuple(one for one in outcomes.values() if isinstance(one, Verification))
+        return Verifications(results, {id: one for id, one in outcomes.items() if isinstance(one, str)})
+
+    def attempt(self, id: str) -> Verification | str:
+        """The result, or why there is none. An id that cannot be compared does not keep the others from it."""
+        try:
+            return self.of(id)
+        except (MissingPackageError, UnsupportedError) as error:
+            return str(error)
+        except StepmillError as error:
+            both_failed = isinstance(error, EnvError) and error.batch is not None
+            if both_failed or _is_refused_by_gymnasium(id):
+                return str(error)
+            difference = _before_reset("exception", summary(error), NOTHING)
+            return Verification(id, self._settings.num_envs, 0, 0, self._settings.backend, {}, difference)
+
+    def of(self, id: str) -> Verification:
+        """The result for one id."""
+        settings = self._settings
+        with contextlib.ExitStack() as opened:
+            pool: Any = opened.enter_context(make(id, **self._arguments, **self._config))
+            if not pool.is_native:
+                raise UnsupportedError(f"verify({id!r}): no native env ran, but Gymnasium's own on {pool.backend!r}")
+            limit = {} if settings.max_episode_steps is None else {"max_episode_steps": settings.max_episode_steps}
+            twins: list[Twin] = []
+            difference = None
+            try:
+                for env_id in range(settings.num_envs):
+                    env = _make_official(id, {**limit, **self._config})
+                    opened.callback(close_quietly, env)
+                    twins.append(Twin(env, env_id, settings))
+            except gymnasium.error.DependencyNotInstalled as error:
+                raise MissingPackageError(f"verify({id!r}): Gymnasium's env cannot be made: {error}") from error
+            except Exception as error:  # whatever it raises, ours did not
+                difference = _before_reset("exception", NOTHING, summary(error))
+            if difference is None:
+                difference = _space_difference(pool, twins[0].env)
+            if difference is None:
+                difference = SideBySide(pool, twins, settings).play(self._steps, self._progress)
+            return Verification(
+                id=id,
+                num_envs=settings.num_envs,
+                steps=sum(twin.steps for twin in twins),
+                episodes=sum(twin.episodes_ended for twin in twins),
+                backend=pool.backend,
+                versions=_versions(twins[0].env if twins else None),
+                difference=difference,
+            )
+
+
+# ---- Gymnasium's envs ----------------------------------------------------------------------------
+
+
+def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    with warnings.catch_warnings(), _quiet_simulator():
+        warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
+        rest, model = GivenModel.take(dict(config))
+        env: gymnasium.Env[Any, Any] = _own_twin(id, rest) or GymnasiumFactory(id)(**rest)
+    if model is not None:
+        changed = PythonModel(env)
+        model.put_into(changed, 0)
+        changed.apply()
+    return env
+
+
+def _own_twin(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """Our own Python env of a native id, if it has one."""
+    factory = find(id).factory
+    if factory is None:
+        return None
+    limit = config.get("max_episode_steps")
+    env: gymnasium.Env[Any, Any] = factory(**{key: one for key, one in config.items() if key != "max_episode_steps"})
+    return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+
+def _quiet_simulator() -> contextlib.AbstractContextManager[None]:
+    """MuJoCo writes what it warns of into a file in the working directory. Our own envs have logged it already."""
+    if MUJOCO.module not in sys.modules:
+        return contextlib.nullcontext()
+    from stepmill.zoo.mujoco.warned import WarningLog
+
+    return WarningLog("verify", is_silent=True).listening()
+
+
+def _is_refused_by_gymnasium(id: str) -> bool:
+    try:
+        close_quietly(_make_official(id, {}))
+    except Exception:
+        return True
+    return False
+
+
+def _versions(env: gymnasium.Env[Any, Any] | None) -> dict[str, str]:
+    """The versions of Gymnasium, numpy, and what the modules of the env's classes import, such as a simulator."""
+    modules: list[ModuleType] = [gymnasium, np]
+    for cls in type(env.unwrapped).__mro__ if env is not None else ():
+        modules += [thing for thing in vars(sys.modules[cls.__module__]).values() if isinstance(thing, ModuleType)]
+    packages = dict.fromkeys(module.__name__.partition(".")[0] for module in modules)
+    versions = {name: getattr(sys.modules[name], "__version__", None) for name in packages if name in sys.modules}
+    return {
+        name: version
+        for name, version in versions.items()
+        if isinstance(version, str) and name not in sys.stdlib_module_names
+    }
+
+
+def _space_difference(pool: Any, env: gymnasium.Env[Any, Any]) -> Difference | None:
+    for name in ("observation_space", "action_space"):
+        ours, theirs = getattr(pool, f"single_{name}"), getattr(env, name)
+        if ours != theirs:
+            return _before_reset(name, ours, theirs)
+    return None
+
+
+def _before_reset(field: str, ours: Any, theirs: Any) -> Difference:
+    return Difference(0, 0, 0, 0, field, ours, theirs)

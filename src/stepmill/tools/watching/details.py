@@ -1,0 +1,105 @@
+"""What is known of one env besides its picture: its observation and its infos, as short texts.
+
+They are made in the thread that uses the pool: of large values only the beginning is formatted. What a user's own
+``__repr__`` takes is for the caller to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepmill.errors import summary
+from stepmill.system.user_code import try_or
+from stepmill.tools.watching.pictures import row_of
+from stepmill.values.trees import leaves, paths
+
+__all__ = ["Details", "details_of"]
+
+_MOST_TEXT = 1000  # of one value
+_MOST_LINES = 60
+_MOST_ENTRIES = 20  # of a list, a dict and the like
+_MOST_DEPTH = 3
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), dict: ("{", "}")}
+_OURS = {"env_id", "elapsed_step", "players", "final_obs", "final_info"}
+
+
+class Details(NamedTuple):
+    """Names and values, both as texts that may contain anything."""
+
+    observation: list[tuple[str, str]]
+    info: list[tuple[str, str]]
+
+
+def details_of(env_id: int, obs: Any, info: dict[str, Any]) -> Details:
+    """Those of an env in a batch."""
+    row = int(np.flatnonzero(info["env_id"] == env_id)[0])
+    return Details(_observation(env_id, obs, info), list(islice(_infos(info, row), _MOST_LINES)))
+
+
+def _observation(env_id: int, obs: Any, info: dict[str, Any]) -> list[tuple[str, str]]:
+    def named() -> list[tuple[str, str]]:
+        row = row_of(env_id, info)
+        parts = zip(leaves(paths(obs, "", _dotted)), leaves(obs), strict=True)
+        return [(name, _text(part[row])) for name, part in islice(parts, _MOST_LINES)]
+
+    # The arrays of players of different kinds have rows of their own.
+    return try_or(named, lambda error: [("", f"cannot be shown: {summary(error)}")])
+
+
+def _dotted(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _infos(info: Mapping[str, Any], row: int, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, values in info.items():
+        name = str(key)
+        if name.startswith("_") or (not prefix and name in _OURS):
+            continue
+        present = info.get(f"_{name}")
+        if present is not None and not present[row]:
+            continue
+        if isinstance(values, Mapping):
+            yield from _infos(values, row, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _text(values[row])
+
+
+def _text(value: Any) -> str:
+    """The value, or why an object of the user's has no text."""
+    return try_or(lambda: _shown(value)[:_MOST_TEXT], lambda error: f"cannot be shown: {summary(error)}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        if value.ndim > 1 and value.size > 64:
+            return f"{value.dtype} array of shape {value.shape}"
+        if value.dtype == object:
+            return _beginning(value.tolist())
+        return np.array2string(value, precision=4, threshold=64, max_line_width=60, suppress_small=True)
+    if isinstance(value, str):
+        return value[:_MOST_TEXT]
+    return str(value) if isinstance(value, np.generic) else _beginning(value)
+
+
+def _beginning(value: Any, depth: int = _MOST_DEPTH) -> str:
+    """As ``repr``, of the first entries."""
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value[:_MOST_TEXT])
+    if type(value) not in _BRACKETS or not value:
+        return repr(value)
+    left, right = _BRACKETS[type(value)]
+    if depth == 0:
+        return f"{left}...{right}"
+    if isinstance(value, dict):
+        entries = (f"{_beginning(key, depth - 1)}: {_beginning(one, depth - 1)}" for key, one in value.items())
+    else:
+        entries = (_beginning(one, depth - 1) for one in value)
+    shown = list(islice(entries, _MOST_ENTRIES))
+    if len(value) > len(shown):
+        shown.append(f"... {len(value):,} in all")
+    comma = "," if type(value) is tuple and len(value) == 1 else ""
+    return f"{left}{', '.join(shown)}{comma}{right}"

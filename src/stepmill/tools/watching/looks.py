@@ -1,0 +1,152 @@
+"""Who looks at which envs, what they were shown last, and which env is drawn next."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from stepmill.hosts.frames import Frame
+from stepmill.tools.watching.png import png_of
+
+__all__ = ["MOST_SHOWN", "Looks", "Shown"]
+
+MOST_SHOWN = 64  # envs on one page
+_MOST_VIEWERS = 32
+_GONE_S = 3.0  # a browser that has not asked for so long looks elsewhere
+_RATE_S = 5.0  # over which pictures are counted
+
+Stamp = tuple[int, int]  # the episode and the step that a picture shows
+
+
+class Shown:
+    """The last picture of an env. ``number`` grows from picture to picture, over all envs."""
+
+    def __init__(self, number: int, at: float, frame: Frame) -> None:
+        self.number = number
+        self.at = at
+        self.text = frame.content if isinstance(frame.content, str) else None
+        self.failure = frame.failure
+        self._picture = None if isinstance(frame.content, str) else frame.content
+        self._png: bytes | None = None
+
+    def png(self) -> tuple[bytes | None, bool]:
+        """The picture as a file, if there is one, and whether it was encoded just now: when it is asked for first."""
+        picture = self._picture
+        if self._png is not None or picture is None:
+            return self._png, False
+        self._png = png_of(picture)
+        self._picture = None
+        return self._png, True
+
+
+class _Viewer:
+    def __init__(self, envs: Sequence[int], picked: int | None, at: float) -> None:
+        self.envs, self.picked, self.at = envs, picked, at
+
+
+class Looks:
+    """Keeps the pictures of the envs that somebody looks at.
+
+    Args:
+        crews: The envs of each worker. A worker draws one env at a time.
+    """
+
+    def __init__(self, crews: Sequence[range]) -> None:
+        self._crews = crews
+        self._lock = threading.Lock()
+        self._viewers: dict[str, _Viewer] = {}
+        self._shown: dict[int, Shown] = {}
+        self._count = 0
+        self._times: deque[tuple[float, int]] = deque(maxlen=1024)  # when which env was drawn
+        self._turns: dict[int, int] = {}  # when each env was asked for last, as a count
+        self._turn = 0
+        self._last_of_crew: dict[int, int] = {}
+        self._begun: set[int] = set()  # the crews that have drawn
+        self._asked: dict[int, tuple[Stamp, int]] = {}  # for pictures that have not come yet
+        self._stamps: dict[int, Stamp] = {}
+
+    # ---- browsers ----------------------------------------------------------------------------
+
+    def look(self, viewer: str, envs: Sequence[int], picked: int | None, now: float) -> None:
+        """Notes what a browser shows; it says so again with everything it asks."""
+        with self._lock:
+            self._viewers.pop(viewer, None)
+            while len(self._viewers) >= _MOST_VIEWERS:
+                del self._viewers[next(iter(self._viewers))]  # the one that asked first
+            self._viewers[viewer] = _Viewer(envs, picked, now)
+
+    def watched(self, now: float) -> tuple[list[int], set[int]]:
+        """The envs that browsers show, and those among them that users have picked."""
+        with self._lock:
+            self._viewers = {key: one for key, one in self._viewers.items() if now - one.at < _GONE_S}
+            viewers = list(self._viewers.values())
+            picked = {one.picked for one in viewers if one.picked is not None}
+            envs = list(dict.fromkeys([*picked, *(env for one in viewers for env in one.envs)]))
+            for env in [one for one in self._shown if one not in envs]:
+                del self._shown[env]
+                self._stamps.pop(env, None)
+                self._turns.pop(env, None)
+            return envs, picked
+
+    # ---- drawing -----------------------------------------------------------------------------
+
+    def next_envs(self, ready: Sequence[int], picked: set[int]) -> list[int]:
+        """At most one env of each worker that is not drawing: a picked one every other time, else the one that was
+        drawn longest ago. ``ready`` are those that can be drawn now.
+        """
+        chosen = []
+        for number, crew in enumerate(self._crews):
+            own = [env for env in ready if env in crew]
+            if not own or any(env in crew for env in self._asked):
+                continue
+            preferred = [env for env in own if env in picked and env != self._last_of_crew.get(number)]
+            best = min(preferred or own, key=lambda env: self._turns.get(env, 0))
+            self._last_of_crew[number] = best
+            chosen.append(best)
+        return chosen
+
+    def is_new(self, env: int, stamp: Stamp) -> bool:
+        """Whether the env has moved on since its last picture."""
+        asked = self._asked.get(env)
+        return (self._stamps.get(env) if asked is None else asked[0]) != stamp
+
+    def ask(self, env: int, stamp: Stamp, at_once: int) -> None:
+        """Notes that an env is being drawn, one of so many at once."""
+        self._turn += 1
+        self._turns[env] = self._turn
+        self._asked[env] = stamp, at_once
+
+    def take(self, frame: Frame, now: float) -> tuple[int, bool]:
+        """Keeps a picture. Returns how many were drawn at once with it, and whether it is the first of its worker."""
+        stamp, at_once = self._asked.pop(frame.env_id, (None, 1))
+        with self._lock:
+            if stamp is not None:
+                self._stamps[frame.env_id] = stamp
+            self._count += 1
+            self._shown[frame.env_id] = Shown(self._count, now, frame)
+            self._times.append((now, frame.env_id))
+        crew = next(number for number, one in enumerate(self._crews) if frame.env_id in one)
+        is_first = crew not in self._begun
+        self._begun.add(crew)
+        return min(at_once, len(self._crews)), is_first
+
+    # ---- what is shown -----------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """How many pictures there have been: the number of the last one."""
+        return self._count
+
+    def shown(self, env: int) -> Shown | None:
+        """The last picture of an env, if there is one."""
+        with self._lock:
+            return self._shown.get(env)
+
+    def seconds_between(self, envs: Sequence[int], now: float) -> float | None:
+        """How far apart the pictures of these envs are on average; None if there are too few to tell."""
+        with self._lock:
+            times = [at for at, env in self._times if env in envs and now - at < _RATE_S]
+        if len(times) < 2 or not envs:
+            return None
+        return (now - times[0]) * len(envs) / len(times)

@@ -1,0 +1,176 @@
+"""What the page is told, as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepmill.hosts.subject import Subject
+from stepmill.tools.watching.looks import MOST_SHOWN
+from stepmill.tools.watching.observer import Observer
+
+__all__ = ["Question", "Reporter"]
+
+_CELL_REWARDS = 60
+_PICKED_REWARDS = 300
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a browser asks.
+
+    Attributes:
+        viewer: A name that the browser has given itself.
+        first: The first env that it shows.
+        count: How many.
+        picked: The env that its user has picked.
+        since: The number of the last picture that it has.
+        top: The first of these envs that is in sight; None: it wants no pictures.
+        bottom: The last of them.
+    """
+
+    viewer: str
+    first: int = 0
+    count: int = 16
+    picked: int | None = None
+    since: int = 0
+    top: int | None = None
+    bottom: int | None = None
+
+
+class Reporter:
+    """Answers browsers. Called in the threads of the server."""
+
+    def __init__(self, observer: Observer, subject: Subject) -> None:
+        self._observer = observer
+        self._name, self._num_envs, self._facts = subject.name, subject.num_envs, subject.facts
+        self._start = time.time()
+
+    def answer(self, question: Question) -> bytes:
+        """The state of the pool, for one browser."""
+        now = time.perf_counter()
+        until = self._observer.looks.count  # before they are read: what comes meanwhile may be sent twice, not lost
+        first = min(max(question.first, 0), self._num_envs - 1)
+        envs = list(range(first, min(first + min(max(question.count, 1), MOST_SHOWN), self._num_envs)))
+        picked = question.picked if question.picked is not None and 0 <= question.picked < self._num_envs else None
+        in_sight: list[int] = []
+        if question.top is not None and question.bottom is not None:
+            in_sight = [env for env in envs if question.top <= env <= question.bottom]
+            self._observer.looks.look(question.viewer[:64], in_sight, picked, now)
+        control = self._observer.control
+        if control is not None and control.paused:
+            control.nudge()
+        self._observer.book.tick(now)
+        document = {
+            "name": self._name,
+            "facts": self._facts,
+            "seconds": time.time() - self._start,
+            "num_envs": self._num_envs,
+            "first": first,
+            "until": until,
+            "control": None if control is None else {"paused": control.paused, "speed": control.speed},
+            "totals": self._totals(now),
+            "history": self._observer.book.history.columns(),
+            "workers": self._observer.workers.rows,
+            "pictures": self._pictures(in_sight, picked, now),
+            "errors": [{"at": at, "text": text[:4000]} for at, text in list(self._observer.errors)],
+            "envs": self._envs(envs, question.since, now),
+            "picked": None if picked is None else self._picked(picked, question.since, now),
+        }
+        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+
+    def command(self, name: str, speed: float | None) -> bool:
+        """Does what the user clicked; false if it is not possible here."""
+        control = self._observer.control
+        if control is None:
+            return False
+        if name == "pause":
+            control.pause()
+        elif name == "resume":
+            control.resume()
+        elif name == "step":
+            control.step()
+        elif name == "speed" and (speed is None or (math.isfinite(speed) and 0 < speed <= 1000)):
+            control.set_speed(speed)
+        else:
+            return False
+        return True
+
+    # ---- parts -------------------------------------------------------------------------------
+
+    def _totals(self, now: float) -> dict[str, Any]:
+        book, workers = self._observer.book, self._observer.workers
+        recent = book.recent_episodes()
+        returns, lengths = [one for one, _ in recent], [one for _, one in recent]
+        return {
+            "steps": book.steps,
+            "episodes": book.episodes,
+            "steps_per_second": book.steps_per_second(now),
+            "return": _finite(sum(returns) / len(returns)) if returns else None,
+            "best_return": _finite(max(returns)) if returns else None,
+            "length": sum(lengths) / len(lengths) if lengths else None,
+            "recent": len(recent),
+            "restarts": workers.restarts,
+            "memory_bytes": workers.memory,
+        }
+
+    def _pictures(self, envs: Sequence[int], picked: int | None, now: float) -> dict[str, Any]:
+        observer = self._observer
+        return {
+            "any": observer.pictures.any,
+            "note": observer.pictures.note,
+            "share": observer.share(now),
+            "limit": observer.limit,
+            "every": observer.looks.seconds_between(envs, now),
+            "picked_every": None if picked is None else observer.looks.seconds_between([picked], now),
+        }
+
+    def _envs(self, envs: Sequence[int], since: int, now: float) -> list[dict[str, Any]]:
+        rewards = self._observer.book.rewards(envs, _CELL_REWARDS)
+        return [{**self._env(env, since, now), "rewards": rewards[env].values} for env in envs]
+
+    def _env(self, env: int, since: int, now: float) -> dict[str, Any]:
+        numbers = self._observer.book.numbers(env)
+        return {
+            "id": env,
+            "return": numbers.episode_return,
+            "step": numbers.step,
+            "episodes": numbers.episodes,
+            "last_return": numbers.last_return,
+            "failures": numbers.failures,
+            "picture": self._picture(env, since, now),
+        }
+
+    def _picture(self, env: int, since: int, now: float) -> dict[str, Any] | None:
+        shown = self._observer.looks.shown(env)
+        if shown is None:
+            return None
+        out: dict[str, Any] = {"number": shown.number, "age": now - shown.at}
+        if shown.number > since:
+            start = time.thread_time()
+            png, is_new = shown.png()
+            if is_new:
+                self._observer.spend_beside(time.thread_time() - start)
+            out["text"], out["failure"] = shown.text, shown.failure
+            out["png"] = None if png is None else base64.b64encode(png).decode()
+        return out
+
+    def _picked(self, env: int, since: int, now: float) -> dict[str, Any]:
+        rewards = self._observer.book.rewards([env], _PICKED_REWARDS)[env]
+        details = self._observer.details.get(env)
+        return {
+            **self._env(env, since, now),
+            "rewards": rewards.values,
+            "ends": rewards.ends,
+            "observation": [] if details is None else details.observation,
+            "info": [] if details is None else details.info,
+        }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

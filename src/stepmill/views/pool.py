@@ -1,0 +1,442 @@
+"""What all views of a pool share: properties, checks of arguments, and the calls that need no translation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from typing_extensions import TypeVar
+
+from stepmill import _native
+from stepmill.errors import (
+    ConfigError,
+    EnvIdError,
+    InFlightError,
+    InputError,
+    ResetOptionError,
+    UnknownAttributeError,
+    UnsupportedError,
+)
+from stepmill.hosts.generators import generators_of, seeds_of
+from stepmill.hosts.host import Host, PythonHost
+from stepmill.hosts.process.caller.servers import describe_servers
+from stepmill.hosts.rollout.play import drain
+from stepmill.hosts.rollout.policy import Policy
+from stepmill.hosts.rollout.result import Rollout
+from stepmill.hosts.rollout.roll_out import Rollouts
+from stepmill.settings import GYMNASIUM_MODES, Settings, check_seeds
+from stepmill.spec import PoolSpec
+from stepmill.system.uncopyable import Uncopyable
+from stepmill.views.model_calls import get_model, set_model
+from stepmill.views.outputs import CONVERTERS, Converter, Output
+
+if TYPE_CHECKING:  # imported when it is used: it brings a server
+    from stepmill.hosts.subject import Subject
+    from stepmill.tools.watching.watch import Watch
+
+__all__ = ["Array", "PoolView", "watched"]
+
+Array = TypeVar("Array", default=np.ndarray)  # what ``output`` says: rewards and flags are of this type
+
+
+class PoolView(Uncopyable):
+    """A pool of envs. Subclasses tell the engine how to show results, and return them as the engine does.
+
+    No Python code runs in between: if a signal handler raised there, the result would be lost. See ``views/direct.py``.
+    """
+
+    spec: Any
+    _page: Watch | None = None  # that shows this pool
+    _rollouts: Rollouts | None = None
+
+    def __init__(
+        self, engine: _native.Engine, spec: PoolSpec, settings: Settings, converter: Converter | None = None
+    ) -> None:
+        self._engine = engine
+        self._host: Host = engine.host
+        self._settings = settings
+        self._pool_spec = spec
+        self.spec = spec
+        self.num_envs = settings.num_envs
+        # What hands out the arrays of a batch as those of another library; None: numpy's, as they are.
+        self._output: Output | None = None
+        if settings.output != "numpy":
+            made = CONVERTERS[settings.output](settings.device) if converter is None else converter
+            self._output = Output(settings.output, made, self._host.observation)
+            if self._output.reader is not None:
+                engine.lock_pages(self._output.reader)
+
+    @classmethod
+    def over(cls, pool: PoolView, **arguments: Any) -> Self:
+        """A view of the pool behind another one, which is not used any more."""
+        return cls(pool._engine, pool._pool_spec, pool._settings, **arguments)
+
+    # ---- properties --------------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> int:
+        """How many results make a batch."""
+        return self._settings.batch_size
+
+    @property
+    def backend(self) -> str:
+        """Where the envs run: ``"thread"``, ``"process"`` or ``"inline"``."""
+        return self._host.backend
+
+    @property
+    def is_async(self) -> bool:
+        """Whether ``recv`` returns as soon as ``batch_size`` envs are done."""
+        return self._settings.is_async
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """When envs whose episode is over are reset, as a member of Gymnasium's enum."""
+        return GYMNASIUM_MODES[self._settings.autoreset]
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the envs are compiled, rather than Python objects."""
+        return self._host.is_native
+
+    @property
+    def all_env_ids(self) -> np.ndarray:
+        """The ids of all envs, in order."""
+        return np.arange(self.num_envs, dtype=np.int32)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Everything that ``make`` decided: the pool's settings and the env's configuration."""
+        return dict(self._pool_spec.config)
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:
+        """The last seed of every env; -1 for an env that does not know it."""
+        return tuple(seeds_of(self._engine, self._reachable(None)))
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:
+        """The random generator of every env.
+
+        For native envs and envs in worker processes it is a copy, which draws what the env would draw next; drawing
+        from it does not change the env. For an env that waits for a seed, it is the generator that this seed gives it.
+        """
+        return tuple(generators_of(self._engine, self._reachable(None)))
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._engine.closed
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    def __repr__(self) -> str:
+        parts = [self._pool_spec.id, f"num_envs={self.num_envs}"]
+        if self.is_async:
+            parts.append(f"batch_size={self.batch_size}")
+        parts.append(f"backend={self.backend!r}")
+        if self.closed:
+            parts.append("closed")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # ---- sending -----------------------------------------------------------------------------
+
+    def send(self, action: Any, env_id: Any = None) -> None:
+        """Queues actions and returns at once; ``recv`` returns the results.
+
+        Args:
+            action: One action per env: an array with a row for each, a list, a tensor, or a dict
+                ``{"action": ..., "env_id": ...}``.
+            env_id: The envs that the actions are for: by default all envs, in async mode those of the last ``recv``.
+
+        Raises:
+            InputError: The actions do not fit the action space (``ActionError``), or the ids are invalid
+                (``EnvIdError``). Nothing was sent.
+            UsageError: One of the envs is in flight (``InFlightError``), its episode is over and autoreset is disabled
+                (``NeedsResetError``), or the pool is closed (``ClosedError``). Nothing was sent.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> pool.send(np.zeros(4, int))  # resets, as every first action does
+            >>> results = pool.recv()
+            >>> pool.send([1, 0], env_id=[2, 3])
+            >>> results = pool.recv()  # of these two
+        """
+        self._engine.send(action, env_id)
+
+    def async_reset(self, env_id: Any = None, *, seed: Any = None, options: Mapping[str, Any] | None = None) -> None:
+        """Queues a reset of all envs, or of those of ``env_id``, and returns at once; ``recv`` returns the results.
+
+        Seeds and options are those of ``reset``. Of a ``reset_mask``, only the envs that it selects come back.
+        """
+        env_id, seeds, options, mask = self._reset_arguments(env_id, seed, options)
+        if mask is not None:
+            env_id = np.flatnonzero(mask)
+            seeds = None if seeds is None else [seeds[one] for one in env_id]
+        self._engine.send_reset(env_id, seeds, options)
+
+    def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
+        """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
+
+        On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
+
+        Args:
+            policy: ``policy(observation, env_ids, rngs)`` returns actions, one per row of the observation, or a tuple
+                of actions and anything else to be recorded, each with a row per env: ``(actions, log_probs, values)``.
+                It is called with numpy arrays whatever the view or ``output``, with the ids of the envs that the rows
+                belong to, and with a ``numpy.random.Generator`` for each of them. Where the action space is a Tuple, it
+                always returns a tuple that begins with actions: ``(actions,)``.
+            steps: The number of steps of each env. A reset after the end of an episode counts as one, as in ``step``.
+            seed: The generator of env i is ``numpy.random.default_rng((seed, i))``, made anew for each rollout. By
+                default the number of the rollout: 0 for the pool's first one.
+            observation: What the envs show now, with a row for every env. By default a rollout goes on where the last
+                one has ended; the first one of a new pool resets all envs.
+
+        Returns:
+            A ``stepmill.Rollout``: arrays with the axes (step, env, ...). It is the same, bit for bit, on every
+            backend, if each action depends on its own row and generator alone.
+
+        Raises:
+            UsageError: Envs are in flight (``InFlightError``), or have moved since the last rollout and there is no
+                ``observation``; or the pool cannot do that (``UnsupportedError``: autoreset is disabled, or envs have
+                several players, or observations that are no arrays).
+            InputError: The policy returned something else than actions (``ActionError``), or the observation does not
+                fit its space.
+            EnvError: An env failed, under ``on_error="raise"``. What the policy raises comes as it is. In any case
+                nothing is in flight afterwards.
+
+        Example:
+            >>> def lean(observation, env_ids, rngs):
+            ...     return (observation[:, 2] > 0).astype(int)
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4, seed=7)
+            >>> rollout = pool.rollout(lean, 100)
+            >>> rollout.observations.shape, rollout.rewards.shape
+            ((100, 4, 4), (100, 4))
+            >>> more = pool.rollout(lean, 100)  # goes on
+        """
+        if self._rollouts is None:
+            self._rollouts = Rollouts(self._engine, self._settings)
+        return self._rollouts(policy, steps, seed, observation)
+
+    def _drop_in_flight(self) -> None:
+        """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""
+        drain(self._engine)
+
+    def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
+        """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""
+        self._engine.check_usable()
+        options = self._check_options(options)
+        mask = None
+        if isinstance(options, dict) and "reset_mask" in options:
+            if env_id is not None:
+                raise ResetOptionError("reset: expected env_id or options['reset_mask'], got both")
+            mask = self._check_mask(options.pop("reset_mask"))
+        seeds = None
+        if seed is not None:
+            seeds = check_seeds(seed, self._ids(env_id), allow_none=True)
+        return env_id, seeds, None if options == {} else options, mask
+
+    def _take_engine_calls(self, view: type[PoolView]) -> None:
+        """Makes calls go straight to the engine, unless a subclass of ``view`` has overridden the methods."""
+        engine = self._engine
+        for name in ("step", "recv"):
+            if (method := getattr(type(self), name)) is getattr(view, name):
+                setattr(self, name, method.made_by(getattr(type(engine), name), engine))
+
+    def _check_options(self, options: Any) -> Any:
+        if isinstance(options, list | tuple):  # one per env
+            if any(isinstance(one, Mapping) and "reset_mask" in one for one in options):
+                raise ResetOptionError("options: expected 'reset_mask' in one dict for all envs, got it in a list")
+            return [self._check_options(one) for one in options]
+        if options is None:
+            return None
+        if not isinstance(options, Mapping):
+            raise ResetOptionError(f"options: expected a dict, or a list of dicts, one per env, got {options!r}")
+        return dict(options)  # a copy: the caller's dict is not changed
+
+    def _check_mask(self, mask: Any) -> np.ndarray:
+        expected = f"a bool array of shape ({self.num_envs},) with at least one True"
+        if hasattr(mask, "__array__"):  # of torch or JAX, such as the flags of the last step
+            mask = np.asarray(_native.without_torch(mask))
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+            got = f"{mask.dtype} array of shape {mask.shape}" if isinstance(mask, np.ndarray) else repr(mask)
+            raise ResetOptionError(f"options['reset_mask']: expected {expected}, got {got}")
+        if not mask.any():
+            raise ResetOptionError(f"options['reset_mask']: expected {expected}, got all False")
+        return np.ascontiguousarray(mask)
+
+    # ---- the envs themselves -----------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every env, or of the given ones; an attribute is returned as it is."""
+        _check_name("call", name)
+        host = self._python_host("call")
+        return tuple(self._engine.use(host.call, name, self._reachable(env_ids), args, kwargs))
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """An attribute of every env, or of the given ones. Native envs have configuration, spaces and generator."""
+        _check_name("get_attr", name)
+        ids = self._reachable(env_ids)
+        if self._host.is_native:
+            return self._native_attribute(name, ids)
+        return tuple(self._engine.use(self._python_host("get_attr").get_attr, name, ids))
+
+    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Sets an attribute of every env, or of the given ones: one value for all, or a list with one per env."""
+        _check_name("set_attr", name)
+        ids = self._reachable(env_ids)
+        if not isinstance(values, list | tuple):
+            values = [values] * len(ids)
+        if len(values) != len(ids):
+            raise ConfigError(f"set_attr({name!r}): expected {len(ids)} values, one per env, got {len(values)}")
+        self._engine.use(self._python_host("set_attr").set_attr, name, values, ids)
+
+    def set_model(self, env_ids: Sequence[int] | None, fields: Mapping[str, Any], *, set_const: bool = False) -> None:
+        """Changes the physics models of envs, from the next reset of each on: domain randomisation.
+
+        Everything is checked first: if a name or a value is invalid, nothing changes. What is set stays set, also if an
+        env is built again or its worker process is replaced.
+
+        Args:
+            env_ids: The envs, none of which may be in flight; ``None`` for all.
+            fields: Values by the names of fields, such as ``"body_mass"`` or ``"opt.gravity"``: whole arrays, each in
+                the shape of the field, or with one more axis in front, with a row per env.
+            set_const: Whether to call ``mj_setConst``, which computes what MuJoCo derives from these fields.
+        """
+        ids = self._reachable(env_ids)
+        if len(set(ids)) != len(ids):
+            raise EnvIdError(f"set_model: expected each env once, got {ids}")
+        if self._engine.in_flight_count:
+            for one in set(self._engine.in_flight_ids).intersection(ids):
+                raise InFlightError(f"env {one} is in flight, and its model is in use: recv() its result first")
+        self._engine.use(set_model, self._host, ids, fields, set_const)
+
+    def get_model(self, env_ids: Sequence[int] | None, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Fields of the envs' physics models, as they will be from each env's next reset on: a row per env."""
+        return self._engine.use(get_model, self._host, self._reachable(env_ids), names)
+
+    def render(self, env_ids: Sequence[int] | None = None) -> Any:
+        """A picture of every env, or of the given ones; for text modes a text."""
+        return self._engine.use(self._host.render, self._reachable(env_ids))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held.
+
+        And, as ``servers``, the processes from which this process starts workers, for this pool or for others.
+        """
+        self._engine.check_usable()
+        common = {"backend": self.backend, "num_envs": self.num_envs, "servers": describe_servers()}
+        return {**common, **self._engine.stats()}
+
+    def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
+        """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.
+
+        The pool goes on as it would: what it returns is looked at on its way to you. Pictures are sampled. They take at
+        most 5 % of the workers' time, and none if no browser shows the page. They need ``render_mode="rgb_array"`` in
+        ``make``. Called again, this returns the page that is open.
+
+        Args:
+            port: The port of the page, on this machine's own address; 0: any that is free.
+            open_browser: Whether to open it in the default browser; by default if there is a terminal and a display.
+
+        Returns:
+            The page, which ends with ``close()``, at the end of a ``with`` block, or with the pool. Its ``file`` opens
+            it in a browser; other users of the machine can neither read that nor see the page.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=16, render_mode="rgb_array")
+            >>> page = pool.watch(open_browser=False)
+            >>> obs, info = pool.reset()
+            >>> page.close()
+        """
+        if self.closed or self._host.forked:
+            self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
+        from stepmill.tools.watching.watch import Watch, check_port
+
+        check_port(port)
+        if self._page is None or self._page.closed:
+            self._page = Watch(watched(self), port=port, open_browser=open_browser)
+        elif open_browser:
+            self._page.open()
+        return self._page
+
+    def _native_attribute(self, name: str, env_ids: Sequence[int]) -> tuple[Any, ...]:
+        spec = self._pool_spec
+        if name == "np_random":
+            return tuple(generators_of(self._engine, env_ids))
+        if name == "np_random_seed":
+            return tuple(seeds_of(self._engine, env_ids))
+        shared: dict[str, Any] = {
+            "max_episode_steps": spec.max_episode_steps,
+            "observation_space": spec.observation_space,
+            "action_space": spec.action_space,
+            "spec": spec,
+            "metadata": self._host.metadata,
+            "render_mode": self._host.render_mode,
+        }
+        if name in shared:
+            return (shared[name],) * len(env_ids)
+        if name in spec.env_configs[0]:
+            return tuple(spec.env_configs[env_id][name] for env_id in env_ids)
+        known = ", ".join([*spec.env_configs[0], *shared, "np_random", "np_random_seed"])
+        raise UnknownAttributeError(f"{spec.id} is native and has no attribute {name!r}: get_attr knows {known}")
+
+    def _python_host(self, what: str) -> PythonHost:
+        self._engine.check_usable()
+        if self._host.is_native:
+            raise UnsupportedError(
+                f"{what}: {self._pool_spec.id} is native and has no Python object. "
+                f"make('gymnasium:{self._pool_spec.id}') runs Gymnasium's own env, if it has one"
+            )
+        host: PythonHost = self._engine.host
+        return host
+
+    def _ids(self, env_ids: Any) -> list[int]:
+        if env_ids is None:
+            return list(range(self.num_envs))
+        try:
+            ids = [operator.index(one) for one in env_ids]
+        except TypeError:
+            raise EnvIdError(f"env_id: expected a 1-d array of integers, got {env_ids!r}") from None
+        for one in ids:
+            if not 0 <= one < self.num_envs:
+                raise EnvIdError(f"env_id {one} is out of range [0, {self.num_envs})")
+        return ids
+
+    def _reachable(self, env_ids: Sequence[int] | None) -> list[int]:
+        """The ids of envs to call. In the calling thread no step runs meanwhile: a queued one has not started."""
+        self._engine.check_usable()
+        return self._ids(env_ids)
+
+    # ---- ending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the pool's workers and frees its memory, except for the batches you still hold. Idempotent."""
+        try:
+            self._engine.close()
+        finally:
+            if self._page is not None and self.closed:  # else it refused, and nothing has changed
+                self._page.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def watched(pool: PoolView) -> Subject:
+    """What a page shows of a pool."""
+    from stepmill.hosts.subject import Subject
+
+    batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
+    facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
+    return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise InputError(f"{what}: expected the name of an attribute or a method, got {name!r}")
