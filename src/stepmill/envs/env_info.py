@@ -21,16 +21,6 @@ from stepmill.registry.factories import close_quietly
 from stepmill.values.arguments import whole_number
 from stepmill.values.trees import map_tree, space_from, step_into, tree_of
 
-__all__ = [
-    "BaseEnvInfo",
-    "EnvElementInfo",
-    "FromInfo",
-    "copy_if_possible",
-    "declared_space",
-    "element_info_of",
-    "info_of",
-]
-
 
 class _FieldNames:
     """``_fields``, of a class and of its instances: a subclass that adds fields has them too."""

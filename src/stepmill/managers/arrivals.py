@@ -16,8 +16,6 @@ from stepmill.managers.moves import Arrival
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import Standing
 
-__all__ = ["ArrivalReader"]
-
 
 @dataclass(frozen=True)
 class ArrivalReader:

@@ -21,8 +21,6 @@ from stepmill.values.arguments import true_or_false
 if TYPE_CHECKING:  # imported when it is used: it brings a server
     from stepmill.tools.watching.watch import Watch
 
-__all__ = ["BaseEnvManager"]
-
 
 class BaseEnvManager(Uncopyable):
     """Several envs, stepped in this process, one after another.

@@ -13,8 +13,6 @@ from stepmill.errors import ConcurrentUseError
 from stepmill.managers.standings import Standings
 from stepmill.system.uncopyable import Uncopyable
 
-__all__ = ["OneCallAtATime", "exclusive"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 Owner = TypeVar("Owner", bound="OneCallAtATime")

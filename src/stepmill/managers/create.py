@@ -14,8 +14,6 @@ from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.ray_manager import RayEnvManager
 from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 
-__all__ = ["MANAGERS", "create_env_manager", "get_vec_env_setting"]
-
 MANAGERS: dict[str, type[BaseEnvManager]] = {
     "base": BaseEnvManager,
     "subprocess": SyncSubprocessEnvManager,

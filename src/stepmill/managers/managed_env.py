@@ -10,8 +10,6 @@ import numpy as np
 from stepmill.envs.seeds import SEED_BITS
 from stepmill.managers.env_side import Instructions
 
-__all__ = ["ManagedEnv"]
-
 
 @dataclass(slots=True)
 class ManagedEnv:

@@ -30,8 +30,6 @@ from stepmill.sources.islands import IslandTask
 from stepmill.sources.source import EnvBlueprint, PythonSource
 from stepmill.system.user_code import try_or
 
-__all__ = ["ManagerPool", "open_pool"]
-
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> _native.Engine:
     """A pool that gives results as soon as they are ready, and resets nothing by itself."""

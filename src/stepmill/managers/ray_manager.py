@@ -5,8 +5,6 @@ from __future__ import annotations
 from stepmill.managers.subprocess import SubprocessEnvManager
 from stepmill.settings import RAY_SETTINGS, SETTINGS
 
-__all__ = ["RayEnvManager"]
-
 
 class RayEnvManager(SubprocessEnvManager):
     """``SubprocessEnvManager`` with envs in the actors of a Ray cluster.

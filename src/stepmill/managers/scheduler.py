@@ -30,8 +30,6 @@ from stepmill.managers.states import EnvState, Standing
 from stepmill.managers.traffic import Traffic
 from stepmill.registry.factories import close_quietly
 
-__all__ = ["Scheduler"]
-
 # A call that waits for steps looks this often at what has come: an env that ended is reset beside the others, a reset
 # that failed is tried again. To look at each row as it comes would wake the caller on a CPU that the workers need.
 _LOOK_EVERY_S = 0.01

@@ -7,8 +7,6 @@ from typing import Any
 from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.config import DEFAULTS
 
-__all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManager", "SyncSubprocessEnvManager"]
-
 
 class SubprocessEnvManager(BaseEnvManager):
     """Envs in worker processes. ``step`` returns what is ready after ``timeout``, but at least ``wait_num`` envs.

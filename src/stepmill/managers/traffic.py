@@ -22,8 +22,6 @@ from stepmill.managers.moves import Sending, SentResets
 from stepmill.managers.standings import Standings
 from stepmill.managers.states import Standing
 
-__all__ = ["Traffic"]
-
 
 class Traffic:
     """Sends actions and resets, and takes what comes of them. A manager has a new one in each launch.

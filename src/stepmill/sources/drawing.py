@@ -17,8 +17,6 @@ from stepmill.errors import NeedsResetError, UnsupportedError
 from stepmill.sources.simulator import Simulator
 from stepmill.sources.source import NativeSource
 
-__all__ = ["Drawer", "Renderer", "Scene"]
-
 
 @dataclass(frozen=True)
 class Scene:

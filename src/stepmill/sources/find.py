@@ -23,8 +23,6 @@ from stepmill.system.optional import imported
 from stepmill.system.warn_once import warn_once
 from stepmill.values.spaces import info_space_of, native_tree, space_of
 
-__all__ = ["find_source", "resolved"]
-
 
 def find_source(
     task_id: Any,

@@ -7,8 +7,6 @@ from typing import Any
 
 from stepmill.errors import ConfigError, UnsupportedError
 
-__all__ = ["is_drawn_on_request", "shared_render_mode"]
-
 
 def shared_render_mode(id: str, modes: Sequence[Any]) -> str | None:
     """The render mode of all envs of a native pool, from that of each."""

@@ -21,8 +21,6 @@ from stepmill.sources.models.env_model import EnvModel
 from stepmill.sources.models.fields import Field
 from stepmill.sources.models.model_config import GivenModel
 
-__all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator"]
-
 # What C++ reads by name (``Config`` in cpp/core/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
 

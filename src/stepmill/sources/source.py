@@ -26,8 +26,6 @@ from stepmill.sources.models.model_config import GivenModel
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.values.trees import Tree
 
-__all__ = ["EnvBlueprint", "Found", "NativeSource", "PythonSource"]
-
 
 @dataclass(frozen=True)
 class NativeSource:

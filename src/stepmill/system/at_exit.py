@@ -9,8 +9,6 @@ from contextlib import ExitStack, suppress
 from stepmill import _native
 from stepmill.errors import ConcurrentUseError
 
-__all__ = ["close_at_exit"]
-
 # Engines, not views: an engine outlives its view if the user kept one of its methods.
 _engines: weakref.WeakSet[_native.Engine] = weakref.WeakSet()
 _LEAVING_S = 1.0  # how long a daemon thread may take to leave an env's step; one that only waits leaves at once

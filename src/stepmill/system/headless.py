@@ -12,8 +12,6 @@ from collections.abc import Iterator
 
 from stepmill.errors import StepmillError, UnsupportedError, summary
 
-__all__ = ["drawing", "drawing_in_gymnasium", "drawing_libraries"]
-
 # What MUJOCO_GL calls them, the libraries that they are, and the Debian package of these.
 _BACKENDS = {
     "egl": (("libEGL.so.1",), "libegl1 and, without a GPU, libgl1-mesa-dri"),

@@ -6,8 +6,6 @@ from typing import NoReturn, SupportsIndex
 
 from stepmill.errors import CopyError
 
-__all__ = ["Uncopyable"]
-
 
 class Uncopyable:
     """Refuses ``copy``, ``deepcopy`` and ``pickle``: a copy would share, and close, what the original owns."""

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-__all__ = ["LastingThread", "uninterrupted"]
-
 R = TypeVar("R")
 
 

@@ -11,8 +11,6 @@ from typing import TypeVar
 
 from stepmill.system.uninterrupted import uninterrupted
 
-__all__ = ["reproduced_failure", "try_or"]
-
 R = TypeVar("R")
 
 

@@ -19,8 +19,6 @@ from stepmill.testing.subject import Subject
 from stepmill.testing.trial import Trial, run_trial
 from stepmill.values.arguments import whole_number
 
-__all__ = ["Examination", "check_env"]
-
 
 def check_env(
     env: Any, cfg: Any = None, *, seed: int = 0, episodes: int = 3, steps: int = 1000, print_report: bool = True

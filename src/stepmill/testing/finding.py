@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Finding", "Problem", "Report", "Unchecked"]
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -13,8 +13,6 @@ from stepmill.make import make
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 
-__all__ = ["EnvOfId"]
-
 
 class EnvOfId:
     """A function that makes envs: Python envs as they are, native ones in a pool of one."""

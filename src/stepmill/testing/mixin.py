@@ -11,8 +11,6 @@ from stepmill.testing.finding import Report
 from stepmill.testing.rules import RULES
 from stepmill.testing.rules.rule import MomentRule, Rule
 
-__all__ = ["EnvTestMixin"]
-
 
 class EnvTestMixin:
     """One test per rule, for pytest and unittest. To test your own env, write one method.

@@ -16,8 +16,6 @@ from stepmill.envs.timestep import BaseEnvTimestep, is_timestep
 from stepmill.testing.subject import Stopped, Subject
 from stepmill.testing.values import arrays_in
 
-__all__ = ["Actions", "Held", "HeldArray", "Moment", "Spaces", "fixed_actions", "new_actions", "play"]
-
 _NAMES = BaseEnvTimestep._fields
 
 # What is wrong with the form of a result: expected, got.

@@ -21,8 +21,6 @@ from stepmill.envs.seeds import seed_env
 from stepmill.errors import ConfigError, summary
 from stepmill.testing.ids import EnvOfId
 
-__all__ = ["FAILURES", "Raised", "Stopped", "Subject", "Touched"]
-
 # What counts as a failure of the env, as in pools: sys.exit() in a step does not end the check.
 FAILURES = (Exception, SystemExit)
 

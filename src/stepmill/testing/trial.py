@@ -29,8 +29,6 @@ from stepmill.testing.subject import Raised, Stopped, Subject
 from stepmill.testing.values import digest
 from stepmill.testing.watch import ConstructorWatch, OpenResources
 
-__all__ = ["Episode", "Trial", "run_trial"]
-
 # Many short episodes show more about seeds than a few long ones.
 _DYNAMIC_EPISODES = 6
 _STATIC_EPISODES = 3

@@ -12,21 +12,6 @@ from stepmill.values.fitting import form_of, has_form, holds_arrays
 from stepmill.values.trees import Tree, as_tree, paths, step_into, tree_of
 from stepmill.values.trees import leaves as leaves_of
 
-__all__ = [
-    "Leaf",
-    "Mismatch",
-    "arrays_in",
-    "bounds",
-    "digest",
-    "kind_of",
-    "leaves",
-    "mismatches",
-    "outside",
-    "same",
-    "show",
-    "text_of",
-]
-
 
 class Leaf(NamedTuple):
     """A value and its space."""

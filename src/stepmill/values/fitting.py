@@ -19,8 +19,6 @@ from stepmill.errors import StepmillError
 from stepmill.values.casting import as_numbers, cast, description
 from stepmill.values.trees import Tree, step_into
 
-__all__ = ["Fitter", "Misfit", "array_of", "fit", "fits", "form_of", "has_form", "holds_arrays", "member_of"]
-
 
 class Misfit(Exception):
     """A value that does not fit. Stays inside the package: callers raise their own error with its ``message``."""

@@ -17,19 +17,6 @@ from gymnasium import spaces
 
 from stepmill.values.trees import Tree, map_tree, map_trees, paths, space_from, tree_of
 
-__all__ = [
-    "FlatSpace",
-    "Leaf",
-    "LeafKind",
-    "flatten",
-    "info_space_of",
-    "map_object_leaves",
-    "object_leaves",
-    "object_reader",
-    "space_of",
-    "spec_of",
-]
-
 
 class LeafKind(IntEnum):
     """The kinds of ``cpp/core/spec.h``, by the same numbers."""
@@ -209,3 +196,20 @@ def object_reader(tree: Tree) -> Callable[[Any], list[Any]]:
 def map_object_leaves(tree: Tree, value: Any, objects: list[Any]) -> Any:
     """``value`` with the object leaves taken from ``objects``."""
     return map_trees(lambda leaf, part: objects[-1 - leaf] if leaf < 0 else part, tree, value)
+
+
+# ---- what no other space describes ---------------------------------------------------------------
+
+
+class AnyValue(spaces.Space[Any]):
+    """Contains everything. Its values are not arrays, so they travel pickled."""
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyValue)
+
+    def __repr__(self) -> str:
+        """It has no arguments."""
+        return "AnyValue()"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["OBITUARY"]
-
 # What the pool is told about a death: worker id, incarnation, and the exit code or minus the signal. It is written at
 # once, so it never arrives in part. A worker id of -1 means the template itself, with its pid as the incarnation.
 OBITUARY = struct.Struct("<iii")

@@ -25,18 +25,6 @@ from stepmill.errors import InputError, summary
 from stepmill.hosts.process import plain
 from stepmill.system.user_code import reproduced_failure
 
-__all__ = [
-    "ABROAD",
-    "AT_HOME",
-    "BY_NAME",
-    "ON_RAY",
-    "CodeByValue",
-    "Destination",
-    "dumps",
-    "dumps_argument",
-    "versions",
-]
-
 
 @dataclass(frozen=True)
 class Destination:

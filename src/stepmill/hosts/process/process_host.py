@@ -51,8 +51,6 @@ from stepmill.system.uninterrupted import uninterrupted
 from stepmill.system.warn_once import warn
 from stepmill.values.spaces import flatten
 
-__all__ = ["ProcessHost"]
-
 # A message to a worker fits into its socket even while the worker is busy, unless something is very wrong.
 _ATTACH_S = 5.0
 # How long a worker may take to finish its step and close its envs when the pool is closed.

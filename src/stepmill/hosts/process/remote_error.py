@@ -11,8 +11,6 @@ from stepmill.errors import EnvError, RemoteEnvError
 from stepmill.hosts.process import outgoing
 from stepmill.system.user_code import try_or
 
-__all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
-
 
 def describe(error: BaseException) -> bytes:
     """Packs an exception. Never fails: parts that cannot be packed are left out."""

@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["StepCost", "Stopwatch", "Trial"]
-
 
 @dataclass(frozen=True)
 class Trial:

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireStolen", "WireTimeout", "close_all", "out_of_reach"]
-
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
 _CHUNK = 1 << 20

@@ -13,8 +13,6 @@ from stepmill.hosts.process.remote_error import describe
 from stepmill.system.warn_once import warn_once
 from stepmill.values.spaces import object_reader
 
-__all__ = ["object_packer", "write_note", "write_text"]
-
 
 def write_note(
     env_id: int,

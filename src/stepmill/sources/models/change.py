@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["ModelChange"]
-
 Fields = Mapping[str, np.ndarray]  # values by the names of fields, such as "opt.gravity"
 
 

@@ -13,8 +13,6 @@ from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.fields import Field
 from stepmill.system.uninterrupted import uninterrupted
 
-__all__ = ["EnvModel", "ModelQuestion", "ask_each", "ask_model", "naming"]
-
 ModelQuestion = Literal["describe_model", "get_model", "try_model", "set_model"]  # the methods below
 
 

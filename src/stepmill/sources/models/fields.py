@@ -12,8 +12,6 @@ import numpy as np
 from stepmill.errors import InputError, UnknownAttributeError
 from stepmill.sources.models.change import ModelChange
 
-__all__ = ["Field", "apply", "check", "describe", "read"]
-
 _STRUCTS = ("opt", "stat", "vis")
 _KINDS = "biuf"
 # Most whole numbers in a model are indices and sizes: another value would make MuJoCo read what is not there. These are

@@ -15,8 +15,6 @@ from stepmill.sources.models.fields import Field
 from stepmill.sources.models.model_values import check_names, read_values, value_for
 from stepmill.values.arguments import true_or_false
 
-__all__ = ["MODEL_KEYS", "GivenModel", "is_argument_of"]
-
 MODEL_KEYS: Mapping[str, Any] = {"model": None, "set_const": False}  # with their defaults
 
 

@@ -11,8 +11,6 @@ from stepmill.errors import InputError
 from stepmill.sources.models.fields import Field
 from stepmill.values.casting import as_numbers, cast, description
 
-__all__ = ["check_names", "read_values", "value_for"]
-
 _EXAMPLE = "{'body_mass': [...], 'opt.gravity': [0, 0, -9.81]}"
 
 

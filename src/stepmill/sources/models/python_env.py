@@ -15,8 +15,6 @@ from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.fields import Field
 from stepmill.sources.models.model_config import GivenModel
 
-__all__ = ["PythonModel", "PythonModels"]
-
 
 class PythonModel:
     """An ``EnvModel``. ``apply`` is to be called right before the env's next reset."""

@@ -14,8 +14,6 @@ from stepmill.hosts.process.obituary import OBITUARY
 from stepmill.hosts.process.remote_error import rebuild, summary
 from stepmill.hosts.process.wire import WireClosed
 
-__all__ = ["WorkerHandle", "build_error", "death_error", "describe_exit", "find_exit", "wait_until_built"]
-
 _OBITUARY_S = 2.0
 _STACKS = 4  # if more workers are stuck, the other stacks look the same
 

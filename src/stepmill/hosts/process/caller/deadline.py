@@ -9,8 +9,6 @@ from typing import Any
 
 from stepmill.hosts.process.wire import Wire
 
-__all__ = ["Cancelled", "Deadline", "wait_for_any"]
-
 _GLANCE_S = 0.1
 _MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 

@@ -9,8 +9,6 @@ from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings
 from stepmill.sources.source import PythonSource
 
-__all__ = ["describe_source_in_worker"]
-
 
 def describe_source_in_worker(source: PythonSource, settings: Settings) -> tuple[PythonSource, EnvDescription]:
     """What env 0 is like, and the source with what islands have found out. As ``describe_source``, in a worker."""

@@ -19,8 +19,6 @@ from stepmill.hosts.process.pickling import ABROAD, BY_NAME, CodeByValue, versio
 from stepmill.hosts.process.wire import WireClosed
 from stepmill.sources.source import Found, NativeSource, PythonSource
 
-__all__ = ["InterpreterPart"]
-
 
 class InterpreterPart:
     """The template of one pool that an interpreter runs; None is the caller's own.

@@ -22,8 +22,6 @@ from stepmill.settings import Settings
 from stepmill.sources.source import Found, NativeSource, PythonSource
 from stepmill.system.uninterrupted import uninterrupted
 
-__all__ = ["Launcher"]
-
 _FORK_S = 10.0  # a fork takes milliseconds, but the process that forks may have been stopped
 _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
 _TRIAL = 0  # the incarnation of a worker on trial; those that serve start with 1

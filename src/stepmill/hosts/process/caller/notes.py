@@ -15,8 +15,6 @@ from stepmill.hosts.rows import Note
 from stepmill.system.user_code import try_or
 from stepmill.system.warn_once import warn_once
 
-__all__ = ["read_notes"]
-
 
 def read_notes(notes: Sequence[tuple[int, int, bytes]]) -> list[Note | str | None]:
     """The notes that came with rows; a native env's note is text. Unreadable parts are left out, with a warning."""

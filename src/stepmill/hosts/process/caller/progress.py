@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 
-__all__ = ["Progress"]
-
 _SILENT_S = 2.0
 _TERMINAL_S = 1.0
 _LOG_S = 10.0

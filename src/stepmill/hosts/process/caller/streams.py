@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["standard_streams"]
-
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[tuple[int, int]]:

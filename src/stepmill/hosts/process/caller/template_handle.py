@@ -13,8 +13,6 @@ from stepmill.hosts.process.caller.streams import standard_streams
 from stepmill.hosts.process.stack import read_stack
 from stepmill.hosts.process.wire import Wire, close_all
 
-__all__ = ["LoadError", "TemplateHandle"]
-
 
 class TemplateHandle:
     """A template, forked by a server that lives as long as it is needed.

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from stepmill.hosts.process.stack import read_stack
 from stepmill.hosts.process.wire import Wire, close_all
 
-__all__ = ["WorkerHandle"]
-
 
 @dataclass
 class WorkerHandle:

@@ -29,8 +29,6 @@ from stepmill.hosts.process.stack import DUMP_SIGNAL
 from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all
 from stepmill.system.interpreters import build_mark
 
-__all__ = ["main"]
-
 
 def main(wire_fd: int, caller_pidfd: int, is_island: bool = False) -> None:
     """Runs the server. Both descriptors are inherited: its wire, and one of the process that started it."""

@@ -17,8 +17,6 @@ from stepmill.hosts.process.trial import StepCost, Stopwatch, Trial
 from stepmill.registry.description import EnvDescription, player_rows
 from stepmill.sources.source import PythonSource
 
-__all__ = ["step_cost"]
-
 _KEPT = 0.98  # the share of the steps that counts
 
 

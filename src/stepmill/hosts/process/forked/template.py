@@ -27,8 +27,6 @@ from stepmill.hosts.process.stack import answer_with_stack, stop_answering
 from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all
 from stepmill.sources.source import Found, PythonSource
 
-__all__ = ["main"]
-
 
 def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> None:
     """Runs the template in a process that the server has just forked; and a worker in each process it forks itself."""

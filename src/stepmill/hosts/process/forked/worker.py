@@ -40,8 +40,6 @@ from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.sources.source import NativeSource, PythonSource
 
-__all__ = ["Context", "main", "phase_of_loading", "set_current_env"]
-
 
 @dataclass(frozen=True)
 class Context:

@@ -27,8 +27,6 @@ from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ask_model
 from stepmill.sources.source import NativeSource, PythonSource
 
-__all__ = ["serve"]
-
 
 def serve(
     worker_id: int,
