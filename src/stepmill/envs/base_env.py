@@ -199,7 +199,7 @@ class EnvHolder(BaseEnv):
 
     @property
     def render_mode(self) -> str | None:
-        """That of the env inside."""
+        """The render mode of the env inside."""
         return getattr(self._open(), "render_mode", None)
 
     def render(self) -> Any:

@@ -17,7 +17,7 @@ _KINDS = (EnvError, WorkerDiedError, EnvTimeoutError, WorkerDiedError)
 _UNPLACED = 3
 
 
-class _Raised(Protocol):
+class _NoteOfError(Protocol):
     """The exception of an env that came with its row: a ``Note``."""
 
     @property
@@ -55,7 +55,7 @@ class Fault:
         said = summary(cause) if message is None else message + import_hint(cause)
         return replace(self, cause=cause, message=said, phase=phase or self.phase)
 
-    def with_cause(self, raised: _Raised | None) -> Fault:
+    def with_cause(self, raised: _NoteOfError | None) -> Fault:
         """The same fault with the exception that came with the env's row, if any."""
         return self if raised is None else self.caused_by(raised.error, raised.phase, raised.message or self.message)
 

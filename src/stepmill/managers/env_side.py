@@ -20,7 +20,7 @@ from stepmill.values.spaces import AnyValue
 
 
 @dataclass(frozen=True)
-class EnvFactory:
+class ManagedEnvFactory:
     """Makes an env for the pool that sends everything its timesteps have: ``RowReader`` puts them together again."""
 
     recipe: EnvRecipe
@@ -161,7 +161,7 @@ def check_can_record(env: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Instructions:
+class EnvInstructions:
     """What an env's configuration does not say. Called with an env, it tells the env."""
 
     is_seeded: bool = False  # whether the caller has seeded it

@@ -207,7 +207,7 @@ class Scheduler(OneCallAtATime):
         return self.pool.rows.pick(list(map(self.standings.last_obs.__getitem__, ids)))
 
     def ready_observations(self) -> dict[int, Any]:
-        """Those of the envs that can take an action, by env id."""
+        """The last observations of the envs that can take an action, by env id."""
         ids = self.await_ready()
         return self._output(dict(zip(ids, self.last_observations(ids), strict=True)))
 

@@ -24,7 +24,7 @@ class MissingFamily(NamedTuple):
     """What an extra would bring."""
 
     example: str | None
-    at_least: int  # so many ids
+    at_least: int  # the number of ids
 
     def __str__(self) -> str:
         if self.example is None:

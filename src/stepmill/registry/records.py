@@ -368,5 +368,5 @@ class GymnasiumFactory(EnvFactory):
         return list(dict.fromkeys([*parameters, "render_mode", "disable_env_checker"]))
 
     def defaults(self) -> dict[str, Any]:
-        """Those of the env class, or what the id is registered with."""
+        """The arguments of the env class, or what the id is registered with."""
         return {**default_values(self.creator()), **gymnasium_spec(self.id).kwargs}

@@ -40,7 +40,7 @@ class Drawer(Protocol):
 
     @classmethod
     def render_modes(cls) -> Sequence[str]:
-        """Those of Gymnasium's env."""
+        """The render modes of Gymnasium's env."""
         ...
 
     @classmethod

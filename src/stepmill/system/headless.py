@@ -125,7 +125,7 @@ def _advice() -> str:
 
 
 def drawing_libraries() -> list[str]:
-    """Those that draw without a display and are installed, as MUJOCO_GL calls them."""
+    """The installed renderers that draw without a display, as MUJOCO_GL calls them."""
     return [name for name, (files, _) in _BACKENDS.items() if any(map(_loads, files))]
 
 

@@ -154,7 +154,7 @@ class AsGymnasium(InnerAttributes):
         self.base_env.close()
 
     def __repr__(self) -> str:
-        """That of the env inside."""
+        """The env inside."""
         return repr(self.base_env)
 
     def __str__(self) -> str:

@@ -77,7 +77,7 @@ class DingAsBaseEnv(BaseEnv):
         self.env.close()
 
     def __repr__(self) -> str:
-        """That of the env inside."""
+        """The env inside."""
         return repr(self.env)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:

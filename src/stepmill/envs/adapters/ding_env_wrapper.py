@@ -224,7 +224,7 @@ class DingEnvWrapper(EnvHolder):
     # ---- pictures ----------------------------------------------------------------------------
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """As in ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
+        """See ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
         is_blind = self._env is not None and self._env.render_mode != "rgb_array"
         if is_blind and self._recipe is None:
             raise UnsupportedError(

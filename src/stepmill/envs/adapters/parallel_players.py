@@ -130,7 +130,7 @@ class ParallelAsPlayers(InnerAttributes):
         self.parallel_env.close()
 
     def __repr__(self) -> str:
-        """That of the env inside."""
+        """The env inside."""
         return str(self.parallel_env)
 
     __str__ = __repr__

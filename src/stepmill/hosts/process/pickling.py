@@ -23,7 +23,7 @@ import numpy as np
 
 from stepmill.errors import InputError, summary
 from stepmill.hosts.process import plain
-from stepmill.system.user_code import reproduced_failure
+from stepmill.system.uninterrupted import reproduced_failure
 
 
 @dataclass(frozen=True)

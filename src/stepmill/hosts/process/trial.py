@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Trial:
+class StepTrial:
     """How to try out env 0: reset it with ``seed``, and how much time to spend."""
 
     seed: int
