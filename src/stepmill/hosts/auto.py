@@ -26,8 +26,6 @@ from stepmill.registry.records import GymnasiumFactory
 from stepmill.settings import Settings
 from stepmill.sources.source import PythonSource
 
-__all__ = ["choose_backend"]
-
 Backend = Literal["inline", "process"]
 
 # Seconds of a trial. An env whose constructor takes longer than the first is heavy (or its imports are), and is not

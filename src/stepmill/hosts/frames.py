@@ -11,8 +11,6 @@ import numpy as np
 from stepmill.errors import summary
 from stepmill.system.uninterrupted import try_or
 
-__all__ = ["Frame", "frame_of", "picture_of", "shrunk"]
-
 _MOST_TEXT = 4000
 
 

@@ -30,20 +30,6 @@ from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.values.spaces import ArrayLeaf, FlatSpace
 from stepmill.values.trees import leaves
 
-__all__ = [
-    "SLOW_S",
-    "Host",
-    "Preparation",
-    "PythonHost",
-    "describe_source",
-    "host_arguments",
-    "make_simulators",
-    "native_env_arguments",
-    "native_spaces",
-    "open_engine",
-    "python_env_arguments",
-]
-
 # How long an env may run without a deadline before a warning names it.
 SLOW_S = 60.0
 

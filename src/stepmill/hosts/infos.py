@@ -18,8 +18,6 @@ from stepmill.system.uninterrupted import reproduced_failure, try_or
 from stepmill.system.warn_once import warn_once
 from stepmill.values.spaces import ArrayLeaf, flatten
 
-__all__ = ["EnvInfo", "engine_keys", "info_leaves", "info_of_row", "merge_infos", "plain_info"]
-
 # The keys that the engine adds to a batch; the second set has masks. An env's own key of the same name is left out.
 _ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
 _MASKED_KEYS = {"episode_return", "episode_length", "abnormal"}

@@ -21,8 +21,6 @@ from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.sources.source import PythonSource
 from stepmill.values.spaces import flatten
 
-__all__ = ["InlineHost"]
-
 
 class InlineHost(_native.InlineHost):
     """A ``Host`` whose envs are stepped one after another, in ``recv``."""

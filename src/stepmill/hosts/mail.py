@@ -11,8 +11,6 @@ from stepmill.hosts.process.pickling import Destination, dumps_argument
 from stepmill.hosts.rows import object_parts
 from stepmill.values.spaces import FlatSpace
 
-__all__ = ["PickledMail"]
-
 
 class PickledMail:
     """The part of a ``PythonHost`` that packs (options, objects, preparation), one of them at a time."""

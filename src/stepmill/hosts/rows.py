@@ -16,8 +16,6 @@ from stepmill.system.uninterrupted import try_or
 from stepmill.values.spaces import FlatSpace, map_object_leaves, object_leaves, object_reader
 from stepmill.values.trees import map_tree
 
-__all__ = ["Note", "RowFinisher", "is_abnormal", "object_copier", "raised_by", "snapshot"]
-
 
 class Note(NamedTuple):  # made for every row with a text or an info: a dataclass would take five times as long
     """What came with one row. ``objects`` are the object leaves of its observation; ``final_``: of an episode's end."""
