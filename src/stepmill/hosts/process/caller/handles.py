@@ -1,19 +1,19 @@
-"""The caller's end of a template."""
+"""The caller's ends of a template and of its workers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from stepmill.hosts.process.caller.child_process import END_S, ask_for_process, ends, is_over, kill, resume
 from stepmill.hosts.process.caller.deadline import Deadline
 from stepmill.hosts.process.caller.servers import lease_server, return_server
-from stepmill.hosts.process.caller.streams import standard_streams
 from stepmill.hosts.process.stack import read_stack
 from stepmill.hosts.process.wire import Wire, close_all
-
-__all__ = ["LoadError", "TemplateHandle"]
 
 
 class TemplateHandle:
@@ -35,7 +35,7 @@ class TemplateHandle:
                 undo.callback(lambda: close_all(self._held_back))
                 for name in ("stdout", "stderr"):
                     self._held_back.append(os.memfd_create(name))
-            with contextlib.closing(other), standard_streams() as streams:
+            with contextlib.closing(other), _standard_streams() as streams:
                 stdout, stderr = self._held_back or streams
                 fds = (other.fileno(), stdout, stderr, obituary)
                 self.pid, self.pidfd = self._server.fork_template(fds, deadline)
@@ -46,7 +46,7 @@ class TemplateHandle:
 
     @property
     def versions(self) -> tuple[str, str]:
-        """Those of its interpreter, see ``pickling.versions``."""
+        """The versions of its interpreter, see ``pickling.versions``."""
         return self._server.versions
 
     @property
@@ -71,7 +71,7 @@ class TemplateHandle:
         """Shows its output so far, and lets it and its workers print from now on."""
         if not self._held_back:
             return
-        with standard_streams() as streams:
+        with _standard_streams() as streams:
             for held_back, stream in zip(self._held_back, streams, strict=True):
                 _copy(held_back, stream)
             self._wire.send(("unmute",), streams, deadline.left)
@@ -125,3 +125,55 @@ def _copy(file: int, stream: int) -> None:
     with contextlib.suppress(OSError):
         while text:
             text = text[os.write(stream, text) :]
+
+
+# ---- where it prints to --------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _standard_streams() -> Iterator[tuple[int, int]]:
+    """Descriptors of stdout and stderr: those of the streams, else 1 and 2, else the null device."""
+    with contextlib.ExitStack() as opened:
+        yield _stream_fd(sys.stdout, 1, opened), _stream_fd(sys.stderr, 2, opened)
+
+
+def _stream_fd(stream: Any, default: int, opened: contextlib.ExitStack) -> int:
+    for find in (lambda: stream.fileno(), lambda: default):
+        with contextlib.suppress(Exception):  # the stream of a notebook or a test may do anything
+            fd: int = find()
+            os.fstat(fd)
+            return fd
+    fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    opened.callback(os.close, fd)
+    return fd
+
+
+# ---- the caller's end of a worker ----------------------------------------------------------------
+
+
+@dataclass
+class WorkerHandle:
+    """A worker process and the caller's ends of it. Its stack can be read from ``dump_fd``."""
+
+    worker_id: int
+    incarnation: int
+    envs: tuple[int, int]
+    wire: Wire
+    pidfd: int
+    pid: int
+    dump_fd: int
+    template: int  # the pid of the process that forked it; the worker dies with it
+    ready_payload: bytes | None = None
+    is_ready: bool = False
+    is_closed: bool = field(default=False, repr=False)
+
+    def stack(self) -> str:
+        """The Python stack of the worker; takes at most half a second."""
+        return read_stack(self.pidfd, self.dump_fd, self.pid)
+
+    def close(self) -> None:
+        """Closes the descriptors. Does not end the process."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.wire.close()
+            close_all((self.pidfd, self.dump_fd))
