@@ -122,7 +122,7 @@ def side_by_side(machines: Sequence[Results]) -> str | None:
     if not shown:
         return None
     rows = [[label, *(cell(one) or MISSING for one in shown), f"`--parts {part}`"] for label, part, cell in ROWS]
-    table = Table("facts", "", ["", *map(place, shown), "`python -m benchmarks`"], rows)
+    table = Table("", ["", *map(place, shown), "`python -m benchmarks`"], rows)
     return f"{plots.versions(shown[0], 'sync')}; steps per second, k is a thousand, M a million:\n\n{table.markdown()}"
 
 
