@@ -139,7 +139,7 @@ REPEATED_MODULES = {
     *("machine", "options", "play", "policy", "record", "report", "results", "seeds", "server", "side_by_side"),
     *("simulator", "spaces", "spec", "subject", "trees", "trial", "trials", "twins", "watch"),
 }
-REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Subject", "Trial"}
+REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Trial"}
 
 
 def repeated(names: Iterable[str]) -> set[str]:

@@ -75,9 +75,9 @@ def command(
     """
     from stepmill.tools.cli.policy import load_policy
     from stepmill.tools.measuring.machine import cores, describe
-    from stepmill.tools.measuring.peers import Subject, quiet
+    from stepmill.tools.measuring.peers import Workload, quiet
 
-    subject = Subject(name, target, num_envs or 1, config)
+    subject = Workload(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
     first = first_trials(subject.is_native, cores(), num_envs)
     with quiet(), until_interrupted() as ending, terminal.progress(name, None, "measurements") as bar:
