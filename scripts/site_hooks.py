@@ -43,7 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
     if page.parent is None:  # it has no neighbours that a column of links could show
-        page.meta["hide"] = ["navigation"]
+        page.meta["hide"] = ["navigation", "toc"] if page.is_homepage else ["navigation"]
     from_root = page.file.src_uri in BESIDE.values() and page.file.src_uri != "index.md"
     text = LINK.sub(lambda match: f"]({moved(match[1], from_root)}{match[2] or ''})", text)
     text = PICTURE.sub(lambda match: image(match[2], "#only-light") + image(match[2], "#only-dark", match[1]), text)
