@@ -13,9 +13,9 @@ from easydict import EasyDict
 from gymnasium import spaces
 
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, DingEnvWrapper, EnvElementInfo
+from stepmill.envs.base_env import MOST_SEED_BITS, EpisodeSeeds
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.env_info import element_info_of
-from stepmill.envs.seeds import MOST_SEED_BITS, EpisodeSeeds
 from stepmill.errors import ConfigError, MissingConfigError, UnsupportedError
 from support.contract_envs import Pair, Walk
 

@@ -7,8 +7,7 @@ from typing import Any
 from gymnasium import spaces
 
 from stepmill.errors import EnvError, ObservationError
-from stepmill.values.casting import as_numbers
-from stepmill.values.fitting import Misfit, fit, member_of
+from stepmill.values.fitting import Misfit, as_numbers, fit, member_of
 from stepmill.values.trees import tree_of
 
 __all__ = ["checked_observation", "checked_reward"]
