@@ -20,7 +20,7 @@ from stepmill.errors import ConfigError
 from stepmill.sources.models.env_model import EnvModel, ModelConfig
 from stepmill.sources.models.fields import Field
 
-# What C++ reads by name (``Config`` in cpp/core/spec.h).
+# What C++ reads by name (``Config`` in cpp/core/env/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
 
 

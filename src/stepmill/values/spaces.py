@@ -19,7 +19,7 @@ from stepmill.values.trees import Tree, map_tree, map_trees, paths, space_from, 
 
 
 class LeafKind(IntEnum):
-    """The kinds of ``cpp/core/spec.h``, by the same numbers."""
+    """The kinds of ``cpp/core/env/spec.h``, by the same numbers."""
 
     BOX = 0
     DISCRETE = 1
@@ -29,7 +29,7 @@ class LeafKind(IntEnum):
 
 @dataclass(frozen=True)
 class ArrayLeaf:
-    """One array of a space: ``cpp/core/spec.h`` describes the fields."""
+    """One array of a space: ``cpp/core/env/spec.h`` describes the fields."""
 
     name: str
     kind: LeafKind
@@ -113,7 +113,7 @@ _TREE_SINGLE, _TREE_TUPLE, _TREE_DICT = range(3)
 
 
 def native_tree(kind: int, leaves: list[dict[str, Any]]) -> Tree:
-    """The tree of a native env's leaves, from the ``Tree`` of ``cpp/core/spec.h``."""
+    """The tree of a native env's leaves, from the ``Tree`` of ``cpp/core/env/spec.h``."""
     if kind == _TREE_SINGLE:
         return 0
     if kind == _TREE_TUPLE:

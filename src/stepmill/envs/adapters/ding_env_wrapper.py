@@ -153,7 +153,7 @@ class DingEnvWrapper(EnvHolder):
 
     def _wrappers(self, env: Any) -> Any:
         """The wrappers of the cfg; if it has the name of a list, that list."""
-        from stepmill.wrappers.defaults import DEFAULT_WRAPPERS, default_wrappers
+        from stepmill.wrappers.atari import DEFAULT_WRAPPERS, default_wrappers
 
         asked = self._given["env_wrapper"]
         if not isinstance(asked, str) or asked not in DEFAULT_WRAPPERS:

@@ -15,7 +15,7 @@ from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError,
 from stepmill.values.fitting import Fitter, array_of, holds_arrays
 from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 
-# Bits of sm_player_flag in cpp/core/env_table.h.
+# Bits of sm_player_flag in cpp/core/env/env_table.h.
 _HERE, _TERMINATED, _TRUNCATED = 1, 2, 4
 
 

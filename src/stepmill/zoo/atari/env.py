@@ -19,9 +19,9 @@ from stepmill.registry.factories import check_keys
 from stepmill.registry.records import GymnasiumFactory
 from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.values.fitting import Fitter
-from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
 from stepmill.wrappers.catalogue import update_shape, wrapper_names
+from stepmill.wrappers.episodes import fires
 from stepmill.zoo.atari.factory import AleFactory
 from stepmill.zoo.atari.game import AtariGame, quiet_emulator
 from stepmill.zoo.atari.games import GAMES, Game
