@@ -64,4 +64,4 @@ class contained:  # used like a function
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None or isinstance(error, Exception | KeyboardInterrupt):
             return
-        raise Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(error).error() from error
+        raise Fault.in_call(self._env_id, self._phase, error) from error

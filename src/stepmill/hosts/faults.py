@@ -46,6 +46,11 @@ class Fault:
         env_id, phase, episode, step, failures, message, kind = fault
         return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind], is_final=kind == _UNPLACED)
 
+    @classmethod
+    def in_call(cls, env_id: int, phase: str, error: BaseException) -> EnvError:
+        """The error for what an env raised outside of its steps and resets."""
+        return cls(env_id, phase, 0, 0, 1, "").caused_by(error).error()
+
     def caused_by(self, cause: BaseException | None, phase: str | None = None, message: str | None = None) -> Fault:
         """The same fault with the env's own exception, if it is known; ``message`` is that exception's text."""
         if cause is None:

@@ -15,7 +15,7 @@ from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, fi
 from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
 from stepmill.sources.islands import IslandTask
-from stepmill.sources.models.model_config import MODEL_KEYS, ModelConfig, is_argument_of
+from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
 from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.sources.source import EnvBlueprint, IslandFacts, NativeSource, PythonSource
 from stepmill.system.optional import imported

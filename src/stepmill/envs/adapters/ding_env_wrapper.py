@@ -9,12 +9,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.base_env import BaseEnv, EnvHolder
+from stepmill.envs.base_env import MOST_SEED_BITS, SEED_BITS, BaseEnv, EnvHolder
 from stepmill.envs.configs import check_mapping, read_cfg
 from stepmill.envs.conform import Conversion, action_reader, conform
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
-from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
 from stepmill.registry.factories import accepted_keys, close_quietly

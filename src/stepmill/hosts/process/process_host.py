@@ -345,7 +345,7 @@ class ProcessHost(PickledMail, _native.ProcessHost):
                 while True:
                     (kind, *content), _ = worker.wire.recv(0.0)
                     for env_id, described in content[0] if kind == "closed" else ():
-                        errors.append(Fault(env_id, "close", 0, 0, 1, "").caused_by(rebuild(described)).error())
+                        errors.append(Fault.in_call(env_id, "close", rebuild(described)))
         return errors
 
     def __del__(self) -> None:
@@ -368,7 +368,7 @@ class _FailedCall:
     def as_env_error(self) -> EnvError:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
-        return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+        return Fault.in_call(self._env_id, self._phase, self.error)
 
 
 def _frame(env_id: int, answer: Any) -> Frame:

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stepmill.envs.adapters.ding import build_env
 from stepmill.errors import ConfigError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.managers.inputs import read_ids
+from stepmill.managers.config import read_ids
 
 __all__ = ["DingAsyncSubprocessEnvManager", "DingBaseEnvManager", "DingManager", "DingSubprocessEnvManager"]
 

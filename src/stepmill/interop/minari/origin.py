@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from stepmill import _native
 from stepmill.errors import ConfigError, SpaceError, StepmillError, UnsupportedError
 from stepmill.registry.records import EnvRecord, GymnasiumFactory, find, gymnasium_spec
-from stepmill.sources.models.model_config import MODEL_KEYS
+from stepmill.sources.models.env_model import MODEL_KEYS
 from stepmill.values.trees import step_into
 from stepmill.views.gymnasium import GymnasiumPool
 

@@ -24,7 +24,7 @@ from stepmill.make import make
 from stepmill.registry.factories import close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, own_ids
 from stepmill.settings import SETTINGS, AutoresetWord, Backend, check_settings
-from stepmill.sources.models.model_config import ModelConfig
+from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
 from stepmill.tools.verify.comparing import NOTHING
