@@ -8,8 +8,6 @@ from typing import Protocol
 
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, import_hint, summary
 
-__all__ = ["Fault", "FaultPolicy"]
-
 # In the order of sm_fault_phase in cpp/core/env_table.h.
 _PHASES = ("reset", "step", "observe", "constructor", "call")
 # In the order of Fault::Kind in cpp/core/fault_log.h.
@@ -84,3 +82,23 @@ class FaultPolicy:
 
     def _is_tolerated(self, fault: Fault) -> bool:
         return not fault.is_final and (self.max_restarts is None or fault.failures < max(self.max_restarts, 1))
+
+
+class contained:  # used like a function
+    """Turns exceptions that would end the caller's program, above all ``sys.exit`` in an env, into an ``EnvError``.
+
+    KeyboardInterrupt passes through: it may be the user's Ctrl-C. A class and not a generator, because a signal handler
+    that raises before the block begins would close the generator with an exception of the same kind.
+    """
+
+    def __init__(self, env_id: int, phase: str) -> None:
+        self._env_id = env_id
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Exception | KeyboardInterrupt):
+            return
+        raise Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(error).error() from error

@@ -13,10 +13,10 @@ from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv, is_ding_env
 from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
+from stepmill.envs.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of, info_of
 from stepmill.errors import UnsupportedError
-from stepmill.hosts.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.managers.config import EnvRecipe
 
 __all__ = [
