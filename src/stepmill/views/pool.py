@@ -23,7 +23,7 @@ from stepmill.errors import (
     UnsupportedError,
 )
 from stepmill.hosts.generators import generators_of, seeds_of
-from stepmill.hosts.host import Host, PythonHost
+from stepmill.hosts.host import Host, PythonHost, Uncopyable
 from stepmill.hosts.infos import rows_of_info
 from stepmill.hosts.process.caller.servers import describe_servers
 from stepmill.hosts.rollout.policy import Policy
@@ -31,7 +31,6 @@ from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
 from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
-from stepmill.system.uncopyable import Uncopyable
 from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 

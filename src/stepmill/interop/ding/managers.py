@@ -17,8 +17,7 @@ from treevalue import TreeValue  # type: ignore[import-not-found]
 from treevalue.tree.common import create_storage  # type: ignore[import-not-found]
 
 from stepmill.envs.adapters.ding import build_env
-from stepmill.envs.adapters.leftover import more_fields
-from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.envs.timestep import BaseEnvTimestep, more_fields
 from stepmill.errors import ActionError, ConfigError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.managers.env_rows import any_abnormal
