@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,14 +40,15 @@ class Batches:
     """Turns the batches of a pool into tensordicts, with a row per env, and actions into what the pool takes."""
 
     def __init__(self, pool: GymnasiumPool[Any], one_hot: bool) -> None:
-        self._layout: Layout = (PlayerLayout if pool.num_players > 1 else SingleLayout)(pool, one_hot)
+        kind = _PlayerLayout if pool.num_players > 1 else _SingleLayout
+        self._layout: _SingleLayout | _PlayerLayout = kind(pool, one_hot)
         # None: they are on the CPU, where TorchRL need not move anything.
         self.device = None if pool.device == "cpu" else torch.device(pool.device)
         self._tells_failures = pool.settings.on_error == "restart"
         if self._tells_failures:
             self._layout.observation_spec["abnormal"] = flags_spec(pool.num_envs, 1)
         self.action = self._layout.action
-        self.group_map: dict[str, list[str]] | None = getattr(self._layout, "group_map", None)
+        self.group_map = self._layout.group_map
 
     def specs(self) -> tuple[Composite, Composite, Composite, Composite]:
         """The specs of observations, actions, rewards and flags, for all envs."""
@@ -117,34 +118,13 @@ class Seeds:
 
 # ---- where the parts of a batch are: one player per env ------------------------------------------
 
-DONE_KEYS = ("done", "terminated", "truncated")
+_DONE_KEYS = ("done", "terminated", "truncated")
 
 
-class Layout(Protocol):
-    """How a batch becomes tensordicts, with a row per env, and how an action comes out of one."""
-
-    observation_spec: Composite
-    action_spec: Composite
-    reward_spec: Composite
-    done_spec: Composite
-
-    def first(self, observation: Tree, info: dict[str, Any]) -> dict[str, Any]:
-        """What a reset returns."""
-        ...
-
-    def following(
-        self, observation: Tree, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
-    ) -> dict[str, Any]:
-        """What is at ``next`` after a step."""
-        ...
-
-    def action(self, tensordict: TensorDictBase) -> Tree:
-        """The action that a policy wrote, as a pool takes it."""
-        ...
-
-
-class SingleLayout:
+class _SingleLayout:
     """An observation, an action, a reward and flags per env."""
+
+    group_map: dict[str, list[str]] | None = None
 
     def __init__(self, pool: GymnasiumPool[Any], one_hot: bool) -> None:
         count = pool.num_envs
@@ -152,30 +132,33 @@ class SingleLayout:
         self.observation_spec = self._group.observation_spec(count)
         self.action_spec = self._group.action_spec(count)
         self.reward_spec = Composite({"reward": Unbounded((count, 1), dtype=torch.float32)}, shape=(count,))
-        self.done_spec = Composite({key: flags_spec(count, 1) for key in DONE_KEYS}, shape=(count,))
+        self.done_spec = Composite({key: flags_spec(count, 1) for key in _DONE_KEYS}, shape=(count,))
 
     def first(self, observation: Tree, info: dict[str, Any]) -> dict[str, Any]:
-        return {**self._group.observation(observation), **no_flags(len(info["env_id"]), 1)}
+        """What a reset returns."""
+        return {**self._group.observation(observation), **_no_flags(len(info["env_id"]), 1)}
 
     def following(
         self, observation: Tree, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
     ) -> dict[str, Any]:
+        """What is at ``next`` after a step."""
         return {
             **self._group.observation(observation),
             "reward": reward.unsqueeze(-1).to(torch.float32),
-            **ended_flags(terminated, truncated),
+            **_ended_flags(terminated, truncated),
         }
 
     def action(self, tensordict: TensorDictBase) -> Tree:
+        """The action that a policy wrote, as a pool takes it."""
         return self._group.action(tensordict.get("action"))
 
 
-def no_flags(*shape: int) -> dict[str, Any]:
+def _no_flags(*shape: int) -> dict[str, Any]:
     """The flags of envs, or players, that have just begun."""
-    return {key: torch.zeros(shape, dtype=torch.bool) for key in DONE_KEYS}
+    return {key: torch.zeros(shape, dtype=torch.bool) for key in _DONE_KEYS}
 
 
-def ended_flags(terminated: torch.Tensor, truncated: torch.Tensor) -> dict[str, Any]:
+def _ended_flags(terminated: torch.Tensor, truncated: torch.Tensor) -> dict[str, Any]:
     """The flags of envs, or players, after a step."""
     terminated, truncated = terminated.unsqueeze(-1), truncated.unsqueeze(-1)
     return {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
@@ -186,7 +169,7 @@ def ended_flags(terminated: torch.Tensor, truncated: torch.Tensor) -> dict[str, 
 _ALL, _ONE = "agents", "agent"  # the group of players that are all of one kind, and one of them
 
 
-class PlayerLayout:
+class _PlayerLayout:
     """A group per kind of player, with a place for each player that may be there, and flags per env beside them.
 
     ``mask`` says whose places are taken. The others are zero, and done.
@@ -217,34 +200,37 @@ class PlayerLayout:
             seen[kind], acts[kind] = group.observation_spec(*shape), group.action_spec(*shape)
             seen[kind]["mask"] = flags_spec(*shape)
             rewards[kind] = Composite({"reward": Unbounded((*shape, 1), dtype=torch.float32)}, shape=shape)
-            flags[kind] = Composite({key: flags_spec(*shape, 1) for key in DONE_KEYS}, shape=shape)
-        own = {key: flags_spec(count, 1) for key in DONE_KEYS}
+            flags[kind] = Composite({key: flags_spec(*shape, 1) for key in _DONE_KEYS}, shape=shape)
+        own = {key: flags_spec(count, 1) for key in _DONE_KEYS}
         self.observation_spec = Composite(seen, shape=(count,))
         self.action_spec = Composite(acts, shape=(count,))
         self.reward_spec = Composite(rewards, shape=(count,))
         self.done_spec = Composite({**own, **flags}, shape=(count,))
 
     def first(self, observation: Tree, info: dict[str, Any]) -> dict[str, Any]:
-        out = no_flags(len(info["env_id"]), 1)
+        """What a reset returns."""
+        out = _no_flags(len(info["env_id"]), 1)
         for kind, group, rows in self._rows(info):
             seen = map_tree(rows.arrange, group.observation(self._of_kind(observation, kind)))
             seen["mask"] = rows.arrange(rows.goes_on)
-            out[kind] = TensorDict({**seen, **no_flags(*rows.shape, 1)}, batch_size=rows.shape)
+            out[kind] = TensorDict({**seen, **_no_flags(*rows.shape, 1)}, batch_size=rows.shape)
         return out
 
     def following(
         self, observation: Tree, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
     ) -> dict[str, Any]:
-        out = ended_flags(terminated, truncated)
+        """What is at ``next`` after a step."""
+        out = _ended_flags(terminated, truncated)
         for kind, group, rows in self._rows(info):
             seen = map_tree(rows.arrange, group.observation(self._of_kind(observation, kind)))
             seen["mask"] = rows.arrange(rows.goes_on)
             seen["reward"] = rows.arrange(reward[rows.numbers].unsqueeze(-1).to(torch.float32))
-            flags = ended_flags(rows.arrange(rows.terminated, absent=True), rows.arrange(rows.truncated))
+            flags = _ended_flags(rows.arrange(rows.terminated, absent=True), rows.arrange(rows.truncated))
             out[kind] = TensorDict({**seen, **flags}, batch_size=rows.shape)
         return out
 
     def action(self, tensordict: TensorDictBase) -> Tree:
+        """The actions that a policy wrote, as a pool takes them."""
         actions = {
             kind: map_tree(lambda part: part.flatten(0, 1), group.action(tensordict.get((kind, "action"))))
             for kind, group in self._groups.items()
