@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill.errors import summary
-from stepmill.system.user_code import try_or
+from stepmill.system.uninterrupted import try_or
 from stepmill.tools.watching.pictures import row_of
 from stepmill.values.trees import leaves, paths
 

@@ -18,7 +18,7 @@ from stepmill.errors import summary
 from stepmill.hosts.frames import Frame, frame_of
 from stepmill.hosts.host import Host
 from stepmill.hosts.subject import Subject
-from stepmill.system.user_code import try_or
+from stepmill.system.uninterrupted import try_or
 from stepmill.tools.watching.book import Book
 from stepmill.tools.watching.budget import PLAYED_SHARE, SHARE, TEXT_SHARE, Budget
 from stepmill.tools.watching.control import Control
