@@ -391,6 +391,7 @@ def test_the_public_surface() -> None:
         "make_gym",
         "make_gymnasium",
         "make_spec",
+        "per_env",
         "register",
         "verify",
         "zoo",
