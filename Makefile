@@ -11,7 +11,7 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 comma := ,
 # Else each process that runs tests, and each worker that a test starts, compiles the helpers in tests/support anew.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \)) CMakeLists.txt pyproject.toml
+SOURCES := $(shell find cpp src -path cpp/tests -prune -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \) -print) CMakeLists.txt pyproject.toml
 
 .PHONY: run test chromium integrations test-cuda examples test-ray test-ray-contract test-sb3 test-rllib test-envpool test-parity test-mujoco test-mujoco3 test-zoo test-random test-cpp soak scribble bench lint sanitize docs docs-serve test-docs dist test-dist clean install develop ding bench-ding bench-ray islands test-islands
 
@@ -181,7 +181,7 @@ test-random: develop
 	$(BIN)/python $(PYTEST) -p randomly
 
 # Only the core, without Python.
-build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
+build/tests/.built: $(BIN)/python $(SOURCES) $(shell find cpp/tests -type f)
 	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DSTEPMILL_PYTHON=OFF -DSTEPMILL_TESTS=ON -DSTEPMILL_WERROR=ON
 	$(BIN)/cmake --build build/tests

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/action_table.h"
-#include "core/batch_layout.h"
+#include "core/memory/batch_layout.h"
 #include "tests/check.h"
 
 namespace stepmill {
