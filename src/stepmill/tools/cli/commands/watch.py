@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings
     from stepmill.tools.watching.watch import Watch
     from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["command"]
 
 _MOST_FAILURES = 100  # batches with failures, one after another
 
