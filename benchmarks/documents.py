@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks import facts, plots, tables
-from benchmarks.tables import Results
+from benchmarks import plots, tables
+from benchmarks.cells import MISSING, Results, Table, envpool, measured, number, time_of
+from benchmarks.python_envs import LABELS, PEERS
 
-DOCUMENTS = ("README.md", "docs/index.md", "docs/performance.md", "docs/sizing.md", "docs/ray.md", "docs/di-engine.md")
+DOCUMENTS = (
+    "README.md",
+    *(f"docs/{page}.md" for page in ("index", "performance", "figures", "sizing", "ray", "di-engine")),
+)
 MARKER = re.compile(r"(<!-- benchmark:([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- /benchmark:\2 -->)", re.DOTALL)
 NOTHING = "Not measured yet: `make bench` fills this in.\n"
 
@@ -43,7 +48,7 @@ def fill(text: str, all_results: Sequence[Results], folder: Path, images: Path) 
         name, machine = match[2], match[3]
         chosen = [one for one in all_results if machine in (None, one["machine"]["machine"])]
         if name.startswith("fact-"):
-            found = [facts.FACTS[name.removeprefix("fact-")](chosen)]
+            found = [FACTS[name.removeprefix("fact-")](chosen)]
         else:
             found = [_piece(name, one, folder, images) for one in chosen]
         pieces = [piece for piece in found if piece]
@@ -65,7 +70,7 @@ def _table(name: str, results: Results) -> str | None:
     table = make(results)
     if not table.rows:
         return None
-    with_what = tables.measured(results, part)
+    with_what = measured(results, part)
     versions = f"{plots.versions(results, part)}; Python {with_what['python']}; {with_what['date']}"
     return f"{plots.place(results)}; {versions}:\n\n{table.markdown()}"
 
@@ -81,3 +86,118 @@ def _plot(plot: str, results: Results, folder: Path, images: Path) -> str | None
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
         f'<img alt="{plots.PLOTS[plot].alt}" src="{light}" width="800"></picture>'
     )
+
+
+# ---- the best figures, for the README -------------------------------------------------------------
+
+
+def sentence(machines: Sequence[Results]) -> str | None:
+    """For a pool as large as in training, on the first machine; what the others reach comes after it."""
+    rows = [(one, row) for one in machines if (row := _native(one))]
+    if not rows:
+        return None
+    (results, first), *others = rows
+    ours, over = _compared(first)
+    told = [
+        f"**{over[0]} times as fast as {envpool(results, 'sync')} and {over[1]} times as fast as Gymnasium's "
+        f"SyncVectorEnv**: {millions(ours)} steps of CartPole-v1 per second with 1,024 envs on {place(results)}."
+    ]
+    for another, row in others:
+        ours, over = _compared(row)
+        told.append(f"On {place(another)}: {millions(ours)} steps, {over[0]} and {over[1]} times as fast.")
+    return " ".join(told)
+
+
+def side_by_side(machines: Sequence[Results]) -> str | None:
+    """A column per machine, and the command that measures a row."""
+    shown = [one for one in machines if any(cell(one) for _, _, cell in ROWS)]
+    if not shown:
+        return None
+    rows = [[label, *(cell(one) or MISSING for one in shown), f"`--parts {part}`"] for label, part, cell in ROWS]
+    table = Table("facts", "", ["", *map(place, shown), "`python -m benchmarks`"], rows)
+    return f"{plots.versions(shown[0], 'sync')}; k is a thousand, M a million:\n\n{table.markdown()}"
+
+
+FACTS: dict[str, Callable[[Sequence[Results]], str | None]] = {"native": sentence, "machines": side_by_side}
+
+
+# ---- rows of the table -----------------------------------------------------------------------------
+
+
+def _native_cell(results: Results) -> str | None:
+    row = _native(results)
+    return row and _rates(row, envpool="EnvPool", gymnasium="Gymnasium SyncVectorEnv")
+
+
+def _mujoco_cell(results: Results) -> str | None:
+    rows = results["parts"].get("mujoco") or []
+    row = next((row for row in rows if (row["env"], row["num_envs"]) == ("Ant-v5", 64)), None)
+    if row is None or not {"envpool", *GYMNASIUMS} <= row.keys():
+        return None
+    return _rates(row, envpool="EnvPool", **_best(row, GYMNASIUMS))
+
+
+def _python_cell(results: Results) -> str | None:
+    """For the envs of the README's plot: many, and each step works for a while."""
+    row = next((row for row in results["parts"].get("python") or [] if row["env"] == "busy"), None)
+    if row is None or not {"auto", "meeting"} <= row.keys() or not any(name in row for name in PEERS):
+        return None
+    return _rates(row, "auto", **_best(row, {name: LABELS[name] for name in PEERS}), meeting="plain loops on all cores")
+
+
+def _step_cell(results: Results) -> str | None:
+    part = results["parts"].get("overhead") or {}
+    if not {"stepmill", "envpool"} <= part.keys():
+        return None
+    ours, theirs = (time_of(part[name]["step_ns"]) for name in ("stepmill", "envpool"))
+    return f"**{ours}**; EnvPool {theirs}"
+
+
+GYMNASIUMS = {"gymnasium": "Gymnasium SyncVectorEnv", "gymnasium_async": "Gymnasium AsyncVectorEnv"}
+ROWS: Sequence[tuple[str, str, Callable[[Results], str | None]]] = (
+    ("1,024 CartPoles: steps per second", "sync", _native_cell),
+    ("64 Ants of MuJoCo: steps per second", "mujoco", _mujoco_cell),
+    ("64 Python envs, 100 µs of work each: steps per second", "python", _python_cell),
+    ("1 CartPole: time of a step", "overhead", _step_cell),
+)
+
+
+def _rates(row: dict[str, Any], ours: str = "stepmill", **others: str) -> str:
+    theirs = ", ".join(f"{label} {number(row[name]['steps_per_s'])}" for name, label in others.items())
+    return f"**{number(row[ours]['steps_per_s'])}**; {theirs}"
+
+
+def _best(row: dict[str, Any], labels: dict[str, str]) -> dict[str, str]:
+    """The fastest other library of those that were measured, with its label."""
+    best = max((name for name in labels if name in row), key=lambda name: row[name]["steps_per_s"])
+    return {best: labels[best]}
+
+
+def _native(results: Results) -> dict[str, Any] | None:
+    row = next((row for row in results["parts"].get("sync") or [] if row["num_envs"] == 1024), None)
+    return row if row and {"envpool", "gymnasium"} <= row.keys() else None
+
+
+def _compared(row: dict[str, Any]) -> tuple[float, list[str]]:
+    """Our steps per second, and how many times that is EnvPool's and Gymnasium's."""
+    ours = row["stepmill"]["steps_per_s"]
+    return ours, [round_ratio(ours / row[name]["steps_per_s"]) for name in ("envpool", "gymnasium")]
+
+
+# ---- words -----------------------------------------------------------------------------------------
+
+
+def place(results: Results) -> str:
+    machine = results["machine"]
+    return f"{machine['cores']} {machine['architecture'].replace('_', '-')} cores"
+
+
+def round_ratio(ratio: float) -> str:
+    """Rounded as in speech: 2.1, 38, 540."""
+    if ratio < 10:
+        return f"{ratio:.1f}"
+    return f"{ratio:.0f}" if ratio < 100 else f"{round(ratio, -1):,.0f}"
+
+
+def millions(rate: float) -> str:
+    return f"{rate / 1e6:.0f} million" if rate >= 1e7 else f"{rate / 1e6:.1f} million"

@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-
-from benchmarks.python_contestants import LABELS, POOLS
-from benchmarks.python_envs import ENV_NAMES
-from benchmarks.ray_sizing import NETWORK_GBIT, NODES, bytes_per_s, ways
-
-Results = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading, column names (the first one is the row's name) and rows of text."""
-
-    name: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def markdown(self) -> str:
-        lines = [
-            "| " + " | ".join(self.columns) + " |",
-            "|---" + "|---:" * (len(self.columns) - 1) + "|",
-            *("| " + " | ".join(row) + " |" for row in self.rows),
-        ]
-        return "\n".join(lines)
-
-    def print(self, console: Console) -> None:
-        console.print(f"\n[bold]{self.title}[/]", soft_wrap=True)
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
-        for row in self.rows:
-            table.add_row(*row)
-        console.print(table)
+from benchmarks import ray_sizing
+from benchmarks.cells import (
+    MISSING,
+    Results,
+    Table,
+    envpool,
+    number,
+    percent,
+    rate,
+    threads,
+    three_digits,
+    time_of,
+    times,
+)
+from benchmarks.python_envs import ENV_NAMES, LABELS, POOLS
 
 
 def all_tables(results: Results, parts: Sequence[str]) -> Iterator[Table]:
@@ -552,94 +529,6 @@ def ding(results: Results) -> Table:
     return Table("ding", title, ("", *part), rows)
 
 
-# ---- on Ray ----------------------------------------------------------------------------------------
-
-
-def ray(results: Results) -> Table:
-    """Pools on Ray beside what does the same without."""
-    rows = [
-        (
-            row["case"],
-            str(row["actors"]),
-            rate(row["ours"]),
-            f"{rate(row['other'])} ({row['others']})",
-            f"{row['ratio']:.2f}",
-            "" if row["goal"] is None else f"{row['goal']:g}",
-        )
-        for row in results["parts"]["ray"]
-    ]
-    columns = ("", "actors", "on Ray, steps per second", "beside it", "ratio", "goal")
-    return Table("ray", "Pools on Ray, on one machine", columns, rows)
-
-
-RAY_WAYS = {"step": "`step`", "async": "async", "rollout": "`rollout`"}
-
-
-def ray_costs(results: Results) -> Table:
-    """What was measured: the inputs of the calculation."""
-    part = results["parts"]["ray-sizing"]
-    rows = [
-        (
-            f"{case['num_envs']:,} x {case['name']}",
-            number(case["steps_per_s"]),
-            number(case["policy_steps_per_s"]),
-            f"{case['order_bytes'] + case['answer_bytes']:,.0f}",
-            time_of(1e9 * case["call_s"]),
-            time_of(1e9 * case["driver_row_s"]),
-            f"{case['rollout_bytes']:,.0f}",
-            time_of(1e9 * case["driver_rollout_row_s"]),
-        )
-        for case in part["cases"]
-    ]
-    columns = (
-        *("envs of a node", "steps per second by itself", "in rollouts", "bytes of a row"),
-        *("a request for all", "driver, per row"),
-        *("bytes of a row of a rollout", "driver, per row of a rollout"),
-    )
-    return Table("ray-costs", "Ray: what a step costs", columns, rows)
-
-
-def ray_calls(results: Results) -> Table:
-    """What each request costs, whatever it carries."""
-    part = results["parts"]["ray-sizing"]
-    names = {
-        "call_s": "a request, one by one",
-        "call2_s": "with two under way, per request",
-        "driver_call_s": "time of the driver's thread for a request",
-    }
-    rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
-    return Table("ray-calls", "Ray: what a request costs that carries next to nothing", ("", "takes"), rows)
-
-
-def ray_sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
-    """Computed: what so many nodes like this machine would give."""
-    part, network = results["parts"]["ray-sizing"], bytes_per_s(network_gbit)
-    rows = []
-    for case in part["cases"]:
-        for name, way in ways(part, case).items():
-            rates = (number(way.rate(count, network)) for count in nodes)
-            limit = f"{number(way.limit(network))}, {way.limited_by(network)}"
-            enough = f"{math.ceil(way.nodes_at_limit(network)):,}"
-            rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, enough))
-    counts = [f"{count:,} node{'s' if count != 1 else ''}" for count in nodes]
-    columns = ("computed, steps per second", *counts, "limit", "reached by nodes")
-    return Table("ray-sizing", "Ray: computed, steps per second", columns, rows)
-
-
-def ray_check(results: Results) -> Table:
-    """What the same calculation says of one actor on this machine, beside what it does there."""
-    part = results["parts"]["ray-sizing"]
-    rows = []
-    for case in part["cases"]:
-        for name, way in ways(part, case).items():
-            if (measured_rate := case.get(f"ray_{name}_per_s")) is not None:
-                rate_here = way.rate(1, float("inf"))
-                cells = number(rate_here), number(measured_rate), f"{measured_rate / rate_here:.2f}"
-                rows.append((f"{case['name']}: {RAY_WAYS[name]}", *cells))
-    columns = ("one actor, on the driver's machine", "computed", "measured", "measured over computed")
-    return Table("ray-check", "Ray: computed and measured on one machine, steps per second", columns, rows)
-
-
 # By name: the part that it shows, and the function that makes it.
 TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sync": ("sync", sync),
@@ -678,11 +567,11 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),
     "ding": ("ding", ding),
-    "ray": ("ray", ray),
-    "ray-calls": ("ray-sizing", ray_calls),
-    "ray-costs": ("ray-sizing", ray_costs),
-    "ray-sizing": ("ray-sizing", ray_sizing),
-    "ray-check": ("ray-sizing", ray_check),
+    "ray": ("ray", ray_sizing.ray),
+    "ray-calls": ("ray-sizing", ray_sizing.ray_calls),
+    "ray-costs": ("ray-sizing", ray_sizing.ray_costs),
+    "ray-sizing": ("ray-sizing", ray_sizing.sizing),
+    "ray-check": ("ray-sizing", ray_sizing.ray_check),
 }
 
 # What stepmill reaches with its defaults, relative to others.
@@ -700,50 +589,6 @@ MANAGER_LABELS = {
     "async_subprocess": "SubprocessEnvManager (async)",
 }
 NAMES = {"stepmill": "stepmill", "envpool": "EnvPool"}
-MISSING = "–"
-
-
-# ---- what a part was measured with -----------------------------------------------------------------
-
-
-def measured(results: Results, part: str) -> dict[str, Any]:
-    """Python, packages and date of a part: parts can be measured separately."""
-    found: dict[str, Any] = results.get("measured", {}).get(part) or results["machine"]
-    return found
-
-
-def envpool(results: Results, part: str) -> str:
-    """With its version."""
-    version = measured(results, part)["packages"].get("envpool")
-    return f"EnvPool {version}" if version else "EnvPool"
-
-
-# ---- cells -----------------------------------------------------------------------------------------
-
-
-def number(value: float) -> str:
-    """Three digits: 24.1 M, 98.3 k."""
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= unit:
-            return f"{three_digits(value / unit)} {letter}"
-    return three_digits(value)
-
-
-def three_digits(value: float) -> str:
-    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
-
-
-def rate(result: dict[str, Any] | None) -> str:
-    return MISSING if result is None else number(result["steps_per_s"])
-
-
-def times(row: dict[str, Any], other: str) -> str:
-    """How many times as fast stepmill is."""
-    return f"{three_digits(row['stepmill']['steps_per_s'] / row[other]['steps_per_s'])}x" if other in row else MISSING
-
-
-def percent(row: dict[str, Any], name: str, of: str) -> str:
-    return f"{row[name]['steps_per_s'] / row[of]['steps_per_s']:.0%}" if {name, of} <= row.keys() else MISSING
 
 
 def _ratio_or_share(key: str, value: float) -> str:
@@ -756,26 +601,3 @@ def _any(part: Sequence[dict[str, Any]], key: str) -> bool:
 
 def _case(row: dict[str, Any]) -> str:
     return f"{row['num_envs']} x {ENV_NAMES[row['env']]}"
-
-
-def count_envs(count: int) -> str:
-    return f"{count:,} env{'s' if count != 1 else ''}"
-
-
-def threads(result: dict[str, Any] | None) -> str:
-    return MISSING if result is None else str(result["num_threads"])
-
-
-def time_of(ns: float | None) -> str:
-    if ns is None:
-        return MISSING
-    for unit, letter in ((1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= unit:
-            return f"{three_digits(ns / unit)} {letter}"
-    return f"{ns:.0f} ns"
-
-
-def bare_rate(results: Results) -> float | None:
-    """Steps per second of the plain loop on one core, at the number of envs where it is fastest."""
-    part = results["parts"].get("bare")
-    return max(1e9 / row["env_ns"] for row in part) if part else None

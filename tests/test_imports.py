@@ -9,6 +9,8 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
@@ -125,6 +127,42 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         if "__init__" in MODULES[module].name and module != "stepmill":
             graph[module] = {target for target in graph[module] if not target.startswith(f"{module}.")}
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+# ---- names ----------------------------------------------------------------------------------------
+
+# What a reader has to know. In the other parts, the name of a module may repeat where its folder says what is meant.
+NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "views", "managers")
+# The names that modules, and public classes, have in common. These lists only get shorter.
+REPEATED_MODULES = {
+    *("arguments", "calls", "check", "checks", "construction", "control", "entry", "env", "frames", "infos", "looks"),
+    *("machine", "options", "play", "policy", "record", "report", "results", "seeds", "server", "side_by_side"),
+    *("simulator", "spaces", "spec", "subject", "trees", "trial", "trials", "twins", "watch"),
+}
+REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Subject", "Trial"}
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def check_repeated(names: Iterable[str], known: set[str]) -> None:
+    found = repeated(names)
+    assert found - known == set(), "find another name"
+    assert known - found == set(), "take it out of the list"
+
+
+def test_no_module_of_the_nucleus_has_the_name_of_another() -> None:
+    own = [path for path in MODULES.values() if path.name != "__init__.py"]
+    nucleus = [path for path in own if path.relative_to(ROOT).parts[0] in NUCLEUS]
+    assert repeated(path.stem for path in nucleus) == set()
+    check_repeated([path.stem for path in own], REPEATED_MODULES)
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    nodes = [node for path in MODULES.values() for node in ast.walk(ast.parse(path.read_text()))]
+    names = [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    check_repeated(names, REPEATED_CLASSES)
 
 
 # ---- the engine and its hosts ---------------------------------------------------------------------
@@ -307,6 +345,8 @@ def test_the_public_surface() -> None:
 REPOSITORY = TESTS.parent
 INTERFACE = (REPOSITORY / "docs" / "interface.md").read_text(encoding="utf-8")
 PUBLIC = re.findall(r"`(stepmill[\w.]*)`(?=.*\|.*\|$)", INTERFACE.partition("\n## Modules\n")[2], re.MULTILINE)
+# Parts whose internal modules still have an __all__: what is taken out of here stays out.
+WITH_ALL = {"hosts", "interop", "tools", "views", "wrappers", "zoo", "make", "settings", "signatures", "spec"}
 # Everything that a user reads as an example.
 SHOWN = sorted(
     [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "examples").rglob("*.py")]
@@ -318,6 +358,12 @@ def test_a_public_module_says_what_it_offers(name: str) -> None:
     if name != "stepmill.interop.ding":  # needs DI-engine: tests/interop/ding imports it
         module = imported(name)
         assert module is None or module.__all__
+
+
+def test_only_public_modules_say_what_they_offer() -> None:
+    found = {name for name, path in MODULES.items() if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)}
+    wrong = {name for name in found - set(PUBLIC) if layer_of(name) not in WITH_ALL}
+    assert wrong == set(), "__all__ is for the modules that docs/interface.md lists"
 
 
 def test_dir_shows_the_public_modules_and_no_other() -> None:

@@ -16,8 +16,7 @@
 #include "tests/check.h"
 #include "tests/pool_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::pool_counters_test {
 
 const PoolLabel kLabel{"CartPole-v1", "thread", "pool"};
 
@@ -424,5 +423,4 @@ TEST(threads_and_the_caller_count_what_they_step) {
   CHECK(steps == 50u * 64u);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::pool_counters_test

@@ -4,8 +4,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::rng_test {
 
 // What numpy 2.4 gives, from a fresh generator for each line. Printed by
 //
@@ -118,5 +117,4 @@ TEST(two_halves_are_one_word_low_half_first) {
   CHECK((static_cast<std::uint64_t>(high) << 32 | low) == kExpected[1].raw[0]);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::rng_test

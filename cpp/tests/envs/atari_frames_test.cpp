@@ -9,8 +9,7 @@
 #include "core/env/rng.h"
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::atari_frames_test {
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -193,5 +192,4 @@ TEST(wrong_sizes_are_refused) {
   CHECK_THROWS(frames.translate(2), std::invalid_argument);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::atari_frames_test

@@ -8,8 +8,7 @@
 #include "core/env/rng.h"
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::exact_trig_test {
 
 bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
 
@@ -84,5 +83,4 @@ TEST(a_division_by_a_constant_is_a_division) {
   CHECK(wrong == 0);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::exact_trig_test

@@ -9,8 +9,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::mujoco_library_test {
 
 struct Fake {
   std::string path;
@@ -154,5 +153,4 @@ TEST(a_library_without_the_functions_is_refused) {
   CHECK((message.find("mj_resetData") != std::string::npos) == true);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::mujoco_library_test

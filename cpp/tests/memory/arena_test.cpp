@@ -16,8 +16,7 @@
 #include "core/memory/wait.h"
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::arena_test {
 
 using Kind = Arena::Kind;
 
@@ -227,5 +226,4 @@ TEST(growth_goes_on_after_signals) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::arena_test

@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::batch_layout_test {
 
 // Every column as (first byte, bytes), from what `fill` gave.
 std::vector<std::pair<std::byte*, std::int64_t>> columns_of(const Columns& columns, const EnvSpec& spec,
@@ -129,5 +128,4 @@ TEST(a_batch_too_large_for_any_address_is_an_error) {
   CHECK_THROWS(BatchLayout(spec, rows, false, false), std::bad_alloc);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::batch_layout_test

@@ -10,8 +10,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::buffer_store_test {
 
 // Rows enough for a buffer of several pages.
 constexpr std::int32_t kRows = 1000;
@@ -165,5 +164,4 @@ TEST(small_buffers_give_their_memory_back_together) {
   CHECK(*kept->columns.c.env_id == 0);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::buffer_store_test

@@ -10,8 +10,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::cuda_page_lock_test {
 
 struct Fake {
   void* handle = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
@@ -83,5 +82,4 @@ TEST(a_machine_without_a_driver_or_without_the_gpu_is_told_so) {
   CHECK(refusal_of(0, "libm.so.6") == "the driver of NVIDIA is too old: it has no cuInit");
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::cuda_page_lock_test

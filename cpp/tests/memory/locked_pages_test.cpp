@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::locked_pages_test {
 
 constexpr std::int32_t kRows = 1000;  // enough for a buffer of several pages
 
@@ -166,5 +165,4 @@ TEST(memory_that_cannot_be_locked_is_lent_as_it_is) {
   CHECK(pool.witness->refused == 1);  // asking takes time
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::locked_pages_test

@@ -16,8 +16,7 @@
 #include "tests/check.h"
 #include "tests/pool_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::shared_arena_test {
 
 using test::Driver;
 using test::DriverOptions;
@@ -328,5 +327,4 @@ TEST(a_descriptor_is_all_a_process_needs) {
   CHECK(*reinterpret_cast<std::uint64_t*>(arena->at(offset)) == 77u);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::shared_arena_test

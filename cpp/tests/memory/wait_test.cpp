@@ -9,8 +9,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::wait_test {
 
 using std::chrono::nanoseconds;
 
@@ -94,5 +93,4 @@ TEST(a_spin_ends_when_it_is_done_or_over) {
   CHECK(spin_until(nanoseconds(0), [] { return false; }) == false);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::wait_test

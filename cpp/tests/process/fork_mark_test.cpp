@@ -7,8 +7,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::fork_mark_test {
 
 // 1 where the child knows that it is one.
 int seen_by_child(const ForkMark& mark, long child) {
@@ -43,5 +42,4 @@ TEST(a_mark_that_a_child_makes_is_its_own) {
   CHECK(WEXITSTATUS(status) == 3);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::fork_mark_test

@@ -9,8 +9,7 @@
 #include "tests/process/process_ledger.h"
 #include "tests/process/sleeping_caller.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::kill_points_counts_test {
 
 using test::begin;
 using test::Case;
@@ -328,5 +327,4 @@ TEST(a_batch_that_has_ended_is_waited_for_as_it_is) {
   CHECK(ledger.receive_some(1, true)[0].env == 2);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::kill_points_counts_test

@@ -10,8 +10,7 @@
 #include "tests/process/process_ledger.h"
 #include "tests/zeroed_memory.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::kill_points_stopped_test {
 
 using test::Case;
 using test::kPoints;
@@ -166,5 +165,4 @@ TEST(a_row_that_is_being_written_is_left_alone_until_its_writer_ended) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::kill_points_stopped_test

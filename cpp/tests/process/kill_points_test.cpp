@@ -14,8 +14,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::kill_points_test {
 
 using test::Case;
 using test::Ids;
@@ -212,5 +211,4 @@ TEST(a_worker_killed_in_a_call_leaves_the_caller_an_answer) {
         if (point.in_call) kill_in_a_call(point, pass, rows_wait);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::kill_points_test

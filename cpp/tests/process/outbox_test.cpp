@@ -17,8 +17,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::outbox_test {
 
 // A descriptor that ends with its scope.
 struct File {
@@ -282,5 +281,4 @@ TEST(with_few_addresses_there_is_room_for_those_of_other_workers) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::outbox_test

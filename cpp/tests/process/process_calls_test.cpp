@@ -5,8 +5,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_calls_test {
 
 using test::act;
 using test::all_of;
@@ -90,5 +89,4 @@ TEST(a_call_that_ends_the_process_is_answered) {
   CHECK(p.call(1, "hello").first == test::answer_to("hello", 1, 1));
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_calls_test

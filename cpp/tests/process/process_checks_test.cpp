@@ -10,8 +10,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/sleeping_caller.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_checks_test {
 
 using test::ProcessDriverOptions;
 using test::Processes;
@@ -266,5 +265,4 @@ TEST(the_loss_of_the_ring_wakes_the_caller) {
   Processes::drop(batch);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_checks_test

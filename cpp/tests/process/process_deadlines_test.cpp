@@ -3,8 +3,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_deadlines_test {
 
 using test::act;
 using test::all_of;
@@ -151,5 +150,4 @@ TEST(a_call_that_takes_too_long_is_late) {
   for (int i = 0; i < 3; ++i) act(ledger, {0, 1});
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_deadlines_test

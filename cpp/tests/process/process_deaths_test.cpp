@@ -5,8 +5,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_deaths_test {
 
 using test::act;
 using test::all_of;
@@ -406,5 +405,4 @@ TEST(an_end_whose_reset_killed_the_worker_shows_its_final_info) {
   Processes::drop(batch);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_deaths_test

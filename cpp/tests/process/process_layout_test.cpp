@@ -13,8 +13,7 @@
 #include "tests/zeroed_memory.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_layout_test {
 
 // ---- words -------------------------------------------------------------------------------------
 
@@ -217,5 +216,4 @@ TEST(whoever_waits_for_rest_is_told_and_nobody_else) {
   CHECK(block.rested == 1u);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_layout_test

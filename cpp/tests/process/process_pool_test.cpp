@@ -10,8 +10,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_pool_test {
 
 using test::act;
 using test::all_of;
@@ -207,5 +206,4 @@ TEST(workers_stopped_and_continued_at_random_instants_lose_nothing) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_pool_test

@@ -5,8 +5,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_rows_test {
 
 using test::all_of;
 using test::contains;
@@ -236,5 +235,4 @@ TEST(a_note_can_be_read_until_the_next_action_also_after_a_death) {
   CHECK(p.note(0) == "");  // an abnormal row has none
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_rows_test

@@ -5,8 +5,7 @@
 #include "tests/process/process_driver.h"
 #include "tests/process/process_ledger.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::process_worker_test {
 
 using test::options_of;
 using test::Processes;
@@ -142,5 +141,4 @@ TEST(mail_that_grows_a_little_each_time_takes_little_memory) {
   CHECK(p.pool->memory() - before < 100'000u);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::process_worker_test

@@ -3,8 +3,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::received_rows_test {
 
 struct Written {
   explicit Written(std::int32_t rows) : store(arena, BatchLayout(test::obedient_spec(), rows, false, false)) {
@@ -81,5 +80,4 @@ TEST(a_row_that_is_spoiled_is_truncated) {
   CHECK(w.batch.ended[1] == 0);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::received_rows_test

@@ -16,8 +16,7 @@
 #include "tests/check.h"
 #include "tests/process/process_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::scribble_test {
 
 using test::Ids;
 using test::ProcessDriverOptions;
@@ -170,5 +169,4 @@ TEST(whatever_envs_write_every_action_has_one_row) {
   CHECK(peak_memory() - before < (std::int64_t{1} << 30));
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::scribble_test

@@ -4,8 +4,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::signal_name_test {
 
 #if __GLIBC_PREREQ(2, 32)
 TEST(signals_have_the_names_that_glibc_gives_them) {
@@ -19,5 +18,4 @@ TEST(signals_have_the_names_that_glibc_gives_them) {
 
 TEST(signals_without_a_name_have_their_number) { CHECK(signal_name(SIGRTMIN) == "signal " + std::to_string(SIGRTMIN)); }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::signal_name_test

@@ -11,8 +11,7 @@
 #include "tests/check.h"
 #include "tests/zeroed_memory.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::slot_ring_test {
 
 constexpr std::uint32_t kNobody = 0x80000000;
 
@@ -290,5 +289,4 @@ TEST(every_action_has_one_slot_whatever_the_threads) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::slot_ring_test

@@ -2,8 +2,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::wait_pace_test {
 
 constexpr std::chrono::nanoseconds kHour = std::chrono::hours(1);
 
@@ -40,5 +39,4 @@ TEST(a_wait_of_no_time_is_no_time_to_be_awake) {
   CHECK((pace.sleep_for(std::chrono::nanoseconds(0)) == std::chrono::nanoseconds(0)) == true);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::wait_pace_test

@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::worker_roster_test {
 
 constexpr std::int32_t kEnvs = 4, kWorkers = 2;
 constexpr std::array<std::int32_t, kWorkers> kFirstEnvs{0, 2};
@@ -255,5 +254,4 @@ TEST(a_worker_stands_still_where_what_it_has_to_do_does_not_change) {
   while (books.roster->stands_still_for(0) == 0u) {}  // it does, as soon as the clock goes on
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::worker_roster_test

@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/pool_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::remote_pool_test {
 
 using test::all_of;
 using test::Driver;
@@ -533,5 +532,4 @@ TEST(flags_are_0_or_1) {
   r.drop(batch);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::remote_pool_test

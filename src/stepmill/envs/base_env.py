@@ -28,8 +28,6 @@ from stepmill.envs.seeds import SEED_BITS, EpisodeSeeds
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnsupportedError
 
-__all__ = ["BaseEnv"]
-
 
 class BaseEnv(ABC):
     """An env as a training framework sees it. A subclass has ``reset``, ``step``, ``close`` and its spaces.
@@ -167,3 +165,48 @@ class BaseEnv(ABC):
     def create_evaluator_env_cfg(cfg: Any) -> list[Any]:
         """One cfg for each env that evaluates: ``cfg["evaluator_env_num"]`` copies, ``is_train`` false."""
         return env_cfgs(cfg, "evaluator_env_num", is_train=False)
+
+
+# ---- around an env of another kind ---------------------------------------------------------------
+
+
+class EnvHolder(BaseEnv):
+    """Holds an env, ``_env``, which ``_open`` builds when it is first needed and again after ``close``."""
+
+    _env: Any = None
+    _is_open = _has_begun = False
+    # Set by ``_open``.
+    _observation_space: spaces.Space[Any]
+    _action_space: spaces.Space[Any]
+
+    @abstractmethod
+    def _open(self) -> Any:
+        """The env inside, built if it is not yet."""
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        self._open()
+        return self._observation_space
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        self._open()
+        return self._action_space
+
+    @property
+    def metadata(self) -> Any:  # type: ignore[override]
+        return self._open().metadata
+
+    @property
+    def render_mode(self) -> str | None:
+        """The render mode of the env inside."""
+        return getattr(self._open(), "render_mode", None)
+
+    def render(self) -> Any:
+        return self._open().render()
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+        self._env = None
+        self._is_open = self._has_begun = False

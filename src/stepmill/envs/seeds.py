@@ -9,8 +9,6 @@ import numpy as np
 from stepmill.registry.factories import accepts
 from stepmill.values.arguments import true_or_false, whole_number
 
-__all__ = ["MOST_SEED_BITS", "SEED_BITS", "EpisodeSeeds", "seed_env"]
-
 SEED_BITS = 31  # of the seeds that we draw: numpy's old generator and many simulators accept no more than 32
 MOST_SEED_BITS = 63  # of those that a caller may give, or ask for
 

@@ -8,8 +8,6 @@ import gymnasium
 
 from stepmill.hosts.faults import Fault
 
-__all__ = ["call_env", "class_name", "contained", "get_attribute", "has_attribute", "set_attribute", "wrapper_names"]
-
 
 def has_attribute(env: Any, name: str) -> bool:
     """Whether the env or one of its wrappers has the attribute."""

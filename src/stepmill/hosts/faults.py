@@ -8,8 +8,6 @@ from typing import Protocol
 
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, import_hint, summary
 
-__all__ = ["Fault", "FaultPolicy"]
-
 # In the order of sm_fault_phase in cpp/core/env/env_table.h.
 _PHASES = ("reset", "step", "observe", "constructor", "call")
 # In the order of Fault::Kind in cpp/core/fault_log.h.
@@ -17,7 +15,7 @@ _KINDS = (EnvError, WorkerDiedError, EnvTimeoutError, WorkerDiedError)
 _UNPLACED = 3
 
 
-class _Raised(Protocol):
+class _NoteOfError(Protocol):
     """The exception of an env that came with its row: a ``Note``."""
 
     @property
@@ -55,7 +53,7 @@ class Fault:
         said = summary(cause) if message is None else message + import_hint(cause)
         return replace(self, cause=cause, message=said, phase=phase or self.phase)
 
-    def with_cause(self, raised: _Raised | None) -> Fault:
+    def with_cause(self, raised: _NoteOfError | None) -> Fault:
         """The same fault with the exception that came with the env's row, if any."""
         return self if raised is None else self.caused_by(raised.error, raised.phase, raised.message or self.message)
 

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill.errors import summary
-from stepmill.system.user_code import try_or
-
-__all__ = ["Frame", "frame_of", "picture_of", "shrunk"]
+from stepmill.system.uninterrupted import try_or
 
 _MOST_TEXT = 4000
 

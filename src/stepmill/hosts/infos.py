@@ -14,11 +14,9 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ConfigError, summary
-from stepmill.system.user_code import reproduced_failure, try_or
+from stepmill.system.uninterrupted import reproduced_failure, try_or
 from stepmill.system.warn_once import warn_once
-from stepmill.values.spaces import Leaf, flatten
-
-__all__ = ["EnvInfo", "engine_keys", "info_leaves", "info_of_row", "merge_infos", "plain_info"]
+from stepmill.values.spaces import ArrayLeaf, flatten
 
 # The keys that the engine adds to a batch; the second set has masks. An env's own key of the same name is left out.
 _ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
@@ -37,7 +35,7 @@ def engine_keys(autoreset: str) -> frozenset[str]:
     return frozenset(_ENGINE_KEYS | masked | {f"_{key}" for key in masked})
 
 
-def info_leaves(space: spaces.Dict | None, autoreset: str) -> list[Leaf]:
+def info_leaves(space: spaces.Dict | None, autoreset: str) -> list[ArrayLeaf]:
     """The arrays of an env's ``info_space``: the keys of its infos that need no pickling and no merging."""
     if space is None:
         return []

@@ -12,8 +12,7 @@ from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.frames import Frame, frame_of
 from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
-from stepmill.hosts.object_actions import object_parts
-from stepmill.hosts.rows import Note, RowFinisher, object_copier, snapshot
+from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import close_quietly
 from stepmill.settings import Settings, check_players
@@ -21,8 +20,6 @@ from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.sources.source import PythonSource
 from stepmill.values.spaces import flatten
-
-__all__ = ["InlineHost"]
 
 
 class InlineHost(_native.InlineHost):

@@ -21,8 +21,6 @@ from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.sources.source import NativeSource
 from stepmill.system.warn_once import warn
 
-__all__ = ["NativeHost"]
-
 
 class NativeHost(_native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""

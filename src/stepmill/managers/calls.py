@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from stepmill.errors import ConcurrentUseError
+from stepmill.hosts.host import Uncopyable
 from stepmill.managers.standings import Standings
-from stepmill.system.uncopyable import Uncopyable
-
-__all__ = ["OneCallAtATime", "exclusive"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

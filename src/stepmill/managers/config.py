@@ -16,8 +16,6 @@ from stepmill.settings import RAY_SETTINGS
 from stepmill.system.interpreters import interpreter
 from stepmill.values.arguments import one_of, real_number, seconds, true_or_false, whole_number
 
-__all__ = ["DEFAULTS", "EnvRecipe", "ManagerSettings", "asked_by_envs", "read_recipes", "read_settings"]
-
 DEFAULTS: dict[str, Any] = {
     "episode_num": math.inf,
     "max_retry": 1,

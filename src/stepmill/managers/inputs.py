@@ -12,8 +12,6 @@ import numpy as np
 from stepmill.errors import ConfigError, EnvIdError, InputError
 from stepmill.values.arguments import whole_number
 
-__all__ = ["ResetParams", "read_actions", "read_ids", "read_replay_paths", "read_reset_params", "read_seeds"]
-
 ResetParams = Mapping[int, Mapping[str, Any] | None]  # by env id; None: the same as last time
 _SEED_LIMIT = 2**63
 

@@ -16,8 +16,6 @@ from stepmill.errors import EnvError
 from stepmill.managers.env_rows import StoredObs
 from stepmill.managers.states import Standing
 
-__all__ = ["Arrival", "Handover", "Sending", "SentResets"]
-
 
 @dataclass(frozen=True, slots=True)
 class SentResets:

@@ -30,8 +30,6 @@ from stepmill.managers.states import EnvState, Standing
 from stepmill.managers.traffic import Traffic
 from stepmill.registry.factories import close_quietly
 
-__all__ = ["Scheduler"]
-
 # A call that waits for steps looks this often at what has come: an env that ended is reset beside the others, a reset
 # that failed is tried again. To look at each row as it comes would wake the caller on a CPU that the workers need.
 _LOOK_EVERY_S = 0.01
@@ -209,7 +207,7 @@ class Scheduler(OneCallAtATime):
         return self.pool.rows.pick(list(map(self.standings.last_obs.__getitem__, ids)))
 
     def ready_observations(self) -> dict[int, Any]:
-        """Those of the envs that can take an action, by env id."""
+        """The last observations of the envs that can take an action, by env id."""
         ids = self.await_ready()
         return self._output(dict(zip(ids, self.last_observations(ids), strict=True)))
 

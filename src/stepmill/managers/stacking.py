@@ -16,8 +16,6 @@ from stepmill.values.fitting import Misfit, fits, form_of, has_form
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import Tree, map_tree, step_into
 
-__all__ = ["stack_actions", "stack_any_actions"]
-
 
 def stack_actions(space: FlatSpace, actions: list[Any], players: int) -> Any:
     """Actions of single envs (arrays, tensors, numbers) as a batch: every part has one row per env."""

@@ -11,8 +11,6 @@ from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.moves import Arrival, Handover, Sending
 from stepmill.managers.states import EnvState, Standing
 
-__all__ = ["Standings"]
-
 READY, STEPPING, DROPPED, RESETTING = Standing.READY, Standing.STEPPING, Standing.DROPPED, Standing.RESETTING
 
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["EnvState", "Standing"]
-
 
 class EnvState(Enum):
     """The state of one env."""

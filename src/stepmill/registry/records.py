@@ -16,25 +16,6 @@ from stepmill.registry.hints import ids_like
 from stepmill.system.optional import Package, check_installed, explained_misfit, imported, is_installed, require
 from stepmill.values.arguments import whole_number
 
-__all__ = [
-    "EnvRecord",
-    "Family",
-    "GymnasiumFactory",
-    "add",
-    "add_family",
-    "drawer_of",
-    "families",
-    "family_of",
-    "find",
-    "gymnasium_spec",
-    "load_family",
-    "own_ids",
-    "records",
-    "register",
-    "register_drawer",
-    "registered",
-]
-
 
 @dataclass(frozen=True)
 class EnvRecord:
@@ -387,5 +368,5 @@ class GymnasiumFactory(EnvFactory):
         return list(dict.fromkeys([*parameters, "render_mode", "disable_env_checker"]))
 
     def defaults(self) -> dict[str, Any]:
-        """Those of the env class, or what the id is registered with."""
+        """The arguments of the env class, or what the id is registered with."""
         return {**default_values(self.creator()), **gymnasium_spec(self.id).kwargs}

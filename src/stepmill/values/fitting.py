@@ -19,8 +19,6 @@ from stepmill.errors import StepmillError
 from stepmill.values.casting import as_numbers, cast, description
 from stepmill.values.trees import Tree, step_into
 
-__all__ = ["Fitter", "Misfit", "array_of", "fit", "fits", "form_of", "has_form", "holds_arrays", "member_of"]
-
 
 class Misfit(Exception):
     """A value that does not fit. Stays inside the package: callers raise their own error with its ``message``."""
@@ -153,7 +151,7 @@ def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any, copy: boo
 
 
 def member_of(space: spaces.Space[Any], value: Any) -> np.ndarray:
-    """As ``array_of``; the values of a Discrete, MultiDiscrete or MultiBinary must also be in range."""
+    """Does what ``array_of`` does; the values of a Discrete, MultiDiscrete or MultiBinary must also be in range."""
     array = array_of(space.shape or (), np.dtype(space.dtype), value)
     if not isinstance(space, spaces.Box) and not space.contains(array):
         raise Misfit(space, value)

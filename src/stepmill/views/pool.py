@@ -21,7 +21,7 @@ from stepmill.errors import (
     UnsupportedError,
 )
 from stepmill.hosts.generators import generators_of, seeds_of
-from stepmill.hosts.host import Host, PythonHost
+from stepmill.hosts.host import Host, PythonHost, Uncopyable
 from stepmill.hosts.observing import Subject, stats_of
 from stepmill.hosts.process.caller.servers import describe_servers
 from stepmill.hosts.rollout.play import drain
@@ -30,7 +30,6 @@ from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
 from stepmill.settings import GYMNASIUM_MODES, Settings, check_seeds
 from stepmill.spec import PoolSpec
-from stepmill.system.uncopyable import Uncopyable
 from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 

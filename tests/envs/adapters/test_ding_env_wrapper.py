@@ -464,7 +464,7 @@ def test_the_limit_of_the_cfg_is_in_place_of_the_registered_one() -> None:
                 assert done == [False] * (limit - 1) + [True]
     finally:
         del gymnasium.registry["Endless-v0"]
-        del stepmill.registry._records["OwnEndless-v0"]
+        del stepmill.registry.records._records["OwnEndless-v0"]
 
 
 def test_all_wrappers_of_the_cfg_are_named() -> None:

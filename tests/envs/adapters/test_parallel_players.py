@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill.envs import ParallelAsBaseEnv
-from stepmill.envs.adapters.player_kinds import kinds_of
+from stepmill.envs.adapters.parallel_players import kinds_of
 from stepmill.errors import ConfigError, EnvError
 from support.adapter_envs import Two
 from support.tag import TagEnv

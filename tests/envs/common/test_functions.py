@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepmill.envs import common
+import stepmill.envs as common
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, InputError
 
@@ -531,7 +531,7 @@ def test_bfloat16_becomes_an_array_of_float32() -> None:
 @needs_torch
 def test_torch_is_imported_only_for_tensors() -> None:
     code = (
-        "import sys; from stepmill.envs.common import one_hot, to_ndarray, to_tensor; one_hot(1, 2); to_ndarray([1.0]);"
+        "import sys; from stepmill.envs import one_hot, to_ndarray, to_tensor; one_hot(1, 2); to_ndarray([1.0]);"
         "before = 'torch' in sys.modules; to_tensor(1); print(before, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)

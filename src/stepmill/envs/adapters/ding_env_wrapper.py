@@ -9,11 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.actions import action_reader
-from stepmill.envs.adapters.env_holder import EnvHolder
-from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.base_env import BaseEnv, EnvHolder
 from stepmill.envs.configs import check_mapping, read_cfg
-from stepmill.envs.conform import Conformed, conform
+from stepmill.envs.conform import Conversion, action_reader, conform
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
 from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
@@ -23,8 +21,6 @@ from stepmill.registry.factories import accepted_keys, close_quietly
 from stepmill.registry.records import EnvRecord, GymnasiumFactory, find
 from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.values.fitting import Fitter
-
-__all__ = ["DingEnvWrapper"]
 
 # What `gymnasium.make` puts around every env.
 _AUTOMATIC_WRAPPERS = (
@@ -117,7 +113,7 @@ class DingEnvWrapper(EnvHolder):
         self._env, self._is_open = whole, True
         return whole
 
-    _observation: Conformed
+    _observation: Conversion
     _read_action: Fitter
 
     def _make(self, recipe: str | Callable[..., Any], limit: int | None) -> tuple[Any, int | None]:
@@ -158,7 +154,7 @@ class DingEnvWrapper(EnvHolder):
 
     def _wrappers(self, env: Any) -> Any:
         """The wrappers of the cfg; if it has the name of a list, that list."""
-        from stepmill.wrappers.defaults import DEFAULT_WRAPPERS, default_wrappers
+        from stepmill.wrappers.atari import DEFAULT_WRAPPERS, default_wrappers
 
         asked = self._given["env_wrapper"]
         if not isinstance(asked, str) or asked not in DEFAULT_WRAPPERS:
@@ -228,7 +224,7 @@ class DingEnvWrapper(EnvHolder):
     # ---- pictures ----------------------------------------------------------------------------
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """As in ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
+        """See ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
         is_blind = self._env is not None and self._env.render_mode != "rgb_array"
         if is_blind and self._recipe is None:
             raise UnsupportedError(

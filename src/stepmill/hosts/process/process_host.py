@@ -33,9 +33,9 @@ from stepmill.hosts.mail import PickledMail
 from stepmill.hosts.process import plain
 from stepmill.hosts.process.caller.child_process import kill
 from stepmill.hosts.process.caller.construction import build_error
+from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.caller.launcher import Launcher
-from stepmill.hosts.process.caller.notes import read_notes
-from stepmill.hosts.process.caller.worker_handle import WorkerHandle
+from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.process.pickling import dumps, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.wire import WireClosed, WireTimeout, close_all
@@ -43,15 +43,13 @@ from stepmill.hosts.rows import Note, RowFinisher
 from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings, check_players
 from stepmill.sources.drawing import Renderer
-from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.refusals import explained_refusals
 from stepmill.system.uninterrupted import uninterrupted
 from stepmill.system.warn_once import warn
 from stepmill.values.spaces import flatten
-
-__all__ = ["ProcessHost"]
 
 # A message to a worker fits into its socket even while the worker is busy, unless something is very wrong.
 _ATTACH_S = 5.0
@@ -261,7 +259,7 @@ class ProcessHost(PickledMail, _native.ProcessHost):
         return self._ask("call", "apply", env_ids, "", (function,))
 
     def random_states(self, env_ids: Sequence[int]) -> list[Any]:
-        """The states of the native envs' generators, see ``pool.generators``."""
+        """The states of the native envs' generators, see ``hosts.generators``."""
         return self._ask("get_attr", "random", env_ids)
 
     def ask_models(self, question: ModelQuestion, arguments: Sequence[Any], env_ids: Sequence[int]) -> list[Any]:

@@ -9,8 +9,6 @@ import select
 import signal
 import time
 
-__all__ = ["DUMP_SIGNAL", "answer_with_stack", "read_stack", "stop_answering"]
-
 DUMP_SIGNAL = signal.SIGRTMAX - 3
 
 _ANSWER_S = 0.5

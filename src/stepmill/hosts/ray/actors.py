@@ -22,7 +22,7 @@ from stepmill.hosts.ray.visit import Trip
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.settings import Settings
-from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 
 __all__ = ["Actors", "Lost"]

@@ -20,16 +20,16 @@ from stepmill.hosts.host import Preparation, open_engine
 from stepmill.hosts.observing import stats_of
 from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.notes import write_note
 from stepmill.hosts.process.payload import SourcePayload
 from stepmill.hosts.process.remote_error import describe
-from stepmill.hosts.process.written_notes import write_note
 from stepmill.hosts.ray.letters import Answer, Letter, Order
 from stepmill.hosts.ray.visit import Return, Trip, Visitors, visit
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings, default_workers
-from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import ModelChange
 
 __all__ = ["VERSION", "Described", "Place", "description_of", "instructions_for", "workers_of"]
 

@@ -14,8 +14,7 @@ import treetensor.numpy as tnp  # type: ignore[import-not-found]
 from treevalue import TreeValue  # type: ignore[import-not-found]
 from treevalue.tree.common import create_storage  # type: ignore[import-not-found]
 
-from stepmill.envs.adapters.leftover import more_fields
-from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.envs.timestep import BaseEnvTimestep, more_fields
 from stepmill.errors import ActionError
 from stepmill.managers.env_rows import any_abnormal
 

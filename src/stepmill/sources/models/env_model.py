@@ -9,11 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from stepmill.errors import InputError, UnsupportedError
-from stepmill.sources.models.change import ModelChange
-from stepmill.sources.models.fields import Field
+from stepmill.sources.models.fields import Field, ModelChange
 from stepmill.system.uninterrupted import uninterrupted
-
-__all__ = ["EnvModel", "ModelQuestion", "ask_each", "ask_model", "naming"]
 
 ModelQuestion = Literal["describe_model", "get_model", "try_model", "set_model"]  # the methods below
 

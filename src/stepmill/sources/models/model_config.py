@@ -9,18 +9,14 @@ from typing import Any, Protocol
 
 from stepmill.errors import ConfigError, InputError, UnknownAttributeError, UnknownConfigError, UnsupportedError
 from stepmill.registry.factories import accepted_keys, parameters_of
-from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.env_model import EnvModel
-from stepmill.sources.models.fields import Field
-from stepmill.sources.models.model_values import check_names, read_values, value_for
+from stepmill.sources.models.fields import Field, ModelChange, check_names, read_values, value_for
 from stepmill.values.arguments import true_or_false
-
-__all__ = ["MODEL_KEYS", "GivenModel", "is_argument_of"]
 
 MODEL_KEYS: Mapping[str, Any] = {"model": None, "set_const": False}  # with their defaults
 
 
-class _Described(Protocol):
+class _Describer(Protocol):
     def describe_model(self, names: Sequence[str]) -> list[Field]: ...
 
 
@@ -36,14 +32,14 @@ def is_argument_of(creator: Callable[..., Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class GivenModel:
+class ModelConfig:
     """What the user gave."""
 
     fields: Mapping[str, Any]
     set_const: bool
 
     @classmethod
-    def take(cls, config: dict[str, Any]) -> tuple[dict[str, Any], GivenModel | None]:
+    def take(cls, config: dict[str, Any]) -> tuple[dict[str, Any], ModelConfig | None]:
         """Splits a configuration: what is left for the env, and what changes in its model."""
         rest = {key: value for key, value in config.items() if key not in MODEL_KEYS}
         fields, set_const = (config.get(key, default) for key, default in MODEL_KEYS.items())
@@ -56,7 +52,7 @@ class GivenModel:
             raise ConfigError(f"model: {error}") from None
         return rest, cls({name: value.copy() for name, value in values.items()}, set_const)
 
-    def change_for(self, model: _Described, env_id: int) -> ModelChange:
+    def change_for(self, model: _Describer, env_id: int) -> ModelChange:
         """Raises ``ConfigError`` if the env has no such model, or if a value does not fit."""
         with _config_errors(env_id):
             described = model.describe_model(list(self.fields))
@@ -75,7 +71,7 @@ class GivenModel:
             model.set_model(change)
 
     def shown(self) -> dict[str, Any]:
-        """As the configuration shows it."""
+        """What the configuration shows of it."""
         return {"model": dict(self.fields), "set_const": self.set_const}
 
 

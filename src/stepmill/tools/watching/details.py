@@ -16,7 +16,7 @@ from gymnasium import spaces
 from stepmill.errors import summary
 from stepmill.hosts.frames import picture_of
 from stepmill.hosts.host import Host
-from stepmill.system.user_code import try_or
+from stepmill.system.uninterrupted import try_or
 from stepmill.values.trees import leaves, paths
 
 _MOST_TEXT = 1000  # of one value

@@ -19,7 +19,7 @@ from stepmill.errors import summary
 from stepmill.hosts.frames import Frame, frame_of
 from stepmill.hosts.host import Host
 from stepmill.hosts.observing import Subject
-from stepmill.system.user_code import try_or
+from stepmill.system.uninterrupted import try_or
 from stepmill.tools.watching.book import Book
 from stepmill.tools.watching.control import Control
 from stepmill.tools.watching.details import Details, Pictures, details_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from stepmill.errors import ConfigError, UsageError
+from stepmill.hosts.host import Uncopyable
 from stepmill.hosts.observing import Subject
-from stepmill.system.uncopyable import Uncopyable
 from stepmill.tools.watching.control import Control
 from stepmill.tools.watching.observer import Observer
 from stepmill.tools.watching.report import Reporter

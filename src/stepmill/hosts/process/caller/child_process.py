@@ -14,8 +14,6 @@ from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.wire import DescriptorsLost, Wire, close_all
 from stepmill.system.refusals import explained_refusals
 
-__all__ = ["END_S", "ask", "ask_for_process", "ends", "is_over", "kill", "resume"]
-
 END_S = 5.0  # our own processes end in milliseconds, or later if the machine is out of memory
 _GLANCE_S = 0.1
 _serials = itertools.count(1)
