@@ -10,8 +10,8 @@ from stepmill import _native
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.errors import ActionError, StepmillError
 from stepmill.hosts.host import Preparation, PythonHost, open_engine
+from stepmill.hosts.observing import Subject
 from stepmill.hosts.open_host import open_host
-from stepmill.hosts.subject import Subject
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.env_rows import RowReader, RowsAsTheyCome, result_of
 from stepmill.managers.env_side import (

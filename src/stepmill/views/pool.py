@@ -25,6 +25,7 @@ from stepmill.errors import (
 from stepmill.hosts.generators import generators_of, seeds_of
 from stepmill.hosts.host import Host, PythonHost, Uncopyable
 from stepmill.hosts.infos import rows_of_info
+from stepmill.hosts.observing import Subject, stats_of
 from stepmill.hosts.process.caller.servers import describe_servers
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
@@ -36,7 +37,6 @@ from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.hosts.subject import Subject
     from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView"]
@@ -457,13 +457,13 @@ class PoolView(Uncopyable):
         return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held.
+        """Counts since the pool was made: steps, episodes, batches, failures, restarts; the cost of a step, memory.
 
         And, as ``servers``, the processes from which this process starts workers, for this pool or for others.
         """
         self._engine.check_usable()
         common = {"backend": self.backend, "num_envs": self.num_envs, "servers": describe_servers()}
-        return {**common, **self._engine.stats()}
+        return {**common, **stats_of(self._engine)}
 
     def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
         """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.
@@ -564,8 +564,6 @@ class PoolView(Uncopyable):
 
 def watched(pool: PoolView) -> Subject:
     """What a page shows of a pool."""
-    from stepmill.hosts.subject import Subject
-
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)

@@ -17,6 +17,7 @@ from stepmill import _native
 from stepmill._version import __version__
 from stepmill.errors import EnvError, ResourceError
 from stepmill.hosts.host import Preparation, open_engine
+from stepmill.hosts.observing import stats_of
 from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import write_note
@@ -217,7 +218,7 @@ class Place:
 
         node_id = ray.get_runtime_context().get_node_id()
         where = {"node": socket.gethostname(), "node_id": node_id, "pid": os.getpid(), "backend": self._host.backend}
-        return {**where, **self._engine.stats()}
+        return {**where, **stats_of(self._engine)}
 
     def close(self) -> bytes | None:
         """Closes the envs. Returns what they raised, if anything."""
