@@ -9,13 +9,13 @@ from types import ModuleType
 
 
 def load(name: str) -> ModuleType:
-    """``stepmill/measuring/NAME.py`` as a module of its own."""
+    """``stepmill/tools/measuring/NAME.py`` as a module of its own."""
     package = importlib.util.find_spec("stepmill")  # finds it, and imports nothing
     if package is None or package.origin is None:
         raise ModuleNotFoundError("stepmill is not installed: pip install .", name="stepmill")
     alias = f"stepmill_measuring_{name}"
     if alias not in sys.modules:
-        path = Path(package.origin).parent / "measuring" / f"{name}.py"
+        path = Path(package.origin).parent / "tools" / "measuring" / f"{name}.py"
         spec = importlib.util.spec_from_file_location(alias, path)
         assert spec is not None
         assert spec.loader is not None

@@ -255,7 +255,7 @@ def _run(
 
 # ---- processes -----------------------------------------------------------------------------------
 
-_GUARDIAN = str(_PACKAGE / "pool" / "process" / "forked" / "guardian.py")
+_GUARDIAN = str(_PACKAGE / "hosts" / "process" / "forked" / "guardian.py")
 _END_S = 5.0
 
 
