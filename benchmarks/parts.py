@@ -35,8 +35,8 @@ from stepmill.tools.measuring.peers import (
     stepmill_pool,
 )
 from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.setups import up_to
 from stepmill.tools.measuring.timing import interleaved, steps_per_second
-from stepmill.tools.measuring.trials import up_to
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (

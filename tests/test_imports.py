@@ -136,7 +136,7 @@ NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts
 REPEATED_MODULES = {
     *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "looks"),
     *("machine", "options", "play", "policy", "record", "report", "results", "rewards", "seeds", "server"),
-    *("side_by_side", "simulator", "spaces", "spec", "subject", "trial", "trials", "twins", "watch"),
+    *("side_by_side", "simulator", "spaces", "spec", "subject", "trial", "twins", "watch"),
 }
 REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Trial"}
 
