@@ -138,7 +138,7 @@ REPEATED_MODULES = {
     *("machine", "options", "play", "policy", "record", "report", "results", "rewards", "server"),
     *("side_by_side", "simulator", "spaces", "spec", "trial", "trials", "twins", "watch"),
 }
-REPEATED_CLASSES = {"Bar", "Finding", "Player", "Policy", "Record", "SideBySide", "Start", "Subject", "Trial"}
+REPEATED_CLASSES = {"Bar", "Finding", "Player", "SideBySide", "Start", "Subject", "Trial"}
 
 
 def repeated(names: Iterable[str]) -> set[str]:
