@@ -19,8 +19,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import stepmill
+from stepmill import settings
 from stepmill.errors import ConfigError
-from stepmill.hosts import settings
 from stepmill.signatures import EnvType
 
 CLIENTS = Path(__file__).parent / "support"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from stepmill import EnvError, errors
-from support.contract_envs import Pair
+from support.envs.contract import Pair
+from support.envs.managed import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
-from support.manager_envs import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.process_envs import (
     DEATHS,
     RAISED,
