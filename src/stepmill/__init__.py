@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 # Public too, but imported only when they are used: `import stepmill` stays cheap.
-_PARTS = ("envs", "interop", "managers", "testing", "values", "wrappers")
+_PARTS = ("envs", "interop", "managers", "testing", "values", "views", "wrappers")
 
 
 _OF_VERIFY = ("Difference", "Verification", "Verifications", "verify")

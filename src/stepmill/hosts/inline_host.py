@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill import _native
+from stepmill.envs.attributes import call_env, get_attribute, set_attribute
 from stepmill.errors import EnvError
-from stepmill.hosts.attributes import call_env, contained, get_attribute, set_attribute
-from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info

@@ -11,7 +11,7 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin
 from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
 from stepmill.sources.islands import IslandTask
@@ -238,6 +238,10 @@ def _is_drawn_on_request(id: str, mode: str | None, modes: Sequence[str], backen
 
 # ---- Python envs ---------------------------------------------------------------------------------
 
+_WHY_PYTHON = (
+    "A pool with several kinds of envs, or with a render_mode in which a native env cannot be drawn, runs Python envs"
+)
+
 
 def _blueprints(
     tasks: list[Any], configs: list[dict[str, Any]], make: Callable[[Any, dict[str, Any]], EnvBlueprint]
@@ -254,19 +258,9 @@ def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:
 
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
     if isinstance(task, str):
-        record = _find(task)
-        if record.factory is None:  # a native id that must run in Python: Gymnasium's env of that name
-            try:
-                record = find(f"gymnasium:{task}")
-            except UnknownEnvError:
-                raise UnsupportedError(
-                    f"{task} is native only: there is no Python env of that name. A pool with several kinds of envs, "
-                    "or with a render_mode in which a native env cannot be drawn, runs Python envs"
-                ) from None
-        assert record.factory is not None
-        given, model = _split_model(record.factory, {**record.config, **config})
+        record, factory = python_twin(_find(task), _WHY_PYTHON)
+        given, model = _split_model(factory, {**record.config, **config})
         limit = max_episode_steps or record.max_episode_steps
-        factory = record.factory
         if isinstance(factory, EnvFactory):
             check_keys(task, given, factory.known_keys(), ARGUMENTS)
             given, limit = factory.limited(given, max_episode_steps, record.max_episode_steps)

@@ -290,7 +290,7 @@ def test_a_refusal_can_be_pickled() -> None:
 @pytest.mark.usefixtures("deadline")
 def test_a_stopped_process_that_starts_workers_is_resumed(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Or it would be killed, and all be well in the end.
-    for limit in ("launcher._FORK_S", "child_process.END_S", "template_handle.END_S"):
+    for limit in ("launcher._FORK_S", "child_process.END_S", "handles.END_S"):
         monkeypatch.setattr(f"stepmill.hosts.process.caller.{limit}", 1e6)
     with stepmill.make(CountingEnv, num_envs=2, num_workers=2, backend="process", on_error="restart") as pool:
         pool.reset()

@@ -19,8 +19,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError, summary
-from stepmill.hosts.attributes import contained
-from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import (
     host_arguments,
