@@ -136,7 +136,7 @@ NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts
 # The names that modules, and public classes, have in common. These lists only get shorter.
 REPEATED_MODULES = {
     *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "looks"),
-    *("machine", "options", "play", "policy", "record", "report", "results", "rewards", "seeds", "server"),
+    *("machine", "options", "play", "policy", "record", "report", "results", "rewards", "server"),
     *("side_by_side", "simulator", "spaces", "spec", "subject", "trial", "trials", "twins", "watch"),
 }
 REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Subject", "Trial"}
