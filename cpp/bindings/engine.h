@@ -20,7 +20,7 @@ namespace stepmill {
 class Engine {
  public:
   struct Arguments {
-    nanobind::object host;  // a Host, with the methods of stepmill/pool/host.py
+    nanobind::object host;  // a Host, with the methods of stepmill/hosts/host.py
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
     bool has_object_actions = false;  // whether parts of an action do not fit in arrays
     Bounds bounds = Bounds::kPass;

@@ -1,4 +1,4 @@
-// stepmill._native: the module. Nothing here is public; stepmill/pool builds engines and their hosts from it.
+// stepmill._native: the module. Nothing here is public; stepmill/hosts builds engines and their hosts from it.
 #define STEPMILL_IMPORTS_NUMPY
 #include "bindings/python/numpy_api.h"
 

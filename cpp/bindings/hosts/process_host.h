@@ -1,6 +1,6 @@
 // Envs in worker processes: `stepmill._native.ProcessHost`.
 //
-// Python starts the processes (stepmill/pool/process): `to_restart` says which workers need one, `admit` announces it.
+// Python starts the processes (stepmill/hosts/process): `to_restart` says which workers need one, `admit` announces it.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Envs that live in other processes, on any machine: `stepmill._native.RemoteHost`.
 //
-// The Python half (stepmill/pool/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
+// The Python half (stepmill/hosts/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
 // come with `unpack`.
 #pragma once
 

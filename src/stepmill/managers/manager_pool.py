@@ -44,7 +44,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         num_envs=len(recipes),
         num_workers=workers,
         seed=None,  # until the caller calls `seed`; a BaseEnv does not see these, see ManagedEnvFactory
-        backend=backend,
+        backend=settings.ray or backend,
         python=settings.python,
         autoreset="disabled",
         step_timeout=settings.step_timeout,
@@ -52,7 +52,6 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         start_timeout=settings.start_timeout,
         reward_dtype="float32",
         as_ready=True,
-        **settings.on_ray,
     )
     return open_engine(open_host(source, pool_settings, RowsAsTheyCome), pool_settings)
 

@@ -28,7 +28,7 @@ from stepmill.hosts.ray.visit import Return, Trip, Visitors, visit
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.registry.description import EnvDescription
-from stepmill.settings import Settings, default_workers
+from stepmill.settings import Ray, Settings, default_workers
 from stepmill.sources.models.fields import ModelChange
 
 __all__ = ["VERSION", "Described", "Place", "description_of", "instructions_for", "workers_of"]
@@ -85,8 +85,7 @@ def instructions_for(
         as_ready=True,
         in_step=settings.waits_for_all,
         start_timeout=_OWN_SHARE * settings.start_timeout,
-        resources=None,
-        runtime_env=None,
+        ray=Ray(),
     )
     return pickle.dumps(Instructions(payload, its, share.first, model_changes, finisher))
 
