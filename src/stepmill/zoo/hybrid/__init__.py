@@ -1,18 +1,24 @@
-"""Registers the ids of ``hybrid.py`` and ``pursuit.py``, our own envs."""
+"""Hybrid actions: accelerate with a power, turn by an angle, or brake, and stop in the target.
+
+``MovingEnv`` and ``SlidingEnv`` are Gymnasium envs, ``HybridEnv`` is either of them as a ``BaseEnv``. The ids
+``Moving-v0`` and ``Sliding-v0`` run the same envs natively (``cpp/envs/hybrid``), equal bit for bit, pictures included.
+``world.py`` describes the world, ``picture.py`` draws it, ``env.py`` has the envs.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepmill.registry.records import EnvRecord, add, register, register_drawer
+from stepmill.registry.records import EnvRecord, add, register_drawer
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from stepmill.zoo.hybrid.env import HybridEnv, MovingEnv, SlidingEnv
 
-# Functions, so that nothing is imported before such an env is made.
+__all__ = ["HybridEnv", "MovingEnv", "SlidingEnv"]
 
 
-def _field(
+def _make(
     env_class: str,
     render_mode: str | None = None,
     action_form: str = "tuple",
@@ -20,20 +26,22 @@ def _field(
     target_radius: float = 0.1,
     penalty: float = 0.001,
 ) -> Any:
-    from stepmill.zoo import hybrid
+    from stepmill.zoo.hybrid import env
 
-    return getattr(hybrid, env_class)(
+    return getattr(env, env_class)(
         render_mode, action_form=action_form, time_limit=time_limit, target_radius=target_radius, penalty=penalty
     )
 
 
-def _pursuit(cfg: Any = None) -> Any:
-    from stepmill.zoo.pursuit import PursuitEnv
-
-    return PursuitEnv(cfg)
-
-
 for _name in ("Moving", "Sliding"):  # native, with our own Python env as the twin
-    add(EnvRecord(f"{_name}-v0", native=_name, factory=functools.partial(_field, f"{_name}Env")))
-    register_drawer(_name, "stepmill.zoo.hybrid_drawer:FieldDrawer")
-register("Pursuit-v0", _pursuit)
+    add(EnvRecord(f"{_name}-v0", native=_name, factory=functools.partial(_make, f"{_name}Env")))
+    register_drawer(_name, "stepmill.zoo.hybrid.env:FieldDrawer")
+
+
+def __getattr__(name: str) -> Any:
+    """The classes, imported when they are asked for: they need much that registering ids does not."""
+    if name in __all__:
+        from stepmill.zoo.hybrid import env
+
+        return getattr(env, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
