@@ -13,7 +13,7 @@ _MOST = 1 << 28  # bytes of an observation, per channel: more is a mistake
 
 
 def checked_options(
-    before: str, known: Any, given: Mapping[str, Any], render_modes: tuple[str, ...], low: Mapping[str, int]
+    before: str, known: Any, given: Mapping[str, Any], render_modes: tuple[str, ...], **bounds: tuple[int, int | None]
 ) -> dict[str, Any]:
     """Returns all options, those with a whole number, a flag or a render mode as their default checked.
 
@@ -22,13 +22,13 @@ def checked_options(
         known: The dataclass of the options, which has their defaults.
         given: What the user gives; no unknown names.
         render_modes: What ``render_mode`` may be besides None.
-        low: The least value of whole numbers, if it is not 1.
+        **bounds: The least and the largest value of whole numbers, if these are not 1 and none.
     """
     defaults = {one.name: one.default for one in dataclasses.fields(known)}
     options = {**vars(known()), **given}
     for name, default in defaults.items():
         if type(default) is int:
-            options[name] = whole_number(f"{before}{name}", options[name], low.get(name, 1))
+            options[name] = whole_number(f"{before}{name}", options[name], *bounds.get(name, (1, None)))
         elif type(default) is bool:
             options[name] = true_or_false(f"{before}{name}", options[name])
     if options["render_mode"] is not None:

@@ -51,7 +51,7 @@ def read_options(given: Mapping[str, Any]) -> DoomOptions:
         if key in read:
             raise ConfigError("reward_config and reward_metric are one option: expected one of them, got both")
         read["reward_config"] = read.pop(key := "reward_metric")
-    options = checked_options("", DoomOptions, read, ("rgb_array",), {})
+    options = checked_options("", DoomOptions, read, ("rgb_array",))
     options["reward_config"] = read_rewards(key, options["reward_config"])
     options["selected_weapon_reward_config"] = read_weapons(options["selected_weapon_reward_config"])
     for name in _TEXTS:
