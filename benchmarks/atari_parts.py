@@ -19,18 +19,15 @@ from typing import Any
 import gymnasium
 
 from benchmarks import bare
-from benchmarks.cpu_time import interleaved_with_cpu_time
 from benchmarks.python_contestants import BareLoop, MeetingLoops
-from benchmarks.runners import SEED, AsyncContestant, Contestant
-from benchmarks.timing import Effort
+from benchmarks.timing import Effort, Log, interleaved_with_cpu_time
 from stepmill.tools.measuring.machine import cores
 from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
+from stepmill.tools.measuring.runners import SEED, AsyncContestant, Contestant
 
 GAMES = ("Pong", "Breakout", "Seaquest")
 SYNC, ASYNC = (8, 64), ((128, 64),)
 START = ("Pong", 64)
-
-Log = Callable[[str], None]
 
 
 def atari(effort: Effort, log: Log) -> list[dict[str, Any]]:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from benchmarks import bare
-from benchmarks.runners import ACTION_BATCHES
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Effort, Log
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 from stepmill.tools.measuring.machine import cores
 from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
+from stepmill.tools.measuring.runners import ACTION_BATCHES
+from stepmill.tools.measuring.timing import interleaved
 
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "Hopper-v5")
 SYNC, ASYNC = (8, 64), ((128, 64),)
-
-Log = Callable[[str], None]
 
 
 def mujoco(effort: Effort, log: Log) -> list[dict[str, Any]]:

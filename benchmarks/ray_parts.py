@@ -16,8 +16,9 @@ import numpy as np
 import stepmill
 from benchmarks.python_envs import STEP_S as SHORT_S
 from benchmarks.python_envs import Busy, calibrate
-from benchmarks.timing import Calls, Effort, interleaved
+from benchmarks.timing import Calls, Effort, Log
 from stepmill import _native
+from stepmill.tools.measuring.timing import interleaved
 
 ENVS = 64
 STEP_S = 1e-3
@@ -25,8 +26,6 @@ SLOW_ROLLOUT = 16  # steps of envs that take a millisecond
 CARTPOLES, CARTPOLE_STEPS = 1024, 128
 RLLIB_ENVS, RLLIB_STEPS = 32, 4096  # of each runner
 SEED = 1
-
-Log = Callable[[str], None]
 
 
 def ray(effort: Effort, log: Log) -> list[dict[str, Any]]:
@@ -106,7 +105,7 @@ def _beside_processes(
     log(f"Ray beside worker processes, {mode}")
     task = partial(Busy, iterations)
     given = {"num_envs": ENVS, "batch_size": batch_size, "seed": SEED}
-    ours = _steps(stepmill.make(task, backend="ray", num_actors=cores, num_workers=1, **given), batch_size)
+    ours = _steps(stepmill.make(task, backend=stepmill.Ray(num_actors=cores), num_workers=1, **given), batch_size)
     processes = _steps(stepmill.make(task, backend="process", num_workers=cores, **given), batch_size)
     return _compared(f"{ENVS} envs of 1 ms, {mode}", cores, ours, {"worker processes": (processes, 0.85)}, effort)
 
@@ -118,7 +117,7 @@ def _rollouts(pool: Any, policy: Any, steps: int) -> Calls:
 def _beside_loops(iterations: int, cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     log("rollouts on Ray beside bare loops")
     task = partial(Busy, iterations)
-    pool = stepmill.make(task, num_envs=ENVS, backend="ray", num_actors=cores, num_workers=1, seed=SEED)
+    pool = stepmill.make(task, num_envs=ENVS, backend=stepmill.Ray(num_actors=cores), num_workers=1, seed=SEED)
     loops, that_meet = Loops(task, cores), Loops(task, cores)
     steps = SLOW_ROLLOUT * ENVS
     # What the slower core costs whoever waits for both: a rollout does, at its end.
@@ -132,7 +131,7 @@ def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log
     actors = 2 * cores
     log(f"rollouts of CartPole on {actors} actors beside the pool of one process, policy {name}")
     given = {"num_envs": CARTPOLES, "seed": SEED}
-    on_ray = stepmill.make("CartPole-v1", backend="ray", num_actors=actors, num_threads=1, **given)
+    on_ray = stepmill.make("CartPole-v1", backend=stepmill.Ray(num_actors=actors), num_threads=1, **given)
     ours = _rollouts(on_ray, policy, CARTPOLE_STEPS)
     threads = _rollouts(stepmill.make("CartPole-v1", **given), policy, CARTPOLE_STEPS)
     case = f"rollout of {CARTPOLES:,} CartPoles, policy {name}"
@@ -142,7 +141,9 @@ def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log
 def _beside_rllib(cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     log("rollouts of CartPole beside RLlib's env runners")
     num_envs = RLLIB_ENVS * cores
-    pool = stepmill.make("CartPole-v1", num_envs=num_envs, backend="ray", num_actors=cores, num_threads=1, seed=SEED)
+    pool = stepmill.make(
+        "CartPole-v1", num_envs=num_envs, backend=stepmill.Ray(num_actors=cores), num_threads=1, seed=SEED
+    )
     ours = _rollouts(pool, at_random, RLLIB_STEPS // RLLIB_ENVS)
     case = f"{num_envs} CartPoles at random"
     return _compared(case, cores, ours, {"RLlib's env runners": (Runners(cores), 10.0)}, effort)
@@ -169,7 +170,7 @@ class Loops:
         return sum(steps / spent for steps, spent in self._loop(seconds, math.inf))
 
     def make(self, steps: int) -> None:
-        """Each makes so many steps; returns when the last one has."""
+        """Each makes this many steps; returns when the last one has."""
         self._loop(math.inf, steps)
 
     def _loop(self, seconds: float, steps: float) -> list[tuple[int, float]]:
@@ -212,12 +213,12 @@ class Runners:
         remote = library.remote(num_cpus=1)(SingleAgentEnvRunner)
         self._runners = [remote.remote(config=config, worker_index=1 + core) for core in range(cores)]
 
-    def steps_per_second(self, seconds: float) -> float:
-        calls = Calls(self._sample, RLLIB_STEPS * len(self._runners))
-        return calls.steps_per_second(seconds)
+        self.rows_per_call = RLLIB_STEPS * cores
 
-    def _sample(self) -> None:
-        self._library.get([one.sample.remote(num_timesteps=RLLIB_STEPS, random_actions=True) for one in self._runners])
+    def run(self, calls: int) -> None:
+        for _ in range(calls):
+            asked = [one.sample.remote(num_timesteps=RLLIB_STEPS, random_actions=True) for one in self._runners]
+            self._library.get(asked)
 
     def close(self) -> None:
         for one in self._runners:

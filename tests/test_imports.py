@@ -9,6 +9,8 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
@@ -40,7 +42,6 @@ LAYERS = [
     "views",
     "managers",
     "zoo",
-    "signatures",
     "make",
     "interop",
     "stepmill",
@@ -127,6 +128,42 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+# ---- names ----------------------------------------------------------------------------------------
+
+# What a reader has to know. In the other parts, the name of a module may repeat where its folder says what is meant.
+NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "views", "managers")
+# The names that modules, and public classes, have in common. These lists only get shorter.
+REPEATED_MODULES = {
+    *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "looks"),
+    *("machine", "options", "play", "policy", "record", "report", "results", "rewards", "seeds", "server"),
+    *("side_by_side", "simulator", "spaces", "spec", "subject", "trial", "trials", "twins", "watch"),
+}
+REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Subject", "Trial"}
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def check_repeated(names: Iterable[str], known: set[str]) -> None:
+    found = repeated(names)
+    assert found - known == set(), "find another name"
+    assert known - found == set(), "take it out of the list"
+
+
+def test_no_module_of_the_nucleus_has_the_name_of_another() -> None:
+    own = [path for path in MODULES.values() if path.name != "__init__.py"]
+    nucleus = [path for path in own if path.relative_to(ROOT).parts[0] in NUCLEUS]
+    assert repeated(path.stem for path in nucleus) == set()
+    check_repeated([path.stem for path in own], REPEATED_MODULES)
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    nodes = [node for path in MODULES.values() for node in ast.walk(ast.parse(path.read_text()))]
+    names = [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    check_repeated(names, REPEATED_CLASSES)
+
+
 # ---- the engine and its hosts ---------------------------------------------------------------------
 
 HOSTS = {
@@ -161,24 +198,123 @@ def test_neither_side_of_a_fork_imports_the_other() -> None:
                 assert found == set(), f"{module} runs in the other process"
 
 
+# The folders of cpp/, and which others each may include. Envs include their author's header and the tables that the
+# engine knows them by; bindings may include all of the core.
+BELOW_STATIONS = {"core/env", "core/memory", "core/counters"}
+NATIVE_PARTS = {
+    "core/env": set(),
+    "core/memory": {"core/env"},
+    "core/counters": {"core/memory"},
+    "core": BELOW_STATIONS,  # the stations of an action
+    "core/process": BELOW_STATIONS | {"core"},
+    "core/remote": BELOW_STATIONS | {"core"},
+    "stepmill": {"core/env"},
+    "envs": {"stepmill", "core", "core/env"},
+    "bindings/python": set(),
+    "bindings/input": {"bindings/python", "bindings"},  # of `bindings`: host.h
+    "bindings/output": {"bindings/python", "bindings/input"},
+    "bindings/hosts": {"bindings/python", "bindings/input", "bindings/output", "bindings"},
+    "bindings": {"bindings/python", "bindings/input", "bindings/output", "bindings/hosts"},
+}
+NATIVE_FILES = {
+    path.relative_to(CPP).as_posix(): path
+    for part in ("core", "stepmill", "envs", "bindings")
+    for path in sorted((CPP / part).rglob("*.[hc]*"))
+}
+
+
 def includes_of(path: Path) -> set[str]:
-    return set(re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE))
+    return set(re.findall(r'^#include ["<]([^">]+)[">]', path.read_text(), re.MULTILINE))
+
+
+def part_of(file: str) -> str:
+    folder = file.rpartition("/")[0]
+    return "envs" if folder.startswith("envs/") else folder
 
 
 def test_native_parts_include_one_way() -> None:
-    """The core knows no Python, the engine no host but in general, a host neither the engine nor another host."""
-    hosts = {f"bindings/{path.name}" for path in (CPP / "bindings").glob("*_host.h")}
+    assert {part_of(file) for file in NATIVE_FILES} == set(NATIVE_PARTS)
+    for file, path in NATIVE_FILES.items():
+        part = part_of(file)
+        allowed = NATIVE_PARTS[part] | {part}
+        if part.startswith("bindings"):
+            allowed |= {other for other in NATIVE_PARTS if not other.startswith("bindings")}
+        for included in includes_of(path):
+            if included in NATIVE_FILES:
+                assert part_of(included) in allowed, f"{file} includes {included}"
+            elif not part.startswith("bindings"):
+                assert not included.startswith(("Python.h", "nanobind/")), f"{file} includes {included}"
+
+
+def test_the_engine_knows_no_host_and_no_host_knows_the_engine() -> None:
+    hosts = {file for file in NATIVE_FILES if re.fullmatch(r"bindings/hosts/\w+_host\.h", file)}
     assert len(hosts) == len(HOSTS)
-    for path in sorted(CPP.glob("*/*.[hc]*")):
-        name = f"{path.parent.name}/{path.name}"
-        found = includes_of(path)
-        own = re.sub(r"\.cpp$", ".h", name)
-        if path.parent.name in ("core", "envs"):
-            assert not any(one.startswith("bindings/") for one in found), f"{name} includes a part of the bindings"
-        elif name != "bindings/module.cpp":
-            assert found & hosts <= {own}, f"{name} includes a host"
-        if own in hosts:
-            assert "bindings/engine.h" not in found, f"{name} includes the engine"
+    for file, path in NATIVE_FILES.items():
+        own, found = re.sub(r"\.cpp$", ".h", file), includes_of(path)
+        if file != "bindings/module.cpp":
+            assert found & hosts <= {own}, f"{file} includes a host"
+        if not re.match(r"bindings/(engine|module)", file):
+            assert "bindings/engine.h" not in found, f"{file} includes the engine"
+
+
+# ---- those that stand on the surface --------------------------------------------------------------
+
+# Our own integrations and tools are the first outside users: if they need a private name, the surface is wrong.
+OUTSIDERS = ("interop", "tools")
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+BELOW_THE_SURFACE = {"_native", "hosts", "sources"}
+# What is left of this. Both lists only become shorter.
+PRIVATE_NAMES_LEFT = {
+    "stepmill.interop.minari.origin": {"pool._engine"},
+    "stepmill.interop.minari.play": {"self._pool._engine"},
+}
+IMPORTS_LEFT = {"stepmill.interop.minari.origin": {"_native", "sources"}}
+
+
+def private_names(path: Path) -> set[str]:
+    """The attributes with one leading underscore that a file takes from anything but ``self``, ``cls`` and modules."""
+    tree = ast.parse(path.read_text())
+    known = {"self", "cls", "super()"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            known |= {alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and re.match("_[^_]", node.attr)
+        and node.attr not in OF_NAMED_TUPLES
+        and ast.unparse(node.value) not in known
+    }
+
+
+def test_private_names_are_seen(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text("import os\npool._engine.use(os._exit, self._own, super()._own, pair._replace(x=1), one.__class__)")
+    assert private_names(file) == {"pool._engine"}
+
+
+def test_integrations_and_tools_use_no_private_names() -> None:
+    outside = {module: path for module, path in MODULES.items() if layer_of(module) in OUTSIDERS}
+    found = {module: names for module, path in outside.items() if (names := private_names(path))}
+    assert found == PRIVATE_NAMES_LEFT, "make what they need public, or take it out of PRIVATE_NAMES_LEFT"
+
+
+def test_integrations_import_nothing_from_below_the_surface() -> None:
+    found = {}
+    for module, path in MODULES.items():
+        if layer_of(module) == "interop" and (below := {layer_of(one) for one in imports_of(path)} & BELOW_THE_SURFACE):
+            found[module] = below
+    assert found == IMPORTS_LEFT, "what they need is a part of the views' surface, or goes"
+
+
+def test_managers_and_views_stand_side_by_side_on_the_engine() -> None:
+    for module, path in MODULES.items():
+        for one, other in (("managers", "views"), ("views", "managers")):
+            if layer_of(module) == one:
+                assert other not in {layer_of(target) for target in imports_of(path)}, f"{module} knows {other}"
 
 
 # ---- the tests -----------------------------------------------------------------------------------
@@ -242,6 +378,7 @@ def test_the_public_surface() -> None:
         "Difference",
         "EnvError",
         "PoolSpec",
+        "Ray",
         "Rollout",
         "StepmillError",
         "Verification",
@@ -254,6 +391,7 @@ def test_the_public_surface() -> None:
         "make_gym",
         "make_gymnasium",
         "make_spec",
+        "per_env",
         "register",
         "verify",
         "zoo",
@@ -268,6 +406,8 @@ def test_the_public_surface() -> None:
 REPOSITORY = TESTS.parent
 INTERFACE = (REPOSITORY / "docs" / "interface.md").read_text(encoding="utf-8")
 PUBLIC = re.findall(r"`(stepmill[\w.]*)`(?=.*\|.*\|$)", INTERFACE.partition("\n## Modules\n")[2], re.MULTILINE)
+# Parts whose internal modules still have an __all__: what is taken out of here stays out.
+WITH_ALL = {"hosts", "interop", "tools", "views", "wrappers", "zoo", "make", "settings", "signatures", "spec"}
 # Everything that a user reads as an example.
 SHOWN = sorted(
     [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "examples").rglob("*.py")]
@@ -279,6 +419,12 @@ def test_a_public_module_says_what_it_offers(name: str) -> None:
     if name != "stepmill.interop.ding":  # needs DI-engine: tests/interop/ding imports it
         module = imported(name)
         assert module is None or module.__all__
+
+
+def test_only_public_modules_say_what_they_offer() -> None:
+    found = {name for name, path in MODULES.items() if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)}
+    wrong = {name for name in found - set(PUBLIC) if layer_of(name) not in WITH_ALL}
+    assert wrong == set(), "__all__ is for the modules that docs/interface.md lists"
 
 
 def test_dir_shows_the_public_modules_and_no_other() -> None:

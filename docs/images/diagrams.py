@@ -1,7 +1,7 @@
-"""Draws the diagrams of docs/pools.md and docs/environments.md: ``python -m docs.images.diagrams``. Needs matplotlib.
+"""Draws the diagrams of pools.md, environments.md and why.md: ``python -m docs.images.diagrams``. Needs matplotlib.
 
 What they show is checked against the code while they are drawn: every arrow between classes is a base class, every
-name in a box an attribute, and every file one that ``stepmill new`` writes.
+name in a box an attribute, every file one that ``stepmill new`` writes, every part one of the package.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from benchmarks.plots import THEMES, Theme, pyplot, themed
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
+import stepmill
 from stepmill import envs
 from stepmill.envs.adapters.as_gymnasium import TeamAsGymnasium
 from stepmill.envs.adapters.ding import DingAsBaseEnv
@@ -391,11 +392,73 @@ def draw_tree(canvas: Canvas, files: dict[str, str]) -> None:
         canvas.line((x, start), (x, ends[folder]), colour=canvas.theme.grid)
 
 
+# ---- the house --------------------------------------------------------------------------------------
+
+# From what a program calls down to what all else stands on: the parts of a row, and what they are for.
+NUCLEUS = (
+    (("make", "settings", "spec"), "what everything begins with"),
+    (("views", "managers"), "what you hold: gymnasium, gym, dm; single envs by id"),
+    (("hosts",), "where envs live: threads, this thread, processes, Ray"),
+    (("sources",), "from a task to what is built"),
+    (("envs", "wrappers"), "what an env is, and adapters for other kinds"),
+    (("registry", "values", "system", "errors"), "what the rest stands on"),
+)
+SURROUNDINGS = (
+    ("zoo", "ids of envs, and\nwhat they need"),
+    ("interop", "other libraries on\nour public interface"),
+    ("testing", "the checker that\nenvs are tested with"),
+    ("tools", "command line, watch,\ntop, verify, bench"),
+)
+CORE = (
+    ("bindings", "the engine: checks, waits, hands out"),
+    ("core", "the stations of an action"),
+    ("envs", "native envs"),
+)
+
+
+def draw_house(canvas: Canvas) -> None:
+    package = Path(stepmill.__file__).parent
+    shown = {name for names, _ in NUCLEUS for name in names} | {name for name, _ in SURROUNDINGS}
+    there = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    hidden = {"__init__", "__main__", "_version"}
+    check(shown == there - hidden, f"the parts of the package: {shown ^ (there - hidden)}")
+    first, second, third, _ = canvas.hues
+    for column, (name, words) in enumerate(SURROUNDINGS):
+        x = 20 + 195 * column
+        canvas.titled(x, 30, 175, 74, f"{name}/", third)
+        for row, line in enumerate(words.splitlines()):
+            canvas.text(x + 14, 64 + 16 * row, line, 8.5, color=canvas.theme.muted)
+    canvas.text(20, 14, "the surroundings stand on the nucleus", 9, color=canvas.theme.muted)
+    canvas.arrow((400, 106), (400, 134))
+    canvas.box(20, 136, 760, 248, first, 0.04)
+    canvas.text(34, 153, "the nucleus, in Python: src/stepmill", 9, color=canvas.theme.muted)
+    for row, (names, words) in enumerate(NUCLEUS):
+        y, x = 170 + 34 * row, 34.0
+        for name in names:
+            label = f"{name}/" if (package / name).is_dir() else name
+            width = 26 + 7.6 * len(label)
+            canvas.box(x, y, width, 26, first, 0.12)
+            canvas.code(x + 13, y + 13, label, 9, fontweight="bold")
+            x += width + 8
+        canvas.text(432, y + 13, words, 8.5, color=canvas.theme.muted)
+    canvas.arrow((400, 386), (400, 414))
+    canvas.box(20, 416, 760, 92, second, 0.04)
+    canvas.text(34, 433, "the nucleus, in C++: cpp", 9, color=canvas.theme.muted)
+    x = 34.0
+    for name, words in CORE:
+        width = 40 + 5.6 * max(len(words), 16)
+        canvas.box(x, 448, width, 48, second, 0.12)
+        canvas.code(x + 13, 463, f"{name}/", 9, fontweight="bold")
+        canvas.text(x + 13, 481, words, 8.5, color=canvas.theme.muted)
+        x += width + 12
+
+
 DIAGRAMS: dict[str, tuple[int, Callable[[Canvas], None]]] = {
     "batches": (566, draw_batches),
     "env-classes": (440, draw_classes),
     "env-elements": (446, draw_elements),
     "env-folder": (386, draw_folder),
+    "house": (522, draw_house),
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Each folder needs the library that it is named for: `make test` leaves out those that are not installed.
 
-`make integrations` has them all, and says so: there a missing library is a failure. Only RLlib, which pins an older
-Gymnasium, has an environment of its own: `make test-rllib`.
+`make integrations` has them all, and says so: there a missing library is a failure. The tests of RLlib take long:
+`make test-rllib`.
 """
 
 from __future__ import annotations
@@ -26,3 +26,4 @@ collect_ignore = [
     for folder, library in {**NEEDS, **APART}.items()
     if folder not in expected and importlib.util.find_spec(library) is None
 ]
+collect_ignore += ["ding"]  # in the environment of DI-engine, where this file is not read: `make ding`

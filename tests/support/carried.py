@@ -11,7 +11,7 @@ from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.host import host_arguments, native_env_arguments, open_engine, python_env_arguments
 from stepmill.hosts.infos import info_leaves
 from stepmill.hosts.open_host import open_host
-from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.process.pickling import dumps
 from stepmill.hosts.rows import Note, RowFinisher
 from stepmill.make import _prepare

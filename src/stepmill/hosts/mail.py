@@ -7,11 +7,9 @@ from typing import Any
 
 from stepmill.errors import ActionError, ResetOptionError
 from stepmill.hosts.host import Preparation
-from stepmill.hosts.object_actions import object_parts
 from stepmill.hosts.process.pickling import Destination, dumps_argument
+from stepmill.hosts.rows import object_parts
 from stepmill.values.spaces import FlatSpace
-
-__all__ = ["PickledMail"]
 
 
 class PickledMail:

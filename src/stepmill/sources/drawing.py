@@ -4,7 +4,7 @@
 
     native env -- picture() --> numbers -- Drawer --> what render() of Gymnasium's env returns
 
-The env has no other part in it (``cpp/core/env.h``), and is idle meanwhile.
+The env has no other part in it (``cpp/core/env/env.h``), and is idle meanwhile.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from stepmill.errors import NeedsResetError, UnsupportedError
 from stepmill.sources.simulator import Simulator
 from stepmill.sources.source import NativeSource
-
-__all__ = ["Drawer", "Renderer", "Scene"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Drawer(Protocol):
 
     @classmethod
     def render_modes(cls) -> Sequence[str]:
-        """Those of Gymnasium's env."""
+        """The render modes of Gymnasium's env."""
         ...
 
     @classmethod

@@ -466,7 +466,7 @@ def test_the_limit_of_the_cfg_is_in_place_of_the_registered_one() -> None:
                 assert done == [False] * (limit - 1) + [True]
     finally:
         del gymnasium.registry["Endless-v0"]
-        del stepmill.registry._records["OwnEndless-v0"]
+        del stepmill.registry.records._records["OwnEndless-v0"]
 
 
 def test_all_wrappers_of_the_cfg_are_named() -> None:
@@ -487,7 +487,7 @@ class Shortsighted(Told):
         return super().reset()
 
 
-def test_an_env_that_takes_small_seeds_is_given_such() -> None:
+def test_an_env_that_takes_small_seeds_gets_them() -> None:
     env = DingEnvWrapper(Shortsighted())
     env.seed(2**40)  # seeds the generator of seeds
     drawn = set()

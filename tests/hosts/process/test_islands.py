@@ -262,7 +262,7 @@ def test_code_travels_by_value_between_equal_versions(island: str, monkeypatch: 
 
 
 def test_ids_that_the_user_registered_travel_with_their_code(island: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("stepmill.registry._records", dict(stepmill.registry._records))
+    monkeypatch.setattr("stepmill.registry.records._records", dict(stepmill.registry.records._records))
     stepmill.register("Mine-v7", Plain, max_episode_steps=3)
     gymnasium.register("Yours-v7", "support.envs:CountingEnv", max_episode_steps=4, kwargs={"start": 2})
     gymnasium.register("Theirs-v7", lambda: CountingEnv(5))

@@ -1,4 +1,4 @@
-"""Messages and descriptors between two processes: pickled frames on a stream socket."""
+"""What processes tell each other: pickled messages, with descriptors, on a stream socket; and how a process ended."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireStolen", "WireTimeout", "close_all", "out_of_reach"]
 
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
@@ -38,6 +36,11 @@ _GARBLED = (
     TypeError,
     ValueError,
 )
+
+
+# What the pool is told about a death: worker id, incarnation, and the exit code or minus the signal. It is written at
+# once, so it never arrives in part. A worker id of -1 means the template itself, with its pid as the incarnation.
+OBITUARY = struct.Struct("<iii")
 
 
 class WireClosed(Exception):

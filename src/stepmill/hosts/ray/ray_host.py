@@ -17,7 +17,7 @@ from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import host_arguments, native_env_arguments, native_spaces, python_env_arguments
 from stepmill.hosts.infos import info_leaves
 from stepmill.hosts.mail import PickledMail
-from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.process.pickling import ON_RAY, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.ray.actors import Actors, Lost
@@ -32,8 +32,8 @@ from stepmill.hosts.rollout.record import Record
 from stepmill.hosts.rows import Note, RowFinisher
 from stepmill.hosts.shares import share_out
 from stepmill.settings import Settings, check_players
-from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.uninterrupted import LastingThread, uninterrupted
 from stepmill.values.spaces import flatten

@@ -9,8 +9,9 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Self
@@ -26,20 +27,16 @@ from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 from stepmill.system.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.tools.measuring.machine import cores, version
-from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
+from stepmill.tools.measuring.runners import (
+    ACTION_BATCHES,
+    SEED,
+    AsyncContestant,
+    Contestant,
+    build_gymnasium,
+    build_sb3,
+    build_tianshou,
+)
 from stepmill.tools.measuring.timing import steps_per_second
-
-__all__ = [
-    "Peer",
-    "Subject",
-    "envpool_has",
-    "envpool_pool",
-    "gymnasium_envs",
-    "most_processes",
-    "peers_of",
-    "quiet",
-    "stepmill_pool",
-]
 
 _ENVPOOL = Package("envpool", "envpool", "bench")
 _TRIAL_S = 0.05  # for each number of EnvPool's threads
@@ -48,7 +45,7 @@ _PROCESSES_PER_CORE = 8  # beyond that a machine is busy with starting them, for
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured: so many envs of one kind.
+    """What is measured: a number of envs of one kind.
 
     Args:
         name: What the user calls it.
@@ -93,7 +90,7 @@ class Subject:
         return partial(source.call_factory, 0) if is_gymnasium else None
 
     def actions(self, rows: int) -> list[Any]:
-        """Random actions for so many envs, the same on every call."""
+        """Batches of random actions for ``rows`` envs, the same on every call."""
         space = stepmill.make_spec(self.task, **self.config).action_space
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise UnsupportedError(f"{self.name} has actions of {space}, and an array of actions is needed here")
@@ -135,7 +132,7 @@ class Peer:
 
 
 def peers_of(subject: Subject, on_ray: bool = False) -> list[Peer]:
-    """Ours first, then those of the other libraries that are installed and have the env."""
+    """Returns our pools first, then the other libraries that are installed and have the env."""
     found = [Peer("stepmill", "stepmill", partial(stepmill_pool, subject))]
     if subject.num_envs > 1:
         found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, subject, subject.num_envs // 2)))
@@ -146,21 +143,22 @@ def peers_of(subject: Subject, on_ray: bool = False) -> list[Peer]:
     factories = subject.factories()
     if factories is None:
         return found
+    envs = factories, subject.actions(subject.num_envs)
     for kind in ("Sync", "Async"):
-        build = partial(gymnasium_envs, kind, subject, factories)
+        build = partial(build_gymnasium, kind, *envs)
         found.append(Peer(f"Gymnasium {kind}VectorEnv", "gymnasium", build, process_per_env=kind == "Async"))
     if is_installed(SB3):
         for kind in ("Dummy", "Subproc"):
-            build = partial(_sb3, kind, subject, factories)
+            build = partial(build_sb3, kind, *envs)
             found.append(Peer(f"SB3 {kind}VecEnv", "stable-baselines3", build, process_per_env=kind == "Subproc"))
     if is_installed(TIANSHOU):
-        build = partial(_tianshou, subject, factories)
+        build = partial(build_tianshou, *envs)
         found.append(Peer("Tianshou ShmemVectorEnv", "tianshou", build, process_per_env=True))
     return found
 
 
 def most_processes() -> int:
-    """Up to how many envs those take part that start a process for each."""
+    """Up to how many envs the libraries take part that start a process for each."""
     return _PROCESSES_PER_CORE * cores()
 
 
@@ -236,7 +234,7 @@ def _end_with_forker() -> None:
 
 
 def stepmill_pool(subject: Subject, batch_size: int | None = None, **settings: Any) -> Contestant:
-    """Ours, sync or with batches of so many; ``settings`` are those of ``make``."""
+    """Our pool, sync unless it has a ``batch_size``; ``settings`` are those of ``make``."""
     arguments = {"num_envs": subject.num_envs, "batch_size": batch_size, "seed": SEED, **settings}
     pool = stepmill.make(subject.task, **arguments, **subject.config)
     kind = Contestant if batch_size is None else AsyncContestant
@@ -255,17 +253,25 @@ def envpool_has(subject: Subject) -> bool:
 
 
 def _best_envpool(subject: Subject) -> Contestant:
-    """With the number of threads that is best here: its default is as many as envs."""
-    best: tuple[float, int] = (0.0, 1)
-    for threads in sorted({min(count, subject.num_envs) for count in (1, cores(), 2 * cores())}):
-        contestant = envpool_pool(subject, threads)
-        best = max(best, (steps_per_second(contestant, _TRIAL_S), threads))
-        contestant.close()
-    return envpool_pool(subject, best[1])
+    counts = {min(count, subject.num_envs) for count in (1, cores(), 2 * cores())}
+    return envpool_pool(subject, best_threads(subject, sorted(counts), _TRIAL_S))
+
+
+def best_threads(
+    subject: Subject, counts: Sequence[int], seconds: float, batch_size: int | None = None, rounds: int = 1
+) -> int:
+    """Which of these numbers of threads is best for EnvPool: its default is as many as envs."""
+    rates: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(rounds if len(counts) > 1 else 0):
+        for count in counts:
+            contestant = envpool_pool(subject, count, batch_size)
+            rates[count].append(steps_per_second(contestant, seconds))
+            contestant.close()
+    return max(counts, key=lambda count: statistics.median(rates[count] or [0]))
 
 
 def envpool_pool(subject: Subject, num_threads: int, batch_size: int | None = None) -> Contestant:
-    """EnvPool's, sync or with batches of so many."""
+    """EnvPool's pool, sync unless it has a ``batch_size``."""
     import envpool
 
     given = {} if batch_size is None else {"batch_size": batch_size}
@@ -276,21 +282,6 @@ def envpool_pool(subject: Subject, num_threads: int, batch_size: int | None = No
     return kind(pool, actions, num_threads)
 
 
-def gymnasium_envs(kind: str, subject: Subject, factories: list[Any] | None = None) -> Contestant:
-    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv``, of the subject's factories unless they are given."""
-    envs = getattr(gymnasium.vector, f"{kind}VectorEnv")(factories or subject.factories())
-    return Contestant(envs, subject.actions(subject.num_envs))
-
-
-def _sb3(kind: str, subject: Subject, factories: list[Any]) -> Contestant:
-    from stable_baselines3.common import vec_env
-
-    # By default each of its processes would import torch again.
-    given = {"start_method": "fork"} if kind == "Subproc" else {}
-    return Contestant(getattr(vec_env, f"{kind}VecEnv")(factories, **given), subject.actions(subject.num_envs))
-
-
-def _tianshou(subject: Subject, factories: list[Any]) -> Contestant:
-    from tianshou.env import ShmemVectorEnv
-
-    return TianshouContestant(ShmemVectorEnv(factories), subject.actions(subject.num_envs))
+def gymnasium_envs(kind: str, subject: Subject) -> Contestant:
+    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv`` of a subject that has factories."""
+    return build_gymnasium(kind, subject.factories() or [], subject.actions(subject.num_envs))

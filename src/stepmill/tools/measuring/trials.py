@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Trial", "batch_trials", "best_of", "first_trials"]
-
 _NATIVE_ENVS = (8, 64, 512, 4096)
 _ENVS_PER_WORKER = (1, 4, 16)
 _EQUAL = 0.97  # of two settings whose speeds are so close, the simpler one is better
@@ -30,7 +28,7 @@ class Trial:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those of ``make``, without defaults."""
+        """The arguments of ``make`` that are not defaults."""
         given: dict[str, Any] = {"num_envs": self.num_envs}
         if self.backend != "thread":  # native envs have it by default
             given["backend"] = self.backend
@@ -60,11 +58,11 @@ def first_trials(is_native: bool, cores: int, num_envs: int | None) -> list[Tria
     """Sync pools: all numbers of envs and workers that are worth a try."""
     if is_native:
         counts = _NATIVE_ENVS if num_envs is None else (num_envs,)
-        return [Trial(n, "thread", threads) for n in counts for threads in _up_to(cores) if threads <= n]
+        return [Trial(n, "thread", threads) for n in counts for threads in up_to(cores) if threads <= n]
     if num_envs is not None:
         found = [Trial(num_envs, "inline")]
-        return found + [Trial(num_envs, "process", n) for n in _up_to(2 * cores) if n <= num_envs]
-    workers = [n for n in _up_to(2 * cores) if 2 * n >= cores]
+        return found + [Trial(num_envs, "process", n) for n in up_to(2 * cores) if n <= num_envs]
+    workers = [n for n in up_to(2 * cores) if 2 * n >= cores]
     envs = sorted({n * share for n in workers for share in _ENVS_PER_WORKER})
     trials = [Trial(cores * share, "inline") for share in _ENVS_PER_WORKER]
     return trials + [Trial(n, "process", w) for n in envs for w in workers if n % w == 0 and n // w in _ENVS_PER_WORKER]
@@ -84,7 +82,7 @@ def best_of(rates: dict[Trial, float]) -> Trial:
     return min((trial for trial, rate in rates.items() if rate >= _EQUAL * fastest), key=lambda trial: trial.effort)
 
 
-def _up_to(most: int) -> list[int]:
+def up_to(most: int) -> list[int]:
     """1, 2, 4 and so on, and the number itself."""
     found = [1]
     while found[-1] * 2 < most:

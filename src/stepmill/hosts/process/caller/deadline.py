@@ -9,13 +9,11 @@ from typing import Any
 
 from stepmill.hosts.process.wire import Wire
 
-__all__ = ["Cancelled", "Deadline", "wait_for_any"]
-
 _GLANCE_S = 0.1
 _MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 
 
-class Cancelled(Exception):
+class CancelledWait(Exception):
     """The caller no longer wants the result."""
 
 
@@ -45,7 +43,7 @@ class Deadline:
         limits = [limit for limit in (left, at_most) if limit is not None]
         ready = wait_for_any([*fds, *self._cancel_fds], min(limits, default=None))
         if ready.intersection(self._cancel_fds):
-            raise Cancelled
+            raise CancelledWait
         return ready
 
     def receive(self, wire: Wire, meanwhile: Callable[[], None] | None = None) -> tuple[Any, list[int]]:

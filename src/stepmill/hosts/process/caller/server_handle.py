@@ -22,8 +22,6 @@ from stepmill.hosts.process.payload import one_thread_each
 from stepmill.hosts.process.wire import Wire, WireClosed, close_all
 from stepmill.system.interpreters import end_program, environ_for, is_same_build, start_program, why_unusable
 
-__all__ = ["ServerHandle"]
-
 _ROOT = str(Path(__file__).parents[4])  # the folder that holds the package
 # Modules are no garbage: to look for some while they are imported only takes time.
 _BOOT = (
