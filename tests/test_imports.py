@@ -138,7 +138,7 @@ REPEATED_MODULES = {
     *("options", "play", "policy", "record", "report", "results", "rewards", "server", "side_by_side", "simulator"),
     *("spaces", "spec", "trial", "twins", "watch"),
 }
-REPEATED_CLASSES = {"Bar", "Finding", "Player", "SideBySide", "Start", "Trial"}
+REPEATED_CLASSES = {"Bar", "Finding", "Player", "SideBySide", "Trial"}
 
 
 def repeated(names: Iterable[str]) -> set[str]:
