@@ -19,12 +19,8 @@ from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
-<<<<<<< HEAD
+from support.envs.contract import Pair
 from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-=======
-from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-from support.contract_envs import Pair
->>>>>>> refs/heads/zoo
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
 

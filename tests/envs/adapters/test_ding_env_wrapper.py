@@ -25,14 +25,9 @@ from stepmill.errors import (
     StepmillError,
     UsageError,
 )
-<<<<<<< HEAD
-from support.envs.adapted import Duck, Obedient
-from support.envs.contract import Walk
-=======
 from stepmill.registry import records
-from support.adapter_envs import Duck, Told
-from support.contract_envs import Pair, Walk
->>>>>>> refs/heads/zoo
+from support.envs.adapted import Duck, Obedient
+from support.envs.contract import Pair, Walk
 
 BACKENDS = ["inline", "process"]
 
