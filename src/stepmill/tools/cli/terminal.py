@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -18,9 +18,11 @@ from typing import Any, Self
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.control import Control
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import ControlType
 from rich.table import Table
+from rich.text import Text
 
 from stepmill.tools.cli import interrupts
 from stepmill.tools.cli.program import INTERRUPTED
@@ -198,6 +200,17 @@ def until_interrupted() -> Iterator[Ending]:
 def new_table(terminal: Console, **arguments: Any) -> Table:
     """An empty table, which suits a terminal or a file."""
     return Table(box=box.ROUNDED if terminal.is_terminal else box.ASCII2, **arguments)
+
+
+def pairs(rows: Mapping[str, str | Text]) -> Padding:
+    """Names and what there is to say about them, in two columns; what has nothing to say is left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", min_width=max(map(len, rows), default=0))  # names are typed, so they are not cut
+    table.add_column()
+    for name, text in rows.items():
+        if text:
+            table.add_row(name, Text(text) if isinstance(text, str) else text)
+    return Padding(table, (0, 0, 0, 2))
 
 
 def short(number: float) -> str:
