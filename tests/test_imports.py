@@ -42,7 +42,6 @@ LAYERS = [
     "views",
     "managers",
     "zoo",
-    "signatures",
     "make",
     "interop",
     "stepmill",
@@ -135,9 +134,9 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "views", "managers")
 # The names that modules, and public classes, have in common. These lists only get shorter.
 REPEATED_MODULES = {
-    *("arguments", "calls", "check", "checks", "construction", "control", "entry", "env", "frames", "infos", "looks"),
-    *("machine", "options", "play", "policy", "record", "report", "results", "seeds", "server", "side_by_side"),
-    *("simulator", "spaces", "spec", "subject", "trees", "trial", "trials", "twins", "watch"),
+    *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "looks"),
+    *("machine", "options", "play", "policy", "record", "report", "results", "rewards", "seeds", "server"),
+    *("side_by_side", "simulator", "spaces", "spec", "subject", "trial", "trials", "twins", "watch"),
 }
 REPEATED_CLASSES = {"Bar", "Finding", "Policy", "Record", "SideBySide", "Start", "Subject", "Trial"}
 
@@ -258,6 +257,66 @@ def test_the_engine_knows_no_host_and_no_host_knows_the_engine() -> None:
             assert "bindings/engine.h" not in found, f"{file} includes the engine"
 
 
+# ---- those that stand on the surface --------------------------------------------------------------
+
+# Our own integrations and tools are the first outside users: if they need a private name, the surface is wrong.
+OUTSIDERS = ("interop", "tools")
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+BELOW_THE_SURFACE = {"_native", "hosts", "sources"}
+# What is left of this. Both lists only become shorter.
+PRIVATE_NAMES_LEFT = {
+    "stepmill.interop.minari.origin": {"pool._engine"},
+    "stepmill.interop.minari.play": {"self._pool._engine"},
+}
+IMPORTS_LEFT = {"stepmill.interop.minari.origin": {"_native", "sources"}}
+
+
+def private_names(path: Path) -> set[str]:
+    """The attributes with one leading underscore that a file takes from anything but ``self``, ``cls`` and modules."""
+    tree = ast.parse(path.read_text())
+    known = {"self", "cls", "super()"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            known |= {alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and re.match("_[^_]", node.attr)
+        and node.attr not in OF_NAMED_TUPLES
+        and ast.unparse(node.value) not in known
+    }
+
+
+def test_private_names_are_seen(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text("import os\npool._engine.use(os._exit, self._own, super()._own, pair._replace(x=1), one.__class__)")
+    assert private_names(file) == {"pool._engine"}
+
+
+def test_integrations_and_tools_use_no_private_names() -> None:
+    outside = {module: path for module, path in MODULES.items() if layer_of(module) in OUTSIDERS}
+    found = {module: names for module, path in outside.items() if (names := private_names(path))}
+    assert found == PRIVATE_NAMES_LEFT, "make what they need public, or take it out of PRIVATE_NAMES_LEFT"
+
+
+def test_integrations_import_nothing_from_below_the_surface() -> None:
+    found = {}
+    for module, path in MODULES.items():
+        if layer_of(module) == "interop" and (below := {layer_of(one) for one in imports_of(path)} & BELOW_THE_SURFACE):
+            found[module] = below
+    assert found == IMPORTS_LEFT, "what they need is a part of the views' surface, or goes"
+
+
+def test_managers_and_views_stand_side_by_side_on_the_engine() -> None:
+    for module, path in MODULES.items():
+        for one, other in (("managers", "views"), ("views", "managers")):
+            if layer_of(module) == one:
+                assert other not in {layer_of(target) for target in imports_of(path)}, f"{module} knows {other}"
+
+
 # ---- the tests -----------------------------------------------------------------------------------
 
 TESTS = Path(__file__).parent
@@ -319,6 +378,7 @@ def test_the_public_surface() -> None:
         "Difference",
         "EnvError",
         "PoolSpec",
+        "Ray",
         "Rollout",
         "StepmillError",
         "Verification",

@@ -22,6 +22,7 @@ from stepmill.hosts.rollout.result import Rollout
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.registry.listing import list_all_envs
 from stepmill.registry.records import register
+from stepmill.settings import Ray
 from stepmill.spec import PoolSpec
 from stepmill.system.numpy_parity import match_numpy
 
@@ -32,6 +33,7 @@ __all__ = [
     "Difference",
     "EnvError",
     "PoolSpec",
+    "Ray",
     "Rollout",
     "StepmillError",
     "Verification",
@@ -51,7 +53,7 @@ __all__ = [
 ]
 
 # Public too, but imported only when they are used: `import stepmill` stays cheap.
-_PARTS = ("envs", "interop", "managers", "testing", "values", "wrappers")
+_PARTS = ("envs", "interop", "managers", "testing", "values", "views", "wrappers")
 
 
 _OF_VERIFY = ("Difference", "Verification", "Verifications", "verify")

@@ -252,7 +252,7 @@ BAD_FRAMES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD_FRAMES)
-def test_a_picture_that_is_none_names_the_env_the_expected_and_the_got(tmp_path: Path, kind: str) -> None:
+def test_an_invalid_picture_is_an_error_that_says_expected_and_got(tmp_path: Path, kind: str) -> None:
     frame, message = BAD_FRAMES[kind]
     env = recording(tmp_path / "video")
     env.env_id = 5
@@ -289,7 +289,7 @@ def test_a_size_that_changes_in_an_episode_is_an_error_and_between_episodes_is_n
 
 
 @pytest.mark.parametrize("fps", [0, -1, "fast", float("nan"), float("inf")])
-def test_a_speed_that_cannot_be_is_an_error(tmp_path: Path, fps: Any) -> None:
+def test_an_invalid_speed_is_an_error(tmp_path: Path, fps: Any) -> None:
     env = recording(tmp_path)
     env.metadata = {"render_fps": fps}
     with pytest.raises(
@@ -309,7 +309,7 @@ def test_without_a_speed_it_is_30(tmp_path: Path, metadata: Any) -> None:
     video.release()
 
 
-def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = recording(tmp_path / "file")
     with pytest.raises(ConfigError, match=r"enable_save_replay: expected a writable folder, got .*file"):

@@ -156,7 +156,7 @@ def test_an_info_that_cannot_be_pickled_fails_no_trial(verdict: Any) -> None:
 
 @pytest.mark.parametrize("where", ["constructor", "reset", "step", "close"])
 @pytest.mark.parametrize("mishap", ["raises", "exits", "leaves", "dies", "crashes", "hangs"])
-def test_a_trial_that_goes_wrong_means_processes_and_is_not_heard_of(
+def test_a_trial_that_fails_means_processes_without_a_warning(
     verdict: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any, mishap: str, where: str
 ) -> None:
     verdict("inline")
@@ -196,7 +196,7 @@ def test_a_module_that_cannot_be_loaded_is_reported_once(tmp_path: Path, monkeyp
         stepmill.make(Env, num_envs=2)
 
 
-def test_a_start_timeout_that_nobody_could_meet_is_reported_by_the_pool() -> None:
+def test_a_start_timeout_that_no_worker_can_meet_is_reported_by_the_pool() -> None:
     before = belongings()
     with pytest.raises(EnvTimeoutError, match="start_timeout=1e-06"):
         stepmill.make(Walk, num_envs=2, start_timeout=1e-6)

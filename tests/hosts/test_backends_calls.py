@@ -340,6 +340,6 @@ def test_a_closed_pool_refuses_everything_but_close(view: str) -> None:
     ],
     ids=str,
 )
-def test_make_refuses_what_cannot_be(arguments: dict[str, Any]) -> None:
+def test_make_refuses_invalid_arguments(arguments: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError, match=next(iter(arguments))):
         stepmill.make(CountingEnv, **{"num_envs": 3, "backend": "process", **arguments})

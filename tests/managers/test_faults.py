@@ -273,7 +273,7 @@ class Visiting(SubprocessEnvManager):
 
 
 @pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments"])
-def test_an_exception_in_a_method_is_raised_and_harms_nobody(mishap: str) -> None:
+def test_an_exception_in_a_method_is_raised_and_harms_no_other_env(mishap: str) -> None:
     with Visiting(Trial, [suffering("visit", mishap), {}], 2) as manager:
         manager.launch()
         with pytest.raises(Exception, match="broken"):

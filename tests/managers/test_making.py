@@ -99,7 +99,7 @@ WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @SERIAL_AND_ASYNC
 @pytest.mark.parametrize("wrong", WRONG_ENVS)
-def test_envs_that_cannot_be_are_an_error(kind: str, wrong: str) -> None:
+def test_invalid_envs_are_an_error(kind: str, wrong: str) -> None:
     arguments, message = WRONG_ENVS[wrong]
     with pytest.raises(errors.ConfigError, match=message):
         KINDS[kind](*arguments)
@@ -184,7 +184,7 @@ WRONG_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_SETTINGS)
-def test_settings_that_cannot_be_are_an_error(wrong: str) -> None:
+def test_invalid_settings_are_an_error(wrong: str) -> None:
     cfg, message = WRONG_SETTINGS[wrong]
     with pytest.raises(errors.ConfigError, match=f"^SubprocessEnvManager.*{message}"):
         SubprocessEnvManager([Trial], cfg=cfg)

@@ -243,7 +243,7 @@ def test_attributes_of_the_envs_are_lists(kind: str) -> None:
 
 
 @SERIAL_AND_ASYNC
-def test_a_name_that_nobody_has_is_an_error(kind: str) -> None:
+def test_an_unknown_attribute_is_an_error(kind: str) -> None:
     with launched(kind, 2) as manager:
         assert not hasattr(manager, "no_such_thing")
         with pytest.raises(AttributeError, match="neither the manager nor its envs have an attribute 'no_such_thing'"):

@@ -54,7 +54,7 @@ def test_rows_come_from_any_batches_in_any_order() -> None:
     assert not np.shares_memory(rows[0], rows[2])
 
 
-def test_who_keeps_a_row_does_not_keep_the_batch() -> None:
+def test_to_keep_a_row_does_not_keep_the_batch() -> None:
     given = batch(np.float32, (3, 2))
     kept = _native.own_rows([(given, 1)])[0]
     gone = weakref.ref(given)

@@ -444,7 +444,7 @@ def test_an_env_that_exists_takes_no_cfg() -> None:
 
 @pytest.mark.parametrize(("name", "least"), [("seed", 0), ("episodes", 1), ("steps", 1)])
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "3"])
-def test_numbers_that_cannot_be(name: str, least: int, wrong: Any) -> None:
+def test_invalid_numbers_are_an_error(name: str, least: int, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number.*, got {wrong!r}"):
         check_env(GoodEnv, **{name: wrong})
     with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number >= {least}, got {least - 1}"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from typing_extensions import TypeVar
 from stepmill import _native
 from stepmill.errors import (
     ConfigError,
+    EnvError,
     EnvIdError,
     InFlightError,
     InputError,
@@ -22,24 +24,25 @@ from stepmill.errors import (
 )
 from stepmill.hosts.generators import generators_of, seeds_of
 from stepmill.hosts.host import Host, PythonHost, Uncopyable
+from stepmill.hosts.infos import rows_of_info
+from stepmill.hosts.observing import Subject, stats_of
 from stepmill.hosts.process.caller.servers import describe_servers
-from stepmill.hosts.rollout.play import drain
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
 from stepmill.hosts.rollout.steps import StepBatch, play_on
-from stepmill.settings import GYMNASIUM_MODES, Settings, check_seeds
+from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.hosts.subject import Subject
     from stepmill.tools.watching.watch import Watch
 
-__all__ = ["Array", "PoolView", "watched"]
+__all__ = ["Array", "PoolView"]
 
 Array = TypeVar("Array", default=np.ndarray)  # what ``output`` says: rewards and flags are of this type
+R = TypeVar("R")
 
 
 class PoolView(Uncopyable):
@@ -49,7 +52,7 @@ class PoolView(Uncopyable):
     """
 
     spec: Any
-    _page: Watch | None = None  # that shows this pool
+    _page: Watch | None = None  # the page that shows this pool
     _rollouts: Rollouts | None = None
 
     def __init__(
@@ -70,11 +73,23 @@ class PoolView(Uncopyable):
                 engine.lock_pages(self._output.reader)
 
     @classmethod
-    def over(cls, pool: PoolView, **arguments: Any) -> Self:
-        """A view of the pool behind another one, which is not used any more."""
-        return cls(pool._engine, pool._pool_spec, pool._settings, **arguments)
+    def over(cls, pool: PoolView, *, output: OutputLibrary | None = None, **arguments: Any) -> Self:
+        """Makes a view of this class over the pool behind another one, which must not be used any more.
+
+        Args:
+            pool: The view that it takes the place of.
+            output: What arrays the new view hands out; by default those that the other one did.
+            **arguments: What the constructor of this class takes besides, if it is one of yours.
+        """
+        settings = pool.settings if output is None else replace(pool.settings, output=output)
+        return cls(pool._engine, pool._pool_spec, settings, **arguments)
 
     # ---- properties --------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the pool, frozen: an attribute per argument of ``make``, with defaults filled in."""
+        return self._settings
 
     @property
     def batch_size(self) -> int:
@@ -83,7 +98,7 @@ class PoolView(Uncopyable):
 
     @property
     def backend(self) -> str:
-        """Where the envs run: ``"thread"``, ``"process"`` or ``"inline"``."""
+        """Where the envs run: ``"thread"``, ``"process"``, ``"inline"`` or ``"ray"``."""
         return self._host.backend
 
     @property
@@ -100,6 +115,27 @@ class PoolView(Uncopyable):
     def is_native(self) -> bool:
         """Whether the envs are compiled, rather than Python objects."""
         return self._host.is_native
+
+    @property
+    def device(self) -> str:
+        """Where the arrays are that the pool hands out: ``"cpu"``, or the GPU, such as ``"cuda:0"``."""
+        gpu = None if self._output is None else self._output.reader
+        return self._settings.device if gpu is None else f"cuda:{gpu}"
+
+    @property
+    def num_players(self) -> int:
+        """How many players an env may have; each has a row in observations and rewards."""
+        return self._host.num_players
+
+    @property
+    def player_kinds(self) -> tuple[str, ...]:
+        """The kind of each player of an env, in the order of their numbers; empty if all have the same spaces."""
+        return self._host.player_kinds
+
+    @property
+    def in_flight(self) -> list[int]:
+        """The ids of the envs that were sent an action or a reset and whose result was not received yet."""
+        return self._engine.in_flight_ids if self._engine.in_flight_count else []
 
     @property
     def all_env_ids(self) -> np.ndarray:
@@ -177,6 +213,51 @@ class PoolView(Uncopyable):
             env_id = np.flatnonzero(mask)
             seeds = None if seeds is None else [seeds[one] for one in env_id]
         self._engine.send_reset(env_id, seeds, options)
+
+    def recv_into(self, owner: object, name: str, timeout: float | None = None) -> None:
+        """Receives a batch and makes it an attribute: ``owner.name = pool.recv(timeout)``, with nothing in between.
+
+        A signal handler may raise between any two instructions of Python, as Ctrl-C does. After this call the batch is
+        the attribute, or it is still in flight: it cannot be lost on the way.
+        """
+        _native.call_into(owner, name, self._engine.recv, timeout)
+
+    def drain(self) -> list[Any]:
+        """Receives all that is in flight, such as what an interrupted call has left, and returns it.
+
+        Returns:
+            The batches, as ``recv`` returns them; none if nothing was in flight. An env that failed is an abnormal row
+            in its batch, and raises nothing. If the call is interrupted itself, what it has received is dropped, and
+            the rest stays in flight.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> pool.send(np.zeros(4, int))
+            >>> pool.in_flight
+            [0, 1, 2, 3]
+            >>> batches = pool.drain()
+            >>> len(batches), pool.in_flight
+            (1, [])
+        """
+        self._engine.check_usable()
+        batches = []
+        while self._engine.in_flight_count:
+            try:
+                batches.append(self._engine.recv(None))
+            except EnvError as error:
+                if error.batch is None:
+                    raise
+                batches.append(error.batch)
+        return batches
+
+    @staticmethod
+    def info_rows(info: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Splits the info of a batch: a dict per row with what the env of this row has told.
+
+        ``abnormal``, ``final_obs`` and ``final_info`` are there as well, in the rows that they are true of; what the
+        pool counts is not. Numbers become Python's own. Arrays are copied: a row that is kept does not keep the batch.
+        """
+        return rows_of_info(info)
 
     def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
         """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
@@ -268,10 +349,6 @@ class PoolView(Uncopyable):
         """
         return play_on(self._engine, self._settings, policy, seed, episodes, raise_errors)
 
-    def _drop_in_flight(self) -> None:
-        """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""
-        drain(self._engine)
-
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""
         self._engine.check_usable()
@@ -323,6 +400,16 @@ class PoolView(Uncopyable):
         host = self._python_host("call")
         return tuple(self._engine.use(host.call, name, self._reachable(env_ids), args, kwargs))
 
+    def apply(self, function: Callable[[Any], R], env_ids: Sequence[int] | None = None) -> tuple[R, ...]:
+        """Calls ``function(env)`` for every env, or for the given ones, where the env runs, and returns the results.
+
+        In a worker process a function of a module is imported there, any other is sent; what it returns is pickled.
+        """
+        if not callable(function):
+            raise InputError(f"apply: expected a function of an env, got {function!r}")
+        host = self._python_host("apply")
+        return tuple(self._engine.use(host.apply, function, self._reachable(env_ids)))
+
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """An attribute of every env, or of the given ones. Native envs have configuration, spaces and generator."""
         _check_name("get_attr", name)
@@ -370,13 +457,13 @@ class PoolView(Uncopyable):
         return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held.
+        """Counts since the pool was made: steps, episodes, batches, failures, restarts; the cost of a step, memory.
 
         And, as ``servers``, the processes from which this process starts workers, for this pool or for others.
         """
         self._engine.check_usable()
         common = {"backend": self.backend, "num_envs": self.num_envs, "servers": describe_servers()}
-        return {**common, **self._engine.stats()}
+        return {**common, **stats_of(self._engine)}
 
     def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
         """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.
@@ -477,8 +564,6 @@ class PoolView(Uncopyable):
 
 def watched(pool: PoolView) -> Subject:
     """What a page shows of a pool."""
-    from stepmill.hosts.subject import Subject
-
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)

@@ -160,7 +160,7 @@ def test_agents_are_players_of_a_pool(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_shared_reward_is_everybodys(backend: str) -> None:
+def test_a_shared_reward_goes_to_every_agent(backend: str) -> None:
     with stepmill.make(Pair, cfg={"shared": True}, num_envs=2, backend=backend) as pool:
         pool.reset()
         _, reward, _, _, _ = pool.step([1, 2, 3, 0])
@@ -200,7 +200,7 @@ def test_native_envs_of_many_players_refuse_same_step_in_processes_too() -> None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_where_the_observation_has_no_row_an_agent_an_env_is_one_row(backend: str) -> None:
+def test_an_env_whose_observation_has_no_row_per_agent_is_one_row(backend: str) -> None:
     with stepmill.make(PairWithState, num_envs=2, backend=backend) as pool:
         obs, _ = pool.reset()
         assert obs["agents"].shape == (2, 2, 2)

@@ -485,7 +485,7 @@ class Shortsighted(Told):
         return super().reset()
 
 
-def test_an_env_that_takes_small_seeds_is_given_such() -> None:
+def test_an_env_that_takes_small_seeds_gets_them() -> None:
     env = DingEnvWrapper(Shortsighted())
     env.seed(2**40)  # seeds the generator of seeds
     drawn = set()

@@ -167,7 +167,7 @@ def test_a_process_that_an_env_forks_off_does_not_serve_too(env: Any, moment: st
 
 
 @pytest.mark.parametrize("env", [wild_envs.Forking, wild_envs.ForkingAndLeaving])
-def test_a_fork_in_close_is_nobodys_second_end(env: Any, capfd: Any) -> None:
+def test_a_fork_in_close_ends_nothing_twice(env: Any, capfd: Any) -> None:
     pool = make(env, moment="close")
     assert play(pool) == EXPECTED
     pool.close()

@@ -6,11 +6,11 @@ import contextlib
 import itertools
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from stepmill.hosts.process.caller.deadline import Deadline, wait_for_any
 from stepmill.hosts.process.remote_error import rebuild
+from stepmill.hosts.process.stack import process_state
 from stepmill.hosts.process.wire import DescriptorsLost, Wire, close_all
 from stepmill.system.refusals import explained_refusals
 
@@ -32,10 +32,8 @@ def kill(pidfd: int) -> None:
 
 def resume(pid: int, pidfd: int) -> None:
     """Resumes one of our processes if it was stopped (SIGSTOP): we would wait for its answer forever."""
-    with contextlib.suppress(OSError):  # it is gone; or no descriptor is left to read its state
-        # The name of the program, in brackets, may contain anything.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if fields[:1] == [b"T"]:
+    if process_state(pid) == "T":
+        with contextlib.suppress(OSError):  # it is gone
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)
 
 

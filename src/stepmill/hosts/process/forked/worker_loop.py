@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stepmill import _native
+from stepmill.envs.attributes import call_env, get_attribute, set_attribute
 from stepmill.errors import EnvError
-from stepmill.hosts.attributes import call_env, get_attribute, set_attribute
 from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.forked.guardian import exit_if_forked

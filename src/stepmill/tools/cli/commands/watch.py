@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings
     from stepmill.tools.watching.control import Control
     from stepmill.tools.watching.watch import Watch
 
-__all__ = ["command"]
 
 _MOST_FAILURES = 100  # batches with failures, one after another
 

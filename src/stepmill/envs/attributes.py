@@ -6,8 +6,6 @@ from typing import Any
 
 import gymnasium
 
-from stepmill.hosts.faults import Fault
-
 
 def has_attribute(env: Any, name: str) -> bool:
     """Whether the env or one of its wrappers has the attribute."""
@@ -45,23 +43,3 @@ def wrapper_names(env: Any) -> set[str]:
         names |= {class_name(one) for one in type(env).__mro__}
         env = env.env
     return names
-
-
-class contained:  # used like a function
-    """Turns exceptions that would end the caller's program, above all ``sys.exit`` in an env, into an ``EnvError``.
-
-    KeyboardInterrupt passes through: it may be the user's Ctrl-C. A class and not a generator, because a signal handler
-    that raises before the block begins would close the generator with an exception of the same kind.
-    """
-
-    def __init__(self, env_id: int, phase: str) -> None:
-        self._env_id = env_id
-        self._phase = phase
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None or isinstance(error, Exception | KeyboardInterrupt):
-            return
-        raise Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(error).error() from error
