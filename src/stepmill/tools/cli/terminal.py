@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -26,9 +27,6 @@ from rich.text import Text
 
 from stepmill.tools.cli import interrupts
 from stepmill.tools.cli.program import INTERRUPTED
-from stepmill.tools.cli.spaces import json_value
-
-__all__ = ["Bar", "Ending", "Terminal", "new_table", "ratio_text", "short", "until_interrupted"]
 
 _REFRESH_S = 0.05
 _NARROW = 90  # columns; in a narrower terminal the bar is short
@@ -225,3 +223,16 @@ def short(number: float) -> str:
 def ratio_text(ratio: float) -> str:
     """How many times as fast: 0.96, 38.4, 2,680."""
     return f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
+
+
+def json_value(value: Any, text_of: Callable[[Any], str] = repr) -> Any:
+    """What JSON has no form for, such as an infinity, is a text."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): json_value(one, text_of) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(one, text_of) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else text_of(value)
