@@ -23,7 +23,7 @@ from stepmill.tools.measuring.machine import describe
 from stepmill.tools.measuring.timing import Effort, sample
 
 if TYPE_CHECKING:  # imported when the command runs: it brings other libraries
-    from stepmill.tools.measuring.peers import Peer, Subject
+    from stepmill.tools.measuring.peers import Peer, Workload
 
 
 _OURS = "stepmill"
@@ -66,7 +66,7 @@ def command(
     stepmill bench CartPole-v1 --num-envs 1024 -o plots
     stepmill bench my_envs.py:Maze
     """
-    from stepmill.tools.measuring.peers import Subject, most_processes, peers_of, quiet
+    from stepmill.tools.measuring.peers import Workload, most_processes, peers_of, quiet
 
     if folder is not None:
         require_matplotlib()
@@ -76,7 +76,7 @@ def command(
     with quiet(), until_interrupted() as ending:
         for name in targets or _DEFAULT:
             task = find_target(name)
-            subject = Subject(name, task, num_envs, fitted(task, config))
+            subject = Workload(name, task, num_envs, fitted(task, config))
             measured.append(one := SideBySide(subject, peers_of(subject, on_ray), most_processes()))
             with until_interrupted() as measuring:
                 one.measure(Effort(repeats, seconds), terminal, remark=not terminal.json)
@@ -128,7 +128,7 @@ class SideBySide:
         most_processes: Those that would start more processes, one for each env, are left out.
     """
 
-    def __init__(self, subject: Subject, peers: Sequence[Peer], most_processes: int | None = None) -> None:
+    def __init__(self, subject: Workload, peers: Sequence[Peer], most_processes: int | None = None) -> None:
         self.subject = subject
         self.samples: dict[str, list[float]] = {}
         self.failed: dict[str, str] = {}

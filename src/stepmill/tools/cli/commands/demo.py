@@ -46,9 +46,9 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
     stepmill demo
     stepmill demo HalfCheetah-v5 --num-envs 64
     """
-    from stepmill.tools.measuring.peers import Subject, peers_of, quiet
+    from stepmill.tools.measuring.peers import Workload, peers_of, quiet
 
-    subject = Subject.of(env, num_envs)
+    subject = Workload.of(env, num_envs)
     compared: Verification | None = None
     measured: SideBySide | None = None
     with quiet(), until_interrupted() as ending:

@@ -24,7 +24,7 @@ from stepmill.tools.cli.options import (
 )
 from stepmill.tools.cli.program import in_child
 from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
-from stepmill.tools.measuring.trials import Trial, batch_trials, best_of, first_trials
+from stepmill.tools.measuring.setups import Setup, batch_setups, best_of, first_setups
 
 if TYPE_CHECKING:
     from stepmill.hosts.rollout.policy import Policy
@@ -75,11 +75,11 @@ def command(
     """
     from stepmill.tools.cli.policy import load_policy
     from stepmill.tools.measuring.machine import cores, describe
-    from stepmill.tools.measuring.peers import Subject, quiet
+    from stepmill.tools.measuring.peers import Workload, quiet
 
-    subject = Subject(name, target, num_envs or 1, config)
+    subject = Workload(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
-    first = first_trials(subject.is_native, cores(), num_envs)
+    first = first_setups(subject.is_native, cores(), num_envs)
     with quiet(), until_interrupted() as ending, terminal.progress(name, None, "measurements") as bar:
         tuning.run(first, bar)
     if not tuning.rates:
@@ -110,37 +110,37 @@ class _Tuning:
     """Measures pools with one choice of settings after another."""
 
     def __init__(self, subject: Any, policy: Policy | None, seed: int, seconds: float) -> None:
-        self.rates: dict[Trial, float] = {}
-        self.failed: dict[Trial, str] = {}
+        self.rates: dict[Setup, float] = {}
+        self.failed: dict[Setup, str] = {}
         self._subject = subject
         self._policy = policy
         self._seed = seed
         self._seconds = seconds
 
-    def run(self, first: list[Trial], bar: Bar) -> None:
+    def run(self, first: list[Setup], bar: Bar) -> None:
         """All sync pools, the best of them in async, and the best of all again."""
         bar.expect(len(first))
         self._try(first, bar)
         if not self.rates:
             return
-        further = batch_trials(best_of(self.rates))
+        further = batch_setups(best_of(self.rates))
         finalists = _FINALISTS * _ROUNDS
         bar.expect(len(first) + len(further) + finalists)
         self._try(further, bar)
         best = [trial for trial, _ in self.sorted()[:_FINALISTS]]
         if best_of(self.rates) not in best:
             best.append(best_of(self.rates))
-        samples: dict[Trial, list[float]] = {trial: [] for trial in best}
+        samples: dict[Setup, list[float]] = {trial: [] for trial in best}
         for _, trial in itertools.product(range(_ROUNDS), best):
             bar.add(1, f"again: {trial}")
             samples[trial].append(self._measure(trial))
             self.rates[trial] = statistics.median(samples[trial])
 
-    def sorted(self) -> list[tuple[Trial, float]]:
+    def sorted(self) -> list[tuple[Setup, float]]:
         """The fastest first."""
         return sorted(self.rates.items(), key=lambda item: -item[1])
 
-    def _try(self, trials: Iterable[Trial], bar: Bar) -> None:
+    def _try(self, trials: Iterable[Setup], bar: Bar) -> None:
         for trial in trials:
             bar.add(1, str(trial))
             try:
@@ -148,7 +148,7 @@ class _Tuning:
             except (ResourceError, EnvError) as error:  # too many for this machine; others may still work
                 self.failed[trial] = summary(error)
 
-    def _measure(self, trial: Trial) -> float:
+    def _measure(self, trial: Setup) -> float:
         """Steps per second, those of the policy's time included."""
         import stepmill
         from stepmill.tools.measuring.timing import steps_per_second
@@ -174,18 +174,18 @@ class _Player:
             pass
 
 
-def _call(name: str, best: Trial, config: dict[str, Any]) -> str:
+def _call(name: str, best: Setup, config: dict[str, Any]) -> str:
     task = repr(name) if ":" not in name or name.startswith("gymnasium:") else name.rpartition(":")[2]
     given = "".join(f", {key}={value!r}" for key, value in {**best.arguments, **config}.items())
     return f"stepmill.make({task}{given})"
 
 
-def _measures(tuning: _Tuning, best: Trial) -> list[Measure]:
+def _measures(tuning: _Tuning, best: Setup) -> list[Measure]:
     shown = tuning.sorted()[:_MOST_BARS]
     return [Measure(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
 
 
-def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, picture: Path | None) -> None:
+def _draw(out: Console, name: str, tuning: _Tuning, best: Setup, call: str, picture: Path | None) -> None:
     out.print(bars_of(out, f"{name}: steps per second by settings", _measures(tuning, best), "/s"))
     if len(tuning.rates) > _MOST_BARS:
         out.print(f"and {len(tuning.rates) - _MOST_BARS} that were slower", soft_wrap=True)
