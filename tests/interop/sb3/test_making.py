@@ -18,12 +18,12 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
-from support.contract_envs import Pair
 
 import stepmill
 from stepmill.errors import ConfigError, CopyError, EnvError, InputError, UnknownConfigError, UnsupportedError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from stepmill.registry import records as registry
+from support.envs.contract import Pair
 from support.sb3_envs import TalkativeEnv
 
 
