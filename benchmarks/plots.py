@@ -412,7 +412,7 @@ PLOTS = {
     "readme": Plot(
         "sync",
         readme,
-        "Steps per second of stepmill, EnvPool and Gymnasium: CartPole by number of envs, and MuJoCo, Atari and Python envs",
+        "Steps per second of stepmill, EnvPool and Gymnasium: CartPole by number of envs; MuJoCo, Atari, Python envs",
     ),
     "throughput": Plot("sync", throughput, "CartPole-v1: steps per second by number of envs"),
     "envs": Plot("envs", envs, "Native envs, 1,024 of each: steps per second"),
