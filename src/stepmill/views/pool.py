@@ -260,7 +260,7 @@ class PoolView(Uncopyable):
         return rows_of_info(info)
 
     def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
-        """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
+        """Lets every env make ``steps`` steps, with a policy that chooses the actions, and returns all of it.
 
         On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
 
