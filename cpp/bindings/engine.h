@@ -67,10 +67,6 @@ class Engine {
   // Calls a function during which results are those of the gymnasium view, in arrays of numpy, whatever was set. Not
   // within itself.
   nanobind::object plainly(nanobind::handle function, nanobind::args args);
-  // Fills a book (core/watch_book.h) from every result. Now and then, when the book says, and for results with failures,
-  // `look` is called with the result before it is given away, and with the error that goes with it, if any. It runs in
-  // the calling thread, and may use the host, of whose envs those of the result are idle. None: nobody watches.
-  void watch(nanobind::object book, nanobind::object look);
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
@@ -82,7 +78,6 @@ class Engine {
   nanobind::object use(nanobind::handle function, nanobind::args args);
   // Waits at most so many seconds until no thread is inside; whether that is so.
   bool wait_until_left(double most) const;
-  nanobind::object stats() const;
   // How many rows were received since the pool was made.
   std::uint64_t rows_received() const { return get(counters_->pool().steps); }
   std::int32_t in_flight_count() const {
@@ -101,6 +96,7 @@ class Engine {
  private:
   class Entry;
   class Use;
+  friend class Tap;  // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
@@ -158,7 +154,6 @@ class Engine {
   };
   std::optional<Watching> watching_;
   std::vector<Fault> faults_;
-  const Clock::time_point since_ = Clock::now();
   bool closed_ = false;
   bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or

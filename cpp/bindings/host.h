@@ -94,7 +94,8 @@ class Host {
 
   // ---- the envs themselves ----
 
-  virtual void add_stats(nanobind::dict&, double /*age_s*/) const {}
+  // Adds what is not in the words of the pool (`counters/pool_record.h`) to what `stats` tells.
+  virtual void add_stats(nanobind::dict&) const {}
 
   // ---- ending ----
 

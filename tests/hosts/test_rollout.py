@@ -236,7 +236,7 @@ def test_it_says_so_if_envs_have_moved() -> None:
         (
             {"steps": 2, "policy": 3},
             errors.InputError,
-            r"expected a function policy\(observation, env_ids, rngs\), got 3",
+            r"expected a function policy\(observations, env_ids, generators\), got 3",
         ),
     ],
 )

@@ -14,6 +14,7 @@ import stepmill
 from stepmill import EnvError
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import UnsupportedError
+from stepmill.hosts.observing import stats_of
 from stepmill.managers import (
     BaseEnvManager,
     SubprocessEnvManager,
@@ -368,7 +369,7 @@ def test_to_keep_rewards_keeps_no_batches() -> None:
     with BaseEnvManager([lambda: Walk({"length": 1000})] * 2) as manager:
         manager.launch()
         kept = [manager.step({0: 0, 1: 0})[0].reward for _ in range(50)]
-        assert pool_of(manager).stats()["batches_held"] <= 3
+        assert stats_of(pool_of(manager))["batches_held"] <= 3
         assert len(kept) == 50
 
 

@@ -40,7 +40,8 @@ class Backend:
     def make(self, task: Any, view: str = "gymnasium", **arguments: Any) -> Any:
         if self.name == "ray":
             ray_cluster.cluster()
-            return stepmill.make(task, view, backend="ray", num_actors=self.workers, resources={"CPU": 1}, **arguments)
+            ray = stepmill.Ray(num_actors=self.workers, resources={"CPU": 1})
+            return stepmill.make(task, view, backend=ray, **arguments)
         if self.workers is not None:
             arguments["num_workers"] = self.workers
         return stepmill.make(task, view, backend=self.name, **arguments)

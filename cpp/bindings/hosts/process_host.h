@@ -48,7 +48,7 @@ class ProcessHost final : public Host {
   // needed.
   void attend() override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
-  void add_stats(nanobind::dict& out, double age_s) const override;
+  void add_stats(nanobind::dict& out) const override;
 
  private:
   void kill() override { processes().kill(); }

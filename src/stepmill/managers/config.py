@@ -16,7 +16,7 @@ import numpy as np
 from stepmill.envs.configs import copy_cfg
 from stepmill.errors import ConfigError, EnvIdError, InputError, UnsupportedError
 from stepmill.registry.factories import check_keys
-from stepmill.settings import RAY_SETTINGS
+from stepmill.settings import Ray, refuse_options_of_ray
 from stepmill.system.interpreters import interpreter
 from stepmill.values.arguments import one_of, real_number, seconds, true_or_false, whole_number
 
@@ -73,7 +73,7 @@ class ManagerSettings:
     wait_timeout: float | None
     num_workers: int | None
     python: str | None  # the interpreter of the workers, if it is not the caller's
-    on_ray: Mapping[str, Any]  # what only pools on Ray have, as it was given
+    ray: Ray | None  # of a manager whose envs are on a cluster
 
 
 def read_recipes(env_fn: Any, env_cfg: Any, env_num: Any) -> list[EnvRecipe]:
@@ -134,6 +134,8 @@ def read_settings(
     if cfg is not None and not isinstance(cfg, Mapping):
         raise ConfigError(f"{name}: cfg: expected a dict, got {cfg!r}")
     own = {key: value for key, value in (cfg or {}).items() if key not in _IGNORED_KEYS}
+    if "backend" in defaults:
+        refuse_options_of_ray({**own, **given}, defaults)
     check_keys(name, {**own, **given}, defaults)
     values = {**defaults, **own, **given}
     for key in ("step_timeout", "reset_timeout"):
@@ -168,7 +170,7 @@ def read_settings(
         if values["step_wait_timeout"] is None
         else real_number(f"{name}: step_wait_timeout", values["step_wait_timeout"], 0.0),
         num_workers=_workers(f"{name}: num_workers", values["num_workers"]) if in_processes else None,
-        on_ray={key: values[key] for key in RAY_SETTINGS if key in defaults},
+        ray=_ray(f"{name}: backend", values["backend"]) if "backend" in defaults else None,
         python=None if values["python"] is None else interpreter(f"{name}: python", values["python"]),
     )
 
@@ -178,6 +180,14 @@ def _count(name: str, value: Any) -> float:
     if value in ("inf", math.inf):
         return math.inf
     return whole_number(name, value, 1)
+
+
+def _ray(name: str, value: Any) -> Ray:
+    if isinstance(value, Ray):
+        return value
+    if value == "ray":
+        return Ray()
+    raise ConfigError(f"{name}: expected 'ray' or stepmill.Ray(...), got {value!r}")
 
 
 def _workers(name: str, value: Any) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,17 +25,18 @@ from stepmill.errors import (
 from stepmill.hosts.generators import generators_of, seeds_of
 from stepmill.hosts.host import Host, PythonHost, Uncopyable
 from stepmill.hosts.infos import rows_of_info
+from stepmill.hosts.observing import Subject, stats_of
 from stepmill.hosts.process.caller.servers import describe_servers
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
+from stepmill.hosts.rollout.steps import StepBatch, play_on
 from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
 from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.hosts.subject import Subject
     from stepmill.tools.watching.watch import Watch
 
 __all__ = ["Array", "PoolView"]
@@ -264,11 +265,14 @@ class PoolView(Uncopyable):
         On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
 
         Args:
-            policy: ``policy(observation, env_ids, rngs)`` returns actions, one per row of the observation, or a tuple
-                of actions and anything else to be recorded, each with a row per env: ``(actions, log_probs, values)``.
-                It is called with numpy arrays whatever the view or ``output``, with the ids of the envs that the rows
-                belong to, and with a ``numpy.random.Generator`` for each of them. Where the action space is a Tuple, it
-                always returns a tuple that begins with actions: ``(actions,)``.
+            policy: ``policy(observations, env_ids, generators)`` returns actions, one per row of the observations, or a
+                tuple of actions and anything else to be recorded, each with a row per env:
+                ``(actions, log_probs, values)``. It is called with numpy arrays whatever the view or ``output``, with
+                the ids of the envs that the rows belong to, and with a ``numpy.random.Generator`` for each of them.
+                Where the action space is a Tuple, it always returns a tuple that begins with actions: ``(actions,)``.
+                ``stepmill.per_env`` makes a policy of a function of one observation. A policy that remembers something
+                has a method ``begin(env_ids)``, which is called when episodes of these envs start, and before the
+                first call for envs whose episodes it has not seen so far.
             steps: The number of steps of each env. A reset after the end of an episode counts as one, as in ``step``.
             seed: The generator of env i is ``numpy.random.default_rng((seed, i))``, made anew for each rollout. By
                 default the number of the rollout: 0 for the pool's first one.
@@ -289,8 +293,8 @@ class PoolView(Uncopyable):
                 nothing is in flight afterwards.
 
         Example:
-            >>> def lean(observation, env_ids, rngs):
-            ...     return (observation[:, 2] > 0).astype(int)
+            >>> def lean(observations, env_ids, generators):
+            ...     return (observations[:, 2] > 0).astype(int)
             >>> pool = stepmill.make("CartPole-v1", num_envs=4, seed=7)
             >>> rollout = pool.rollout(lean, 100)
             >>> rollout.observations.shape, rollout.rewards.shape
@@ -300,6 +304,50 @@ class PoolView(Uncopyable):
         if self._rollouts is None:
             self._rollouts = Rollouts(self._engine, self._settings)
         return self._rollouts(policy, steps, seed, observation)
+
+    def play(
+        self, policy: Policy, *, seed: int = 0, episodes: Iterable[int] | None = None, raise_errors: bool = True
+    ) -> Iterator[StepBatch]:
+        """Resets envs and lets them play with a policy, for as long as you ask for the next batch.
+
+        It is the loop of ``rollout``, but nothing is kept: you get every batch when it comes, with its infos, and do
+        with it what you like. Between two batches you may render envs, or read their attributes.
+
+        Args:
+            policy: See ``rollout``. It may have any action space, and envs may have several players: then ``env_ids``
+                and ``generators`` have an entry per row, which is a player. Texts, graphs and sequences come as arrays
+                of objects. What it returns beside actions is dropped.
+            seed: The generator of env i is ``numpy.random.default_rng((seed, i))``.
+            episodes: The seeds of the episodes to play. Each env plays the next one when its episode has ended or
+                failed, with the generator ``numpy.random.default_rng((seed, its seed))``, and the play ends when all
+                have ended: an episode does not depend on which env plays it. The next seeds are taken after you have
+                seen the batch in which episodes end. Without them, envs go on as ``autoreset`` says, for ever.
+            raise_errors: Whether errors of envs end the play. Otherwise the batch has them, and the next action resets
+                the envs that failed, or they begin their next episode.
+
+        Returns:
+            An iterator of batches, the first with the observations after the reset. In async mode a batch has those
+            envs that were ready first. If you leave the loop, envs may be in flight: ``reset`` all of them.
+
+        Raises:
+            UsageError: Envs are in flight (``InFlightError``), or autoreset is disabled and there are no ``episodes``
+                (``UnsupportedError``), or the policy calls the pool.
+            InputError: It is no policy, or it returned something else than actions (``ActionError``).
+            EnvError: An env failed, under ``on_error="raise"``.
+
+        Example:
+            >>> @stepmill.per_env
+            ... def lean(observation, generator):
+            ...     return int(observation[2] > 0)
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> returns = []
+            >>> for batch in pool.play(lean, episodes=range(10)):
+            ...     if batch.ended.any():
+            ...         returns += batch.info["episode_return"][batch.ended].tolist()
+            >>> len(returns)
+            10
+        """
+        return play_on(self._engine, self._settings, policy, seed, episodes, raise_errors)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""
@@ -409,13 +457,13 @@ class PoolView(Uncopyable):
         return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held.
+        """Counts since the pool was made: steps, episodes, batches, failures, restarts; the cost of a step, memory.
 
         And, as ``servers``, the processes from which this process starts workers, for this pool or for others.
         """
         self._engine.check_usable()
         common = {"backend": self.backend, "num_envs": self.num_envs, "servers": describe_servers()}
-        return {**common, **self._engine.stats()}
+        return {**common, **stats_of(self._engine)}
 
     def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
         """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.
@@ -516,8 +564,6 @@ class PoolView(Uncopyable):
 
 def watched(pool: PoolView) -> Subject:
     """What a page shows of a pool."""
-    from stepmill.hosts.subject import Subject
-
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)

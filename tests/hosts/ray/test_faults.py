@@ -418,7 +418,7 @@ DRIVER = """
 import sys
 import ray, stepmill
 ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
-pool = stepmill.make("CartPole-v1", num_envs=4, backend="ray", num_actors=2, num_threads=1)
+pool = stepmill.make("CartPole-v1", num_envs=4, backend=stepmill.Ray(num_actors=2), num_threads=1)
 pool.reset()
 while None in (told := pool.stats()["actors"]):  # a machine under load
     pass

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+import stepmill
 from stepmill import EnvError
 from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, EnvState, RayEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
@@ -186,7 +187,7 @@ def make(kind: str, cfgs: int | Sequence[dict[str, Any]], env_fn: Any = Trial, *
         settings.setdefault("num_workers", len(whole))
     if kind == "ray":
         ray_cluster.cluster()
-        settings = {"num_actors": 2, "resources": {"CPU": 0.5}, **settings}  # there is room for two managers
+        settings.setdefault("backend", stepmill.Ray(num_actors=2, resources={"CPU": 0.5}))  # room for two managers
     return KINDS[kind](env_fn, whole, len(whole), **{"retry_waiting_time": 0, **settings})
 
 

@@ -77,8 +77,10 @@ def test_an_env_without_pictures_says_so(stepmill_command: Run, user_folder: Pat
 
 POLICY = """
 import os
+import stepmill
 asked = 0
 
+@stepmill.per_env
 def act(observation, generator):
     global asked
     asked += 1

@@ -23,7 +23,7 @@ from stepmill.errors import ConfigError, EnvError, MissingPackageError, Stepmill
 from stepmill.make import make
 from stepmill.registry.factories import close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, own_ids
-from stepmill.settings import SETTINGS, AutoresetWord, Backend, check_settings
+from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_settings
 from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
@@ -50,7 +50,7 @@ def verify(
     batch_size: int | None = None,
     num_threads: int | None = None,
     seed: int | Sequence[int] = 42,
-    backend: Backend = "auto",
+    backend: Backend | Ray = "auto",
     autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     **config: Any,
@@ -80,7 +80,15 @@ def verify(
         The result, which is true if all is equal, and prints as one line. Without an id: a sequence of results, which
         prints as a table and says which ids were skipped and why.
     """
-    arguments = {name: value for name, value in locals().items() if name in SETTINGS}
+    arguments = {
+        "num_envs": num_envs,
+        "batch_size": batch_size,
+        "num_threads": num_threads,
+        "seed": seed,
+        "backend": backend,
+        "autoreset": autoreset,
+        "max_episode_steps": max_episode_steps,
+    }
     comparison = Comparison(steps, arguments, config)
     if task_id is None:
         if config:

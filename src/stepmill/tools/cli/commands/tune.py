@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
 from stepmill.tools.measuring.trials import Trial, batch_trials, best_of, first_trials
 
 if TYPE_CHECKING:
-    from stepmill.tools.cli.policy import Act
+    from stepmill.hosts.rollout.policy import Policy
     from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["command"]
@@ -106,11 +106,11 @@ def command(
 class _Tuning:
     """Measures pools with one choice of settings after another."""
 
-    def __init__(self, subject: Any, act: Act | None, seed: int, seconds: float) -> None:
+    def __init__(self, subject: Any, policy: Policy | None, seed: int, seconds: float) -> None:
         self.rates: dict[Trial, float] = {}
         self.failed: dict[Trial, str] = {}
         self._subject = subject
-        self._act = act
+        self._policy = policy
         self._seed = seed
         self._seconds = seconds
 
@@ -151,20 +151,20 @@ class _Tuning:
         from stepmill.tools.measuring.timing import steps_per_second
 
         with stepmill.make(self._subject.task, seed=self._seed, **trial.arguments, **self._subject.config) as pool:
-            return steps_per_second(_Player(pool, self._act, self._seed), self._seconds)
+            return steps_per_second(_Player(pool, self._policy, self._seed), self._seconds)
 
 
 class _Player:
-    """Plays a pool, so many batches at a time."""
+    """Plays a pool, a number of batches at a time."""
 
-    def __init__(self, pool: GymnasiumPool, act: Act | None, seed: int) -> None:
-        from stepmill.tools.cli.play import play
-        from stepmill.tools.cli.policy import Policy
+    def __init__(self, pool: GymnasiumPool, policy: Policy | None, seed: int) -> None:
+        from stepmill.tools.cli.policy import RandomActions
 
         self.rows_per_call = pool.batch_size
-        self._batches: Iterator[Any] = play(pool, Policy(act, pool, seed, repeated=act is None))
-        while next(self._batches).is_start:
-            pass
+        self._batches = pool.play(policy or RandomActions(pool.spec.action_space, seed, repeated=True), seed=seed)
+        starting = set(range(pool.num_envs))
+        while starting:
+            starting.difference_update(next(self._batches).env_ids.tolist())
 
     def run(self, calls: int) -> None:
         for _ in itertools.islice(self._batches, calls):
