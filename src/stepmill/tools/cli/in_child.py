@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from stepmill.hosts.process.parenthood import die_with_parent
+from stepmill.system.guardian import die_with_parent
 from stepmill.tools.cli import interrupts
 from stepmill.tools.cli.program import ended
 from stepmill.tools.cli.terminal import Terminal
