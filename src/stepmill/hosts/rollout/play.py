@@ -66,7 +66,7 @@ class Turn:
     seconds: float
     error: EnvError | None
     goes_on: np.ndarray | None = None
-    resets: tuple[Sequence[int], Sequence[int] | None] | None = None
+    resets: tuple[Sequence[int], Sequence[int | None] | None] | None = None
 
 
 class Player:

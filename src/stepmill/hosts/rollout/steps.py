@@ -32,7 +32,7 @@ class StepBatch:
         terminated: Whether the step ended an episode.
         truncated: Whether the step cut an episode off.
         info: As ``step`` returns it. ``info["elapsed_step"]`` is 0 where an episode begins.
-        episodes: The seeds of the episodes that the envs play; None if ``play`` was not given any.
+        episodes: The seeds of the episodes that the envs play, -1 for one without; None if ``play`` was not given any.
         seconds: How long sending the actions and waiting for this batch took, without the policy.
         error: What envs raised, if ``play`` goes on in spite of errors.
     """
@@ -60,7 +60,7 @@ def play_on(
     settings: Settings,
     policy: Policy,
     seed: int,
-    episodes: Iterable[int] | None,
+    episodes: Iterable[int | None] | None,
     raise_errors: bool,
 ) -> Iterator[StepBatch]:
     """See ``PoolView.play``. Everything that can be refused is refused before the first batch is asked for."""
@@ -84,7 +84,7 @@ class _Play:
         settings: Settings,
         policy: Policy,
         generators: Generators,
-        episodes: Iterable[int] | None,
+        episodes: Iterable[int | None] | None,
         raise_errors: bool,
     ) -> None:
         self._engine = engine
@@ -150,12 +150,15 @@ class _Play:
             begun = self._begin(turn.env_ids[ended].tolist())
             turn.resets = begun if begun[0] else None
 
-    def _begin(self, env_ids: Iterable[int]) -> tuple[list[int], list[int] | None]:
+    def _begin(self, env_ids: Iterable[int]) -> tuple[list[int], list[int | None] | None]:
         """Gives envs episodes, as far as there are any; returns these envs and their seeds."""
         if self._waiting is None:
             return list(env_ids), None
         chosen = dict(zip(env_ids, self._waiting, strict=False))
         for env_id, seed in chosen.items():
+            if seed is None:
+                self._episodes[env_id] = -1
+                continue
             self._episodes[env_id] = whole_number("play: episodes: a seed", seed, 0, _LARGEST_SEED)
             self._generators.renew(env_id, seed)
         return list(chosen), list(chosen.values())
