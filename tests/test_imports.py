@@ -138,7 +138,7 @@ REPEATED_MODULES = {
     *("options", "play", "policy", "record", "report", "results", "rewards", "server", "simulator"),
     *("spaces", "spec", "trial", "watch"),
 }
-REPEATED_CLASSES = {"Player", "Start"}
+REPEATED_CLASSES = {"Player"}
 
 
 def repeated(names: Iterable[str]) -> set[str]:

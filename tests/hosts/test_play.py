@@ -197,13 +197,12 @@ def test_players_have_a_row_each() -> None:
         seen.append((len(observations), env_ids.tolist(), [one is generators[0] for one in generators]))
         return np.zeros(len(env_ids), int)
 
-    with stepmill.make("Pursuit-v0", num_envs=2) as pool:
+    with stepmill.make("Template-v0", num_envs=2, max_num_players=3) as pool:  # one more player at every step
         batches = pool.play(policy)
-        next(batches)
-        batch = next(batches)
-        assert batch.actions is None
-        assert len(batch.rewards) == 4
-    assert seen == [(4, [0, 0, 1, 1], [True, True, False, False])]
+        rows = [len(next(batches).rewards) for _ in range(3)]
+        assert next(batches).actions is None
+    assert rows == [2, 4, 6]
+    assert seen[:2] == [(2, [0, 1], [True, False]), (4, [0, 0, 1, 1], [True, True, False, False])]
 
 
 @pytest.mark.parametrize(
