@@ -17,7 +17,7 @@ from stepmill.envs.base_env import MOST_SEED_BITS, EpisodeSeeds
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, MissingConfigError, UnsupportedError
-from support.contract_envs import Pair, Walk
+from support.envs.contract import Pair, Walk
 
 
 def episode(env: BaseEnv, steps: int = 4) -> list[float]:

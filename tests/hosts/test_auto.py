@@ -19,8 +19,8 @@ from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
-from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
-from support.contract_envs import Pair
+from support.envs.contract import Pair
+from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
 
@@ -189,7 +189,7 @@ def test_an_env_that_is_really_broken_is_reported_by_the_pool() -> None:
 def test_a_module_that_cannot_be_loaded_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "fine_only_here.py"
-    module.write_text("from support.auto_envs import Walk\nclass Env(Walk): pass\n")
+    module.write_text("from support.envs.unmovable import Walk\nclass Env(Walk): pass\n")
     from fine_only_here import Env  # type: ignore[import-not-found]
 
     module.write_text("raise RuntimeError('not in a worker')\n")
@@ -214,7 +214,7 @@ def test_what_the_env_on_trial_says_is_not_shown(backend: str) -> None:
     finished = run(
         f"""
         import logging
-        from support.auto_envs import Talkative
+        from support.envs.unmovable import Talkative
         import stepmill
         from stepmill.hosts import auto
 
@@ -239,7 +239,7 @@ def test_what_modules_say_when_they_are_loaded_is_shown_as_the_backend_does(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name = f"greets_for_{backend}"
-    text = "import sys\nfrom support.auto_envs import Walk\nclass Env(Walk): pass\n"
+    text = "import sys\nfrom support.envs.unmovable import Walk\nclass Env(Walk): pass\n"
     text += "print('hello')\nprint('oh', file=sys.stderr)\n"
     (tmp_path / f"{name}.py").write_text(text)
     env_class = __import__(name).Env
@@ -269,7 +269,7 @@ def test_nothing_is_left_where_the_calling_thread_is_chosen(verdict: Any) -> Non
 def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
     out = run_well(
         """
-        from support.auto_envs import Recorded, Walk
+        from support.envs.unmovable import Recorded, Walk
         from support.process_envs import *
         import subprocess, sys, tempfile
         import stepmill
@@ -300,7 +300,7 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
 def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
     gate = Gate(tmp_path, 1)
     code = f"""
-        from support.auto_envs import Recorded
+        from support.envs.unmovable import Recorded
         from support.process_envs import *
         import stepmill
         from stepmill.hosts import auto
@@ -540,7 +540,7 @@ def test_an_env_that_forks_is_not_for_the_calling_thread(where: str) -> None:
         f"""
         import os
         import stepmill
-        from support.auto_envs import Walk
+        from support.envs.unmovable import Walk
 
         class Forking(Walk):
             def fork(self, place):

@@ -17,7 +17,7 @@ from stepmill import _native
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost, Stopwatch
 from stepmill.settings import check_settings
-from support.auto_envs import Recorded, Walk
+from support.envs.unmovable import Recorded, Walk
 from support.process_envs import eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")

@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
+from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AnsweringEnv, Backend, assert_same, attempt
 from support.envs import CountingEnv, FailingEnv
 from support.probes import VIEWS
 
@@ -75,7 +75,7 @@ def ask(backend: Backend, script: Callable[[Any], list[Any]], wrapped: bool) -> 
     configs = [{"start": 10 * i} for i in range(N)]
 
     def build(start: int) -> Any:
-        env = AskedEnv(start, render_mode="rgb_array")
+        env = AnsweringEnv(start, render_mode="rgb_array")
         return gymnasium.wrappers.TimeLimit(env, 1000) if wrapped else env
 
     with backend.make(build, num_envs=N, env_config=configs) as pool:

@@ -13,7 +13,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.errors import ActionError, ConfigError, EnvIdError, UnsupportedError
-from support.adapter_envs import Two
+from support.envs.adapted import Two
 
 
 def make(view: str = "gymnasium", **arguments: Any) -> Any:

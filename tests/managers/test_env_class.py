@@ -15,7 +15,7 @@ from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import EnvError, EnvTimeoutError, InputError, WorkerDiedError
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.managers.env_class import in_class_of_cause
-from support.good_envs import GoodEnv
+from support.envs.good import GoodEnv
 
 MANAGERS = pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
 

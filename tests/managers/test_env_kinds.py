@@ -20,15 +20,15 @@ from stepmill.managers import (
     BaseEnvManager,
     SubprocessEnvManager,
 )
-from support.contract_envs import DmWalk, Pair, PairWithState, Walk
 from support.envs import SpaceEnv
+from support.envs.contract import DmWalk, Pair, PairWithState, Walk
+from support.envs.managed import KINDS, Shapeless, Trial, launched, make
+from support.envs.replay import CountingEnv, counts
 from support.manager_cases import SERIAL_AND_ASYNC, pool_of
-from support.manager_envs import KINDS, Shapeless, Trial, launched, make
 from support.probes import ProbeTwin, assert_equal
 from support.process_envs import (
     eventually,
 )
-from support.replay_envs import CountingEnv, counts
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 

@@ -22,9 +22,9 @@ from stepmill.managers import (
     create_env_manager,
     get_vec_env_setting,
 )
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import KINDS, Trial, count, make, play, suffering
 from support.manager_cases import SERIAL_AND_ASYNC
-from support.manager_envs import KINDS, Trial, count, make, play, suffering
 from support.process_envs import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -306,11 +306,11 @@ def test_get_vec_env_setting_gives_the_env_and_the_cfgs_of_a_run() -> None:
     assert get_vec_env_setting(cfg, collect=False)[1] is None
 
 
-@pytest.mark.parametrize("kind", ["support.manager_envs:Trial", "CartPole-v1"])
+@pytest.mark.parametrize("kind", ["support.envs.managed:Trial", "CartPole-v1"])
 def test_get_vec_env_setting_finds_envs_by_path_and_by_id(kind: str) -> None:
     env_fn, cfgs, _ = get_vec_env_setting({"type": kind, "collector_env_num": 2})
     env = env_fn((cfgs or [])[0])
-    assert env.observation_space.shape == ((3,) if kind == "support.manager_envs:Trial" else (4,))
+    assert env.observation_space.shape == ((3,) if kind == "support.envs.managed:Trial" else (4,))
     env.close()
 
 

@@ -17,9 +17,9 @@ from stepmill.managers import (
     BaseEnvManager,
     SyncSubprocessEnvManager,
 )
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, RUN, SERIAL_AND_ASYNC
-from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.process_envs import (
     Gate,
     eventually,

@@ -18,7 +18,7 @@ import pytest
 from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import ClosedError, ConfigError, InFlightError, UsageError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
-from support.corridor import Corridor, corridors
+from support.envs.contract import Corridor, corridors
 from support.process_envs import eventually
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}

@@ -22,8 +22,8 @@ import stepmill as envpool
 from stepmill import _native
 from stepmill.errors import ActionError, ConfigError, EnvError, EnvIdError, UnsupportedError
 from support.envs import DiscountEnv, SpaceEnv, draws
+from support.envs.adapted import TagEnv
 from support.probes import ProbeTwin, assert_equal, seen
-from support.tag import TagEnv
 
 VIEWS = ("gym", "dm")  # those of the document
 EVERY_VIEW = pytest.mark.parametrize("view", VIEWS)

@@ -15,8 +15,8 @@ from stepmill.settings import SETTINGS
 from stepmill.views.dm import DmPool
 from stepmill.views.gym import GymPool
 from stepmill.views.gymnasium import GymnasiumPool
-from support.adapter_envs import Two
 from support.envs import CountingEnv, FailingEnv
+from support.envs.adapted import Two
 
 VIEWS = ("gymnasium", "gym", "dm")
 SECOND_FAILS: list[dict[str, Any]] = [{}, {"fail_in": "step", "fail_at": (1,)}, {}]

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepmill import _native
-from stepmill.envs.attributes import call_env, get_attribute, set_attribute
 from stepmill.errors import EnvError
 from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
 from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
+from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import close_quietly
 from stepmill.settings import Settings, check_players

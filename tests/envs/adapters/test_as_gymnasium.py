@@ -26,8 +26,8 @@ from stepmill.errors import (
     EnvError,
     UnsupportedError,
 )
-from support.adapter_envs import PAIR, ZEROS, Told, Two
-from support.contract_envs import LongStep, Pair, PairWithState, Walk
+from support.envs.adapted import PAIR, ZEROS, Obedient, Two
+from support.envs.contract import LongStep, Pair, PairWithState, Walk
 
 BACKENDS = ["inline", "process"]
 
@@ -264,8 +264,8 @@ def test_the_space_of_one_agent_keeps_its_type() -> None:
 
 
 def test_the_render_mode_is_that_of_the_env_inside() -> None:
-    assert AsGymnasium(DingEnvWrapper(Told())).render_mode is None
-    assert AsGymnasium(DingEnvWrapper(Told(render_mode="rgb_array"))).render_mode == "rgb_array"
+    assert AsGymnasium(DingEnvWrapper(Obedient())).render_mode is None
+    assert AsGymnasium(DingEnvWrapper(Obedient(render_mode="rgb_array"))).render_mode == "rgb_array"
     assert AsGymnasium(Walk({})).render_mode is None
     assert as_gymnasium(Two()).render_mode is None
 

@@ -22,7 +22,7 @@ from stepmill.errors import (
     SpaceError,
     UsageError,
 )
-from support.adapter_envs import PAIR, Two
+from support.envs.adapted import PAIR, Two
 
 BACKENDS = ["inline", "process"]
 

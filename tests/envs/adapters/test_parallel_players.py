@@ -17,8 +17,7 @@ import stepmill
 from stepmill.envs import ParallelAsBaseEnv
 from stepmill.envs.adapters.parallel_players import kinds_of
 from stepmill.errors import ConfigError, EnvError
-from support.adapter_envs import Two
-from support.tag import TagEnv
+from support.envs.adapted import TagEnv, Two
 
 
 def env_of(module: str, form: str = "parallel_env", **config: Any) -> Callable[[], Any]:

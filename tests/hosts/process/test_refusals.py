@@ -27,7 +27,7 @@ from stepmill.errors import (
     StepmillError,
 )
 from stepmill.hosts.process.caller import child_process, servers
-from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.child_process import Deadline
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.wire import Wire
 from stepmill.system.refusals import explained_refusals, refusal

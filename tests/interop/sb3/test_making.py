@@ -23,7 +23,7 @@ import stepmill
 from stepmill.errors import ConfigError, CopyError, EnvError, InputError, UnknownConfigError, UnsupportedError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from stepmill.registry import records as registry
-from support.contract_envs import Pair
+from support.envs.contract import Pair
 from support.sb3_envs import TalkativeEnv
 
 

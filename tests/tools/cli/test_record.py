@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 import pytest
 
-from stepmill.tools.cli.grid import Grid
-from support.replay_envs import frames
+from stepmill.tools.cli.commands.record import Grid
+from support.envs.replay import frames
 
 Run = Callable[..., Any]
 

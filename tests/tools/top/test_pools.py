@@ -14,7 +14,7 @@ import stepmill
 from stepmill.tools.top.processes import ProcessSnapshot, look_at
 from stepmill.tools.top.report import report
 from support.envs import CountingEnv
-from support.manager_envs import launched
+from support.envs.managed import launched
 from support.probes import GatedPool, in_thread
 from support.process_envs import FaultyEnv, Gate, act, ends, eventually, signal_to, worker_pids
 

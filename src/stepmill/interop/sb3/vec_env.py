@@ -15,11 +15,11 @@ from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor, ResultsWriter
 from stable_baselines3.common.vec_env import VecEnv
 
-from stepmill.envs.attributes import call_env, class_name, has_attribute, wrapper_names
 from stepmill.errors import ConfigError, EnvError, EnvIdError, InputError, UnknownAttributeError, UsageError
 from stepmill.interop.resets import reset_until_good
 from stepmill.interop.sb3.checks import check_pool, make_pool
 from stepmill.managers.stacking import stack_actions
+from stepmill.registry.attributes import call_env, class_name, has_attribute, wrapper_names
 from stepmill.settings import SEED_LIMIT
 from stepmill.spec import PoolSpec
 from stepmill.values.arguments import whole_number

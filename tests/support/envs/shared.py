@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 
 from stepmill.envs import DingEnvWrapper
-from support.auto_envs import Walk
+from support.envs.unmovable import Walk
 
 the_env = Walk()
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs import BaseEnv
-from support.good_envs import DictEnv, GoodEnv, TwoAgents, breaks
+from support.envs.good import DictEnv, GoodEnv, TwoAgents, breaks
 
 
 @breaks("no_exception")

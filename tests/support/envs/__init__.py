@@ -1,4 +1,14 @@
-"""Python envs that the tests make pools of."""
+"""Small envs that the tests run, by purpose.
+
+::
+
+    here           of Gymnasium's kind: they count, fail, show and tell what they are told to
+    contract.py    of BaseEnv's kind, of dm_env's and of DI-engine's
+    adapted.py     for adapters and views: of every kind, with several agents, with diaries
+    good.py        keep all rules of the checker; broken.py and broken_runs.py break one each
+    managed.py     suffer mishaps in managers, and how the tests play these; replay.py  draw what can be read again
+    unmovable.py   live where they were built; shared.py  are handed out twice; wild.py  reach for what is not theirs
+"""
 
 from __future__ import annotations
 

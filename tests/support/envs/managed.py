@@ -18,7 +18,7 @@ from stepmill import EnvError
 from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, EnvState, RayEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
 from support import ray_cluster
-from support.contract_envs import Walk
+from support.envs.contract import Walk
 from support.probes import in_thread
 from support.process_envs import MISHAPS, Gate, tell_gate, wait_at_gate
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from support.good_envs import GoodEnv, breaks
+from support.envs.good import GoodEnv, breaks
 
 
 @breaks("static_seed")
