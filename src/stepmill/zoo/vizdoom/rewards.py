@@ -110,7 +110,7 @@ def combinations(
         force_speed: SPEED is pressed in every row.
         deltas: How many values a button takes that has values, and the first and last of them. Others stay at 0.
     """
-    groups = []  # of choices: each is some buttons, and how far they are pressed
+    groups: list[list[tuple[tuple[str, float], ...]]] = []  # of choices: buttons, and how far each is pressed
     exclusive = {name: group for group in _EXCLUSIVE for name in group}
     seen: set[str] = set()
     for name in (one for one in order if one in available):
