@@ -131,7 +131,7 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
 }
 
-// Waits for rows as `recv_some` and `recv_parcel` say. Whether there is a batch to take.
+// Waits for rows as `recv_some` says, and `ParcelServer::recv`. Whether there is a batch to take.
 bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only, std::optional<double> patience) {
   const std::optional<double> seconds = read_timeout(timeout);
   if (pool().in_flight_count() == 0) return false;
@@ -266,7 +266,7 @@ nb::object Engine::finish(bool is_reset) {
   last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   count(batch);
   nb::object extras = collect_extras(batch);
-  const bool is_looked_at = watching_ && note(batch);
+  const bool is_looked_at = tap_ && tap_->note(batch, pool(), faults_);
   pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),
                            .extras = std::move(extras),
                            .is_looked_at = is_looked_at});
@@ -300,8 +300,8 @@ nb::object Engine::shown(bool as_reset) {
     pending_->error = finished[1];
   }
   const nb::object error = pending_->error;
-  if (std::exchange(pending_->is_looked_at, false) && watching_) {
-    const nb::object look = watching_->look;  // it may end the watching
+  if (std::exchange(pending_->is_looked_at, false) && tap_) {
+    const nb::object look = tap_->look();  // it may end the watching
     look(result, error);
   }
   if (as_reset) result = nb::make_tuple(result[0], result[4]);
@@ -339,19 +339,8 @@ nb::object Engine::plainly(nb::handle function, nb::args args) {
 }
 
 void Engine::watch(nb::object book, nb::object look) {
-  watching_.reset();
-  if (!book.is_none())
-    watching_.emplace(Watching{book, std::move(look), &nb::cast<WatchBook&>(book), Clock::time_point::min()});
-}
-
-// Writes a batch into the book; whether it is time for a closer look.
-bool Engine::note(const Batch& batch) {
-  WatchBook& book = *watching_->book;
-  book.add(batch, pool().spec().max_num_players, pool().options().table.reward_is_float32 != 0, faults_);
-  const auto now = Clock::now();
-  if (now < watching_->next_look && faults_.empty()) return false;
-  watching_->next_look = now + nanoseconds(book.look_every_ns.load(std::memory_order_relaxed));
-  return true;
+  tap_.reset();
+  if (!book.is_none()) tap_.emplace(std::move(book), std::move(look));
 }
 
 void Engine::lock_pages(int gpu) {
@@ -369,6 +358,15 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
       raise("InFlightError", "env " + std::to_string(env) +
                                  " is in flight: the call that should have returned its result was interrupted. Call "
                                  "recv() to get it");
+}
+
+void Engine::count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures) {
+  const Use use(*this);
+  PoolRecord& counts = counters_->pool();
+  add_to(counts.steps, steps);
+  add_to(counts.episodes, episodes);
+  add_to(counts.failures, failures);
+  if (pool().is_async()) last_ids_ = all_envs_;
 }
 
 // What Python adds to a batch: its notes and its faults. Most batches have none, and then the object is invalid.
@@ -422,9 +420,8 @@ int Engine::traverse(visitproc visit, void* arg) const {
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
-  if (watching_) {
-    Py_VISIT(watching_->book_object.ptr());
-    Py_VISIT(watching_->look.ptr());
+  if (tap_) {
+    if (const int stop = tap_->traverse(visit, arg); stop != 0) return stop;
   }
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
@@ -436,7 +433,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
 
 void Engine::clear_references() {
   pending_.reset();
-  watching_.reset();
+  tap_.reset();
   show_step_ = show_reset_ = nb::none();
 }
 

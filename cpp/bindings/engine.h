@@ -11,9 +11,9 @@
 
 #include "bindings/input/action_input.h"
 #include "bindings/output/batch_output.h"
+#include "bindings/output/tap.h"
 #include "bindings/host.h"
 #include "core/pool.h"
-#include "core/watch_book.h"
 
 namespace stepmill {
 
@@ -39,14 +39,6 @@ class Engine {
   // `at_least`. None if there is none and `at_least` is 0. `steps_only`: resets are included but not counted. For pools
   // that return results as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
-  // For an engine that serves another one: engine_parcels.cpp.
-  void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
-  // As `recv_some`, but less than `at_least`, or None, if for `patience` seconds none has come; for the first one it
-  // waits ten times as long. Without `patience` it has at least so many.
-  nanobind::object recv_parcel(int enough, int at_least, nanobind::handle timeout, std::optional<double> patience);
-  // The same for envs that the other engine lends this one, which steps them by itself.
-  void take_states(nanobind::handle parcel);
-  nanobind::object give_states(const std::vector<std::int32_t>& envs);
   // Rows of all envs were received where they live, or have been put together from several batches: counts those that
   // this engine has not counted. As after a batch of all envs, a `send` without ids is for all.
   void count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures);
@@ -67,9 +59,7 @@ class Engine {
   // Calls a function during which results are those of the gymnasium view, in arrays of numpy, whatever was set. Not
   // within itself.
   nanobind::object plainly(nanobind::handle function, nanobind::args args);
-  // Fills a book (core/watch_book.h) from every result. Now and then, when the book says, and for results with failures,
-  // `look` is called with the result before it is given away, and with the error that goes with it, if any. It runs in
-  // the calling thread, and may use the host, of whose envs those of the result are idle. None: nobody watches.
+  // From now on a tap shows the results to somebody who watches. None: nobody does.
   void watch(nanobind::object book, nanobind::object look);
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
@@ -99,6 +89,7 @@ class Engine {
   nanobind::list seeds(nanobind::handle env_ids);
 
  private:
+  friend class ParcelServer;
   class Entry;
   class Use;
 
@@ -123,9 +114,7 @@ class Engine {
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
   nanobind::object shown(bool as_reset);
-  bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
-  void refuse_in_flight(std::span<const std::int32_t> envs) const;
   nanobind::object collect_extras(const Batch& batch);
   void require_something_in_flight() const;
   void drain();
@@ -151,12 +140,7 @@ class Engine {
     bool is_shown = false;  // whether the result is in the form that `recv` returns
   };
   std::optional<Pending> pending_;
-  struct Watching {
-    nanobind::object book_object, look;
-    WatchBook* book;  // the same
-    Clock::time_point next_look;
-  };
-  std::optional<Watching> watching_;
+  std::optional<Tap> tap_;
   std::vector<Fault> faults_;
   const Clock::time_point since_ = Clock::now();
   bool closed_ = false;
