@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from stepmill.tools.cli.terminal import short as number
 
 Results = dict[str, Any]
+Row = dict[str, Any]
 MISSING = "–"
 
 
@@ -20,7 +21,6 @@ MISSING = "–"
 class Table:
     """A heading, column names (the first one is the row's name) and rows of text."""
 
-    name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -41,6 +41,11 @@ class Table:
         for row in self.rows:
             table.add_row(*row)
         console.print(table)
+
+
+def by_row(title: str, rows: Sequence[Row], *columns: tuple[str, Callable[[Row], str]]) -> Table:
+    """A column is its heading, and what it says of a row."""
+    return Table(title, [heading for heading, _ in columns], [[cell(row) for _, cell in columns] for row in rows])
 
 
 # ---- what a part was measured with -----------------------------------------------------------------
@@ -80,10 +85,6 @@ def percent(row: dict[str, Any], name: str, of: str) -> str:
 
 def count_envs(count: int) -> str:
     return f"{count:,} env{'s' if count != 1 else ''}"
-
-
-def threads(result: dict[str, Any] | None) -> str:
-    return MISSING if result is None else str(result["num_threads"])
 
 
 def time_of(ns: float | None) -> str:

@@ -1,7 +1,7 @@
 """Writes the figures into the documents, between marker comments, from the JSON files.
 
 ``<!-- benchmark:NAME -->`` ... ``<!-- /benchmark:NAME -->`` holds what this module wrote; the text around it is the
-author's. NAME is a table (``sync``), a plot (``plot-readme``) or what ``facts`` says of all machines (``fact-native``).
+author's. NAME is a table (``sync``), a plot (``plot-readme``) or a fact about all machines (``fact-headline``).
 Each machine that has results gets its own table or plot, unless the marker names one:
 ``<!-- benchmark:plot-readme aarch64-2 -->``.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +88,31 @@ def _plot(plot: str, results: Results, folder: Path, images: Path) -> str | None
     )
 
 
-# ---- the best figures, for the README -------------------------------------------------------------
+# ---- the figures of the README ---------------------------------------------------------------------
+
+# What is compared: the part that measures it, and how many envs; all envs of a part that have this number.
+KINDS = {"CartPole": ("sync", 1024), "MuJoCo": ("mujoco", 64), "Atari": ("atari", 64)}
+GYMNASIUMS = {"gymnasium": "Gymnasium SyncVectorEnv", "gymnasium_async": "Gymnasium AsyncVectorEnv"}
 
 
-def sentence(machines: Sequence[Results]) -> str | None:
-    """For a pool as large as in training, on the first machine; what the others reach comes after it."""
-    rows = [(one, row) for one in machines if (row := _native(one))]
-    if not rows:
+def headline(machines: Sequence[Results]) -> str | None:
+    """How many times as fast as the others, on the first machine; what the other machines reach comes after it."""
+    shown = [one for one in machines if all(_compared(one, kind, ("envpool",)) for kind in KINDS)]
+    if not shown:
         return None
-    (results, first), *others = rows
-    ours, over = _compared(first)
-    told = [
-        f"**{over[0]} times as fast as {envpool(results, 'sync')} and {over[1]} times as fast as Gymnasium's "
-        f"SyncVectorEnv**: {millions(ours)} steps of CartPole-v1 per second with 1,024 envs on {place(results)}."
-    ]
-    for another, row in others:
-        ours, over = _compared(row)
-        told.append(f"On {place(another)}: {millions(ours)} steps, {over[0]} and {over[1]} times as fast.")
+    told = []
+    for one in shown:
+        over = [_compared(one, kind, ("envpool",)) for kind in KINDS]
+        if one is not shown[0]:
+            told.append(f"On {place(one)} it is {_listed(over)} times EnvPool.")
+            continue
+        beside = _listed([_compared(one, kind, GYMNASIUMS) for kind in KINDS])
+        told += [
+            f"**{over[0]} times as fast as {envpool(one, 'sync')} on CartPole, {over[1]} times on MuJoCo,",
+            f"{over[2]} times on Atari**, and {beside} times as fast as Gymnasium's vector envs:",
+            f"1,024 CartPoles, and 64 envs of each task and game, on {place(one)}",
+            f"(`python -m benchmarks --parts {','.join(part for part, _ in KINDS.values())}`).",
+        ]
     return " ".join(told)
 
 
@@ -114,27 +122,39 @@ def side_by_side(machines: Sequence[Results]) -> str | None:
     if not shown:
         return None
     rows = [[label, *(cell(one) or MISSING for one in shown), f"`--parts {part}`"] for label, part, cell in ROWS]
-    table = Table("facts", "", ["", *map(place, shown), "`python -m benchmarks`"], rows)
-    return f"{plots.versions(shown[0], 'sync')}; k is a thousand, M a million:\n\n{table.markdown()}"
+    table = Table("", ["", *map(place, shown), "`python -m benchmarks`"], rows)
+    return f"{plots.versions(shown[0], 'sync')}; steps per second, k is a thousand, M a million:\n\n{table.markdown()}"
 
 
-FACTS: dict[str, Callable[[Sequence[Results]], str | None]] = {"native": sentence, "machines": side_by_side}
+FACTS: dict[str, Callable[[Sequence[Results]], str | None]] = {"headline": headline, "machines": side_by_side}
 
 
-# ---- rows of the table -----------------------------------------------------------------------------
+def _compared(results: Results, kind: str, others: Iterable[str]) -> str | None:
+    """How many times as fast as the best of the others, over all envs of a kind: 33, or 1.0 to 1.4."""
+    part, num_envs = KINDS[kind]
+    ratios = [
+        row["stepmill"]["steps_per_s"] / max(row[name]["steps_per_s"] for name in others if name in row)
+        for row in results["parts"].get(part) or []
+        if row["num_envs"] == row["batch_size"] == num_envs and any(name in row for name in others)
+    ]
+    ends = [round_ratio(ratio) for ratio in (min(ratios), max(ratios))] if ratios else []
+    return " to ".join(dict.fromkeys(ends)) or None
 
 
-def _native_cell(results: Results) -> str | None:
-    row = _native(results)
-    return row and _rates(row, envpool="EnvPool", gymnasium="Gymnasium SyncVectorEnv")
+def _cell(part: str, env: str, num_envs: int) -> Callable[[Results], str | None]:
+    """Our steps per second, EnvPool's, and those of the better of Gymnasium's vector envs."""
 
+    def cell(results: Results) -> str | None:
+        wanted = env, num_envs, num_envs
+        rows = results["parts"].get(part) or []
+        row = next(
+            (row for row in rows if (row["env"], row["num_envs"], row.get("batch_size", num_envs)) == wanted), None
+        )
+        if row is None or "envpool" not in row:
+            return None
+        return _rates(row, envpool="EnvPool", **_best(row, GYMNASIUMS))
 
-def _mujoco_cell(results: Results) -> str | None:
-    rows = results["parts"].get("mujoco") or []
-    row = next((row for row in rows if (row["env"], row["num_envs"]) == ("Ant-v5", 64)), None)
-    if row is None or not {"envpool", *GYMNASIUMS} <= row.keys():
-        return None
-    return _rates(row, envpool="EnvPool", **_best(row, GYMNASIUMS))
+    return cell
 
 
 def _python_cell(results: Results) -> str | None:
@@ -153,11 +173,13 @@ def _step_cell(results: Results) -> str | None:
     return f"**{ours}**; EnvPool {theirs}"
 
 
-GYMNASIUMS = {"gymnasium": "Gymnasium SyncVectorEnv", "gymnasium_async": "Gymnasium AsyncVectorEnv"}
 ROWS: Sequence[tuple[str, str, Callable[[Results], str | None]]] = (
-    ("1,024 CartPoles: steps per second", "sync", _native_cell),
-    ("64 Ants of MuJoCo: steps per second", "mujoco", _mujoco_cell),
-    ("64 Python envs, 100 µs of work each: steps per second", "python", _python_cell),
+    ("1,024 CartPoles", "sync", _cell("sync", "CartPole-v1", 1024)),
+    ("64 Ants of MuJoCo", "mujoco", _cell("mujoco", "Ant-v5", 64)),
+    ("64 HalfCheetahs of MuJoCo", "mujoco", _cell("mujoco", "HalfCheetah-v5", 64)),
+    ("64 games of Pong", "atari", _cell("atari", "Pong-v5", 64)),
+    ("64 games of Doom", "doom", _cell("doom", "Basic-v1", 64)),
+    ("64 Python envs, 100 µs of work each", "python", _python_cell),
     ("1 CartPole: time of a step", "overhead", _step_cell),
 )
 
@@ -171,17 +193,6 @@ def _best(row: dict[str, Any], labels: dict[str, str]) -> dict[str, str]:
     """The fastest other library of those that were measured, with its label."""
     best = max((name for name in labels if name in row), key=lambda name: row[name]["steps_per_s"])
     return {best: labels[best]}
-
-
-def _native(results: Results) -> dict[str, Any] | None:
-    row = next((row for row in results["parts"].get("sync") or [] if row["num_envs"] == 1024), None)
-    return row if row and {"envpool", "gymnasium"} <= row.keys() else None
-
-
-def _compared(row: dict[str, Any]) -> tuple[float, list[str]]:
-    """Our steps per second, and how many times that is EnvPool's and Gymnasium's."""
-    ours = row["stepmill"]["steps_per_s"]
-    return ours, [round_ratio(ours / row[name]["steps_per_s"]) for name in ("envpool", "gymnasium")]
 
 
 # ---- words -----------------------------------------------------------------------------------------
@@ -199,5 +210,6 @@ def round_ratio(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio < 100 else f"{round(ratio, -1):,.0f}"
 
 
-def millions(rate: float) -> str:
-    return f"{rate / 1e6:.0f} million" if rate >= 1e7 else f"{rate / 1e6:.1f} million"
+def _listed(words: Sequence[str | None]) -> str:
+    *first, last = (word or MISSING for word in words)
+    return f"{', '.join(first)} and {last}"

@@ -24,7 +24,7 @@ from benchmarks.python_envs import ENV_NAMES, Case
 from benchmarks.python_parts import iterations
 from benchmarks.timing import Effort
 from stepmill.tools.measuring import machine
-from stepmill.tools.measuring.peers import Subject
+from stepmill.tools.measuring.peers import Workload
 from stepmill.tools.measuring.runners import SEED
 
 ROUNDS = 9
@@ -44,7 +44,7 @@ def _table(num_envs: int) -> Table:
     step = cost["step"]
     rows = [(name, time_of(ns), MISSING if ns is None else f"{ns / step:.0%}") for name, ns in parts_of(cost).items()]
     title = f"CartPole-v1, {num_envs} env{'s' * (num_envs > 1)}, one step call in the calling thread"
-    return Table("profile", title, ("", "time", "share"), rows)
+    return Table(title, ("", "time", "share"), rows)
 
 
 def parts_of(cost: dict[str, Any]) -> dict[str, float | None]:
@@ -63,7 +63,7 @@ def parts_of(cost: dict[str, Any]) -> dict[str, float | None]:
 
 def costs(num_envs: int) -> dict[str, Any]:
     """Nanoseconds of each thing that can be timed by itself."""
-    action = Subject.of("CartPole-v1").actions(num_envs)[0]
+    action = Workload.of("CartPole-v1").actions(num_envs)[0]
     with stepmill.make("CartPole-v1", num_envs=num_envs, seed=SEED, backend="inline") as pool:
         pool.reset()
         core: Any = pool._engine  # the native pool under the view
@@ -162,7 +162,7 @@ def sync_batch() -> Table:
         ("of the plain loop's speed this leaves", *(f"{_share_left(one):.0%}" for one in found)),
     ]
     columns = ("", *(ENV_NAMES[kind] for kind in ENV_KINDS))
-    return Table("worker-profile", f"{ENVS} Python envs in worker processes, CPU time", columns, rows)
+    return Table(f"{ENVS} Python envs in worker processes, CPU time", columns, rows)
 
 
 def _share_left(one: dict[str, float]) -> float:
@@ -226,7 +226,7 @@ def more_workers() -> Table:
     found = {name: [_async_costs(case, workers) for workers in (cores, 2 * cores)] for name, case in envs.items()}
     rows = [(name, time_of(few), time_of(many), f"{many / few - 1:+.0%}") for name, (few, many) in found.items()]
     title = f"{2 * cores} Python envs, {cores} at a time: CPU time of one step, the caller's counted in"
-    return Table("more-workers", title, ("", f"{cores} workers", f"{2 * cores} workers", "more"), rows)
+    return Table(title, ("", f"{cores} workers", f"{2 * cores} workers", "more"), rows)
 
 
 def _async_costs(case: Case, workers: int) -> float:

@@ -140,7 +140,7 @@ def _on_ray(case: Case, **arguments: Any) -> Iterator[Any]:
     """One actor, which has all cores, as the whole of a node would."""
     size = {case.size: cores()}
     with stepmill.make(
-        case.task, num_envs=case.num_envs, seed=0, backend="ray", num_actors=1, **size, **arguments
+        case.task, num_envs=case.num_envs, seed=0, backend=stepmill.Ray(num_actors=1), **size, **arguments
     ) as pool:
         yield pool
 

@@ -105,7 +105,7 @@ def _beside_processes(
     log(f"Ray beside worker processes, {mode}")
     task = partial(Busy, iterations)
     given = {"num_envs": ENVS, "batch_size": batch_size, "seed": SEED}
-    ours = _steps(stepmill.make(task, backend="ray", num_actors=cores, num_workers=1, **given), batch_size)
+    ours = _steps(stepmill.make(task, backend=stepmill.Ray(num_actors=cores), num_workers=1, **given), batch_size)
     processes = _steps(stepmill.make(task, backend="process", num_workers=cores, **given), batch_size)
     return _compared(f"{ENVS} envs of 1 ms, {mode}", cores, ours, {"worker processes": (processes, 0.85)}, effort)
 
@@ -117,7 +117,7 @@ def _rollouts(pool: Any, policy: Any, steps: int) -> Calls:
 def _beside_loops(iterations: int, cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     log("rollouts on Ray beside bare loops")
     task = partial(Busy, iterations)
-    pool = stepmill.make(task, num_envs=ENVS, backend="ray", num_actors=cores, num_workers=1, seed=SEED)
+    pool = stepmill.make(task, num_envs=ENVS, backend=stepmill.Ray(num_actors=cores), num_workers=1, seed=SEED)
     loops, that_meet = Loops(task, cores), Loops(task, cores)
     steps = SLOW_ROLLOUT * ENVS
     # What the slower core costs whoever waits for both: a rollout does, at its end.
@@ -131,7 +131,7 @@ def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log
     actors = 2 * cores
     log(f"rollouts of CartPole on {actors} actors beside the pool of one process, policy {name}")
     given = {"num_envs": CARTPOLES, "seed": SEED}
-    on_ray = stepmill.make("CartPole-v1", backend="ray", num_actors=actors, num_threads=1, **given)
+    on_ray = stepmill.make("CartPole-v1", backend=stepmill.Ray(num_actors=actors), num_threads=1, **given)
     ours = _rollouts(on_ray, policy, CARTPOLE_STEPS)
     threads = _rollouts(stepmill.make("CartPole-v1", **given), policy, CARTPOLE_STEPS)
     case = f"rollout of {CARTPOLES:,} CartPoles, policy {name}"
@@ -141,7 +141,9 @@ def _beside_threads(name: str, policy: Any, cores: int, effort: Effort, log: Log
 def _beside_rllib(cores: int, effort: Effort, log: Log) -> list[dict[str, Any]]:
     log("rollouts of CartPole beside RLlib's env runners")
     num_envs = RLLIB_ENVS * cores
-    pool = stepmill.make("CartPole-v1", num_envs=num_envs, backend="ray", num_actors=cores, num_threads=1, seed=SEED)
+    pool = stepmill.make(
+        "CartPole-v1", num_envs=num_envs, backend=stepmill.Ray(num_actors=cores), num_threads=1, seed=SEED
+    )
     ours = _rollouts(pool, at_random, RLLIB_STEPS // RLLIB_ENVS)
     case = f"{num_envs} CartPoles at random"
     return _compared(case, cores, ours, {"RLlib's env runners": (Runners(cores), 10.0)}, effort)

@@ -126,7 +126,7 @@ def ray(results: Results) -> Table:
         for row in results["parts"]["ray"]
     ]
     columns = ("", "actors", "on Ray, steps per second", "beside it", "ratio", "goal")
-    return Table("ray", "Pools on Ray, on one machine", columns, rows)
+    return Table("Pools on Ray, on one machine", columns, rows)
 
 
 RAY_WAYS = {"step": "`step`", "async": "async", "rollout": "`rollout`"}
@@ -153,7 +153,7 @@ def ray_costs(results: Results) -> Table:
         *("a request for all", "driver, per row"),
         *("bytes of a row of a rollout", "driver, per row of a rollout"),
     )
-    return Table("ray-costs", "Ray: what a step costs", columns, rows)
+    return Table("Ray: what a step costs", columns, rows)
 
 
 def ray_calls(results: Results) -> Table:
@@ -165,7 +165,7 @@ def ray_calls(results: Results) -> Table:
         "driver_call_s": "time of the driver's thread for a request",
     }
     rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
-    return Table("ray-calls", "Ray: what a request costs that carries next to nothing", ("", "takes"), rows)
+    return Table("Ray: what a request costs that carries next to nothing", ("", "takes"), rows)
 
 
 def sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
@@ -180,7 +180,7 @@ def sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float =
             rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, enough))
     counts = [f"{count:,} node{'s' if count != 1 else ''}" for count in nodes]
     columns = ("computed, steps per second", *counts, "limit", "reached by nodes")
-    return Table("ray-sizing", "Ray: computed, steps per second", columns, rows)
+    return Table("Ray: computed, steps per second", columns, rows)
 
 
 def ray_check(results: Results) -> Table:
@@ -194,7 +194,7 @@ def ray_check(results: Results) -> Table:
                 cells = number(rate_here), number(measured_rate), f"{measured_rate / rate_here:.2f}"
                 rows.append((f"{case['name']}: {RAY_WAYS[name]}", *cells))
     columns = ("one actor, on the driver's machine", "computed", "measured", "measured over computed")
-    return Table("ray-check", "Ray: computed and measured on one machine, steps per second", columns, rows)
+    return Table("Ray: computed and measured on one machine, steps per second", columns, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stepmill
-from stepmill.settings import RAY_SETTINGS, SETTINGS, check_settings
+from stepmill.settings import SETTINGS, check_settings
 
+MOST_ARGUMENTS = 22
 INTERFACE = Path(__file__).resolve().parent.parent / "docs" / "interface.md"
 
 
@@ -35,6 +38,26 @@ def test_make_has_an_argument_for_each_setting() -> None:
     assert given == [(name, one.default, type(one.default)) for name, one in SETTINGS.items()]
 
 
+def test_make_has_few_arguments() -> None:
+    arguments = [one for one in inspect.signature(stepmill.make).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    assert len(arguments) <= MOST_ARGUMENTS, "what comes later goes into objects and functions, not into make"
+
+
+def test_make_passes_each_argument_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Passed(Exception):
+        pass
+
+    def read(**settings: Any) -> None:
+        raise Passed(settings)
+
+    monkeypatch.setattr(sys.modules["stepmill.make"], "check_settings", read)
+    given = {name: object() for name in SETTINGS}
+    with pytest.raises(Passed) as caught:
+        stepmill.make("CartPole-v1", **given)
+    passed = caught.value.args[0]
+    assert {name: passed[name] for name in given} == given
+
+
 @pytest.mark.parametrize("name", ["make_gymnasium", "make_gym", "make_dm", "make_spec"])
 def test_its_kin_show_the_arguments_of_make(name: str) -> None:
     function = getattr(stepmill, name)
@@ -51,16 +74,21 @@ def test_make_explains_each_argument() -> None:
 
 
 def test_the_table_of_settings_has_each_with_its_default() -> None:
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", INTERFACE.read_text(encoding="utf-8"), re.MULTILINE)
+    text = INTERFACE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \| .* \|$", text, re.MULTILINE)
     table = {name: shown.strip("`") for names, shown in rows for name in re.findall(r"\w+", names)}
     for name, setting in SETTINGS.items():
         assert name in table
         if setting.default is not None:  # None is told in words
             assert table[name] == json.dumps(setting.default), name
+    for option in fields(stepmill.Ray):
+        assert option.name in table
+        if option.default is not None:
+            assert table[option.name] == json.dumps(option.default), option.name
 
 
 def test_the_configuration_shows_the_settings() -> None:
-    shown = [name for name in SETTINGS if name not in ("backend", "output", "device", *RAY_SETTINGS)]
+    shown = [name for name in SETTINGS if name not in ("backend", "output", "device")]
     spec = stepmill.make_spec("Catch-v0", height=4)
     assert list(spec.config) == ["task_id", *shown, *spec.env_configs[0]]
     assert (

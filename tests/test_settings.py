@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -71,7 +73,7 @@ BAD_SETTINGS = [
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("arguments", "expected"), BAD_SETTINGS)
-def test_make_refuses_what_cannot_be(kind: str, view: str, arguments: dict[str, Any], expected: tuple) -> None:
+def test_make_refuses_invalid_arguments(kind: str, view: str, arguments: dict[str, Any], expected: tuple) -> None:
     error, standard, *words = expected
     before = thread_count()
     with pytest.raises(error) as caught:
@@ -178,6 +180,73 @@ def test_odd_characters_in_messages() -> None:
             pool.reset(options={"\ud800": 1})
         with pytest.raises(errors.ActionError):
             pool.step({"\ud800": 1})
+
+
+# ---- backends with options -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_actors": 0}, "num_actors: expected"),
+        ({"num_actors": 1.5}, "num_actors: expected"),
+        ({"resources": [1]}, "resources: expected a dict of amounts by name"),
+        ({"resources": {"CPU": "2"}}, "resources: expected a dict of amounts by name"),
+        ({"resources": {"CPU": -1}}, r"resources\['CPU'\]: expected a number from 0 on, got -1"),
+        ({"address": 3}, "address: expected a text"),
+        ({"node_timeout": 0}, "node_timeout: expected"),
+        ({"runtime_env": "pip"}, "runtime_env: expected a dict"),
+    ],
+)
+def test_options_of_ray_are_checked_when_they_are_written(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
+        stepmill.Ray(**options)
+
+
+def test_backend_ray_is_ray_without_options() -> None:
+    assert check_settings(backend="ray", reward_dtype="float32") == check_settings(
+        backend=stepmill.Ray(), reward_dtype="float32"
+    )
+    assert check_settings(backend=stepmill.Ray(num_actors=3), reward_dtype="float32").ray.num_actors == 3
+
+
+def test_options_stay_as_they_were() -> None:
+    asked = {"CPU": 1}
+    ray = stepmill.Ray(resources=asked)
+    asked["CPU"] = 2
+    assert ray.resources == {"CPU": 1.0}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ray.num_actors = 2  # type: ignore[misc]
+
+
+def accepts_anything(**config: Any) -> ProbeTwin:
+    return ProbeTwin()
+
+
+class Addressed(ProbeTwin):
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+
+
+@pytest.mark.parametrize("backend", ["auto", "ray"])
+@pytest.mark.parametrize("task", ["CartPole-v1", "gymnasium:CartPole-v1", ProbeTwin, accepts_anything])
+@pytest.mark.parametrize("option", dataclasses.fields(stepmill.Ray), ids=lambda option: option.name)
+def test_make_says_where_an_option_of_ray_goes(option: dataclasses.Field[Any], task: Any, backend: Any) -> None:
+    expected = re.escape(f"{option.name}: this is an option of Ray: use backend=stepmill.Ray({option.name}=5)")
+    for make in (stepmill.make, stepmill.make_spec):
+        with pytest.raises(errors.UnknownConfigError, match=expected):
+            make(task, backend=backend, **{option.name: 5})
+        with pytest.raises(errors.UnknownConfigError, match=expected):
+            make(task, backend=backend, env_config=[{option.name: 5}])
+
+
+def test_an_env_with_an_argument_of_that_name_gets_it() -> None:
+    with stepmill.make(Addressed, address="here", backend="inline") as pool:
+        assert pool.get_attr("address") == ("here",)
+
+
+# ---- how many workers ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ Engine::Engine(Arguments a)
       counters_(pool().counters()) {
   input_.emplace(pool(), players_, std::move(a.action_tree), a.bounds);
   output_.emplace(pool(), players_, std::move(a.observation_tree));
+  set(counters_->pool().made, read_ticks());
   for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
     all_envs_.push_back(env);
     sm_reset_request& request = pool().table().reset_request(env);
@@ -266,7 +267,7 @@ nb::object Engine::finish(bool is_reset) {
   last_ids_.assign(batch.env_id, batch.env_id + batch.rows);
   count(batch);
   nb::object extras = collect_extras(batch);
-  const bool is_looked_at = tap_ && tap_->note(batch, pool(), faults_);
+  const bool is_looked_at = watching_ && note(batch);
   pending_.emplace(Pending{.result = output_->step_result(std::move(batch), faults_),
                            .extras = std::move(extras),
                            .is_looked_at = is_looked_at});
@@ -300,8 +301,8 @@ nb::object Engine::shown(bool as_reset) {
     pending_->error = finished[1];
   }
   const nb::object error = pending_->error;
-  if (std::exchange(pending_->is_looked_at, false) && tap_) {
-    const nb::object look = tap_->look();  // it may end the watching
+  if (std::exchange(pending_->is_looked_at, false) && watching_) {
+    const nb::object look = watching_->look;  // it may end the watching
     look(result, error);
   }
   if (as_reset) result = nb::make_tuple(result[0], result[4]);
@@ -338,9 +339,14 @@ nb::object Engine::plainly(nb::handle function, nb::args args) {
   return owned(PyObject_CallObject(function.ptr(), args.ptr()));
 }
 
-void Engine::watch(nb::object book, nb::object look) {
-  tap_.reset();
-  if (!book.is_none()) tap_.emplace(std::move(book), std::move(look));
+// Writes a batch into the book; whether it is time for a closer look.
+bool Engine::note(const Batch& batch) {
+  WatchBook& book = *watching_->book;
+  book.add(batch, pool().spec().max_num_players, pool().options().table.reward_is_float32 != 0, faults_);
+  const auto now = Clock::now();
+  if (now < watching_->next_look && faults_.empty()) return false;
+  watching_->next_look = now + nanoseconds(book.look_every_ns.load(std::memory_order_relaxed));
+  return true;
 }
 
 void Engine::lock_pages(int gpu) {
@@ -392,36 +398,15 @@ void Engine::close() {
   host_object_.attr("close")();
 }
 
-// ---- measurements ------------------------------------------------------------------------------
-
-nb::object Engine::stats() const {
-  nb::dict out;
-  const double age = std::chrono::duration<double>(Clock::now() - since_).count();
-  const PoolRecord& counts = counters_->pool();
-  const std::uint64_t steps = get(counts.steps);
-  out["batches"] = get(counts.batches);
-  out["steps"] = steps;
-  out["episodes"] = get(counts.episodes);
-  out["steps_per_second"] = age > 0.0 ? static_cast<double>(steps) / age : 0.0;
-  if (host_.has_ended()) return out;
-  out["step_cost_ns"] = pool().step_cost_ns();
-  out["threads_started"] = pool().threads_started();
-  out["in_flight"] = in_flight_count();
-  out["batches_held"] = pool().batches_held();
-  out["memory_bytes"] = pool().memory();
-  out["locked_bytes"] = pool().locked();
-  host_.add_stats(out, age);
-  return out;
-}
-
 // ---- the garbage collector ---------------------------------------------------------------------
 
 int Engine::traverse(visitproc visit, void* arg) const {
   Py_VISIT(host_object_.ptr());
   Py_VISIT(show_step_.ptr());
   Py_VISIT(show_reset_.ptr());
-  if (tap_) {
-    if (const int stop = tap_->traverse(visit, arg); stop != 0) return stop;
+  if (watching_) {
+    Py_VISIT(watching_->book_object.ptr());
+    Py_VISIT(watching_->look.ptr());
   }
   if (pending_) {
     Py_VISIT(pending_->result.ptr());
@@ -433,7 +418,7 @@ int Engine::traverse(visitproc visit, void* arg) const {
 
 void Engine::clear_references() {
   pending_.reset();
-  tap_.reset();
+  watching_.reset();
   show_step_ = show_reset_ = nb::none();
 }
 

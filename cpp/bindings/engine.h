@@ -11,16 +11,16 @@
 
 #include "bindings/input/action_input.h"
 #include "bindings/output/batch_output.h"
-#include "bindings/output/tap.h"
 #include "bindings/host.h"
 #include "core/pool.h"
+#include "core/watch_book.h"
 
 namespace stepmill {
 
 class Engine {
  public:
   struct Arguments {
-    nanobind::object host;  // a Host, with the methods of stepmill/pool/host.py
+    nanobind::object host;  // a Host, with the methods of stepmill/hosts/host.py
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
     bool has_object_actions = false;  // whether parts of an action do not fit in arrays
     Bounds bounds = Bounds::kPass;
@@ -59,8 +59,6 @@ class Engine {
   // Calls a function during which results are those of the gymnasium view, in arrays of numpy, whatever was set. Not
   // within itself.
   nanobind::object plainly(nanobind::handle function, nanobind::args args);
-  // From now on a tap shows the results to somebody who watches. None: nobody does.
-  void watch(nanobind::object book, nanobind::object look);
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
@@ -72,7 +70,6 @@ class Engine {
   nanobind::object use(nanobind::handle function, nanobind::args args);
   // Waits at most so many seconds until no thread is inside; whether that is so.
   bool wait_until_left(double most) const;
-  nanobind::object stats() const;
   // How many rows were received since the pool was made.
   std::uint64_t rows_received() const { return get(counters_->pool().steps); }
   std::int32_t in_flight_count() const {
@@ -89,9 +86,10 @@ class Engine {
   nanobind::list seeds(nanobind::handle env_ids);
 
  private:
-  friend class ParcelServer;
   class Entry;
   class Use;
+  friend class ParcelServer;  // serves another engine with it
+  friend class Tap;           // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
@@ -114,6 +112,7 @@ class Engine {
   nanobind::object finish(bool is_reset);
   nanobind::object complete(bool as_reset);
   nanobind::object shown(bool as_reset);
+  bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
   nanobind::object collect_extras(const Batch& batch);
   void require_something_in_flight() const;
@@ -140,9 +139,13 @@ class Engine {
     bool is_shown = false;  // whether the result is in the form that `recv` returns
   };
   std::optional<Pending> pending_;
-  std::optional<Tap> tap_;
+  struct Watching {
+    nanobind::object book_object, look;
+    WatchBook* book;  // the same
+    Clock::time_point next_look;
+  };
+  std::optional<Watching> watching_;
   std::vector<Fault> faults_;
-  const Clock::time_point since_ = Clock::now();
   bool closed_ = false;
   bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or

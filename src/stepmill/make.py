@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 import numpy as np
 from gymnasium import spaces
@@ -16,25 +17,16 @@ from stepmill.hosts.host import describe_source, open_engine
 from stepmill.hosts.open_host import open_host
 from stepmill.hosts.shares import with_workers_for
 from stepmill.settings import (
-    RAY_SETTINGS,
     SETTINGS,
     ActionBounds,
     AutoresetWord,
     Backend,
-    Device,
     OnError,
     OutputLibrary,
+    Ray,
     Settings,
     check_players,
     check_settings,
-)
-from stepmill.signatures import (
-    EnvType,
-    like_make_dm,
-    like_make_gym,
-    like_make_gymnasium,
-    pool_of_env_type,
-    same_parameters,
 )
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource, PythonSource
@@ -44,6 +36,7 @@ from stepmill.values.arguments import one_of
 from stepmill.views.outputs import CONVERTERS
 
 if TYPE_CHECKING:
+    import jax
     import torch
 
     from stepmill.views.dm import DmPool
@@ -52,8 +45,108 @@ if TYPE_CHECKING:
 
 __all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
 
+EnvType = Literal["gymnasium", "gym", "dm"]
 
-@pool_of_env_type
+
+# ---- for type checkers ---------------------------------------------------------------------------
+
+# The settings, `env_config` and the env's own configuration: all parameters of `make` but the first two.
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+NumpyPool = TypeVar("NumpyPool", covariant=True)
+TorchPool = TypeVar("TorchPool", covariant=True)
+JaxPool = TypeVar("JaxPool", covariant=True)
+
+
+class Make(Protocol[P]):
+    """``make``: ``env_type`` decides which pool it returns, and ``output`` of which arrays.
+
+    Nothing can be said about one of the parameters in ``P`` without leaving out the others: if ``output`` is one of
+    those below, the others are not checked.
+    """
+
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *, output: Literal["torch"], **arguments: Any
+    ) -> GymnasiumPool[torch.Tensor]: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *, output: Literal["jax"], **arguments: Any
+    ) -> GymnasiumPool[jax.Array]: ...
+    @overload  # `make_gym` and `make_dm` know more
+    def __call__(
+        self, task_id: Any, env_type: Literal["gym", "dm"], *, output: Literal["torch", "jax"], **arguments: Any
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, task_id: Any, env_type: Literal["gymnasium"] = "gymnasium", *args: P.args, **arguments: P.kwargs
+    ) -> GymnasiumPool: ...
+    @overload
+    def __call__(self, task_id: Any, env_type: Literal["gym"], *args: P.args, **arguments: P.kwargs) -> GymPool: ...
+    @overload
+    def __call__(self, task_id: Any, env_type: Literal["dm"], *args: P.args, **arguments: P.kwargs) -> DmPool: ...
+
+
+class MakeView(Protocol[P, NumpyPool, TorchPool, JaxPool]):
+    """``make_gymnasium``, ``make_gym`` or ``make_dm``: all parameters of ``make`` but ``env_type``."""
+
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["torch"], **arguments: Any) -> TorchPool: ...
+    @overload
+    def __call__(self, task_id: Any, *, output: Literal["jax"], **arguments: Any) -> JaxPool: ...
+    @overload
+    def __call__(self, task_id: Any, *args: P.args, **arguments: P.kwargs) -> NumpyPool: ...
+
+
+class LikeMake(Protocol[P, T_co]):
+    """A function with all parameters of ``make``."""
+
+    def __call__(self, task_id: Any, env_type: EnvType = "gymnasium", *args: P.args, **arguments: P.kwargs) -> T_co: ...
+
+
+def _pool_of_env_type(make: LikeMake[P, Any]) -> Make[P]:
+    """Tells type checkers which pool each ``env_type`` and ``output`` return."""
+    return make  # type: ignore[return-value]  # its parameters are in P, where nobody sees `output`
+
+
+def _like_make(make: Make[P]) -> Callable[[Callable[..., T]], LikeMake[P, T]]:
+    """Shows ``**arguments`` of a function of ``task_id`` and ``env_type`` as those of ``make``."""
+    return lambda function: _show(function, make)
+
+
+def _like_make_gymnasium(
+    make: Make[P],
+) -> Callable[[Callable[..., Any]], MakeView[P, GymnasiumPool, GymnasiumPool[torch.Tensor], GymnasiumPool[jax.Array]]]:
+    """Shows ``**arguments`` of a function of ``task_id`` alone as those of ``make``."""
+    return lambda function: _show(function, make)
+
+
+def _like_make_gym(
+    make: Make[P],
+) -> Callable[[Callable[..., Any]], MakeView[P, GymPool, GymPool[torch.Tensor], GymPool[jax.Array]]]:
+    return lambda function: _show(function, make)
+
+
+def _like_make_dm(
+    make: Make[P],
+) -> Callable[[Callable[..., Any]], MakeView[P, DmPool, DmPool[torch.Tensor], DmPool[jax.Array]]]:
+    return lambda function: _show(function, make)
+
+
+def _show(function: Callable[..., Any], make: Any) -> Any:
+    """The same function; ``inspect.signature`` shows the keywords of ``make`` instead of its ``**arguments``."""
+    own, model = inspect.signature(function), inspect.signature(make)
+    positional = [one for one in own.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    keywords = [one for one in model.parameters.values() if one.kind is not one.POSITIONAL_OR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*positional, *keywords])  # type: ignore[attr-defined]
+    return function
+
+
+# ---- make ----------------------------------------------------------------------------------------
+
+
+@_pool_of_env_type
 def make(
     task_id: Any,
     env_type: EnvType = "gymnasium",
@@ -63,7 +156,7 @@ def make(
     num_threads: int | None = None,
     num_workers: int | None = None,
     seed: int | Sequence[int] | None = 42,
-    backend: Backend = "auto",
+    backend: Backend | Ray = "auto",
     autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     max_num_players: int | None = None,
@@ -75,13 +168,8 @@ def make(
     max_restarts: float | None = 3,
     action_bounds: ActionBounds = "pass",
     output: OutputLibrary = "numpy",
-    device: Device | torch.device = "cpu",
+    device: str | torch.device = "cpu",
     python: str | os.PathLike[str] | None = None,
-    num_actors: int | None = None,
-    resources: Mapping[str, float] | None = None,
-    address: str | None = None,
-    node_timeout: float = 30,
-    runtime_env: Mapping[str, Any] | None = None,
     env_config: Sequence[Mapping[str, Any]] | None = None,
     **config: Any,
 ) -> Any:
@@ -100,9 +188,9 @@ def make(
             envs that mostly wait one each, up to 64.
         seed: Env i is seeded with ``seed + i``; or a list with one seed per env. None draws seeds, see ``config``.
         backend: ``"thread"`` (native envs on threads), ``"process"`` (any env in worker processes), ``"inline"``
-            (all in the calling thread), ``"ray"`` (actors of a Ray cluster, each of which runs its envs by ``"auto"``)
-            or ``"auto"``: threads for native envs; Python envs in worker processes, or in the calling thread if a short
-            trial of one extra env shows that this is faster.
+            (all in the calling thread), ``"ray"`` or ``stepmill.Ray(...)`` (actors of a Ray cluster, each of which runs
+            its envs by ``"auto"``) or ``"auto"``: threads for native envs; Python envs in worker processes, or in the
+            calling thread if a short trial of one extra env shows that this is faster.
         autoreset: ``"next_step"``, ``"same_step"`` (not for many players) or ``"disabled"``; or Gymnasium's
             ``AutoresetMode``.
         max_episode_steps: The time limit of an episode; the env's own by default.
@@ -123,19 +211,35 @@ def make(
             run is ``backend``.
         python: Another Python interpreter, or the folder of its environment, that runs the envs with its own packages,
             in worker processes. The same version of stepmill must be installed there.
-        num_actors: On Ray: how many actors share the envs; by default one per node. Each has ``num_threads`` threads or
-            ``num_workers`` processes, by default as many as it has CPUs.
-        resources: On Ray: what each actor needs, by name, such as ``{"GPU": 0.1}``; ``"CPU"`` is a CPU per thread or
-            process by default.
-        address: On Ray: ``"host:port"`` of a cluster, or ``"local"`` for a new one on this machine; by default the one
-            that this process is in, else that of ``RAY_ADDRESS``, else one that runs on this machine, else a new one.
-        node_timeout: On Ray: after so many seconds without a sign of life, an actor is given up.
-        runtime_env: On Ray: what the actors have besides, such as packages, files and variables, in Ray's words.
         env_config: Configurations of single envs, one dict per env, which override ``config``. ``python`` in one of
             them is for that env.
         **config: The env's own configuration.
     """
-    source, settings, spec = _prepare(**locals())  # every argument, by its name
+    source, settings, spec = _prepare(
+        task_id,
+        env_type,
+        env_config,
+        config,
+        num_envs=num_envs,
+        batch_size=batch_size,
+        num_threads=num_threads,
+        num_workers=num_workers,
+        seed=seed,
+        backend=backend,
+        autoreset=autoreset,
+        max_episode_steps=max_episode_steps,
+        max_num_players=max_num_players,
+        thread_affinity_offset=thread_affinity_offset,
+        step_timeout=step_timeout,
+        reset_timeout=reset_timeout,
+        start_timeout=start_timeout,
+        on_error=on_error,
+        max_restarts=max_restarts,
+        action_bounds=action_bounds,
+        output=output,
+        device=device,
+        python=python,
+    )
     converter = None
     if settings.output in CONVERTERS:
         converter = CONVERTERS[settings.output](settings.device)  # raises if there is none, before anything is built
@@ -155,25 +259,27 @@ def make(
         raise
 
 
-@like_make_gymnasium(make)
+@_like_make_gymnasium(make)
 def make_gymnasium(task_id: Any, **arguments: Any) -> GymnasiumPool[Any]:
     """``make(task_id, "gymnasium", ...)``: a ``gymnasium.vector.VectorEnv``."""
     return make(task_id, "gymnasium", **arguments)
 
 
-@like_make_gym(make)
+@_like_make_gym(make)
 def make_gym(task_id: Any, **arguments: Any) -> GymPool[Any]:
     """``make(task_id, "gym", ...)``: a pool whose steps return four results, as Gym's did."""
-    return make(task_id, "gym", **arguments)
+    pool: GymPool[Any] = make(task_id, "gym", **arguments)
+    return pool
 
 
-@like_make_dm(make)
+@_like_make_dm(make)
 def make_dm(task_id: Any, **arguments: Any) -> DmPool[Any]:
     """``make(task_id, "dm", ...)``: a pool whose steps return a ``dm_env.TimeStep``."""
-    return make(task_id, "dm", **arguments)
+    pool: DmPool[Any] = make(task_id, "dm", **arguments)
+    return pool
 
 
-@same_parameters(make)
+@_like_make(make)
 def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -> PoolSpec:
     """The spaces and the configuration of the pool that ``make`` would return, without making it.
 
@@ -241,7 +347,7 @@ def _spec(
     players: int,
 ) -> PoolSpec:
     # All settings, except those that say how the envs run rather than what they do.
-    hidden = ("backend", "output", "device", *RAY_SETTINGS)
+    hidden = ("backend", "output", "device")
     shown = {name: getattr(settings, name) for name in SETTINGS if name not in hidden}
     shown |= {"seed": list(settings.seed), "max_episode_steps": source.max_episode_steps, "max_num_players": players}
     return PoolSpec(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from gymnasium.vector import AutoresetMode
 
 from stepmill import _native
-from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.errors import ConfigError, UnknownConfigError, UnsupportedError
 from stepmill.system.interpreters import interpreter
 from stepmill.values.arguments import one_of, seconds, whole_number
 
@@ -21,15 +21,14 @@ __all__ = [
     "ARGUMENTS",
     "AUTORESET_MODES",
     "GYMNASIUM_MODES",
-    "RAY_SETTINGS",
     "SETTINGS",
     "ActionBounds",
     "Autoreset",
     "AutoresetWord",
     "Backend",
-    "Device",
     "OnError",
     "OutputLibrary",
+    "Ray",
     "Setting",
     "Settings",
     "check_players",
@@ -37,18 +36,17 @@ __all__ = [
     "check_settings",
     "default_workers",
     "refuse_islands_on_ray",
+    "refuse_options_of_ray",
     "refuse_processes",
 ]
 
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
-Backend = Literal["auto", "thread", "process", "inline", "ray"]
+Backend = Literal["auto", "thread", "process", "inline", "ray"]  # or an object that says more, such as Ray
 Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env/env_table.h
 OnError = Literal["raise", "restart"]
 ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/input/array_input.h
 OutputLibrary = Literal["numpy", "torch", "jax"]
-# "cuda:8" and so on too, on a machine that has as many: a type cannot say that.
-Device = Literal["cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"]
 
 AUTORESET_MODES: tuple[Autoreset, ...] = get_args(Autoreset)
 ACTION_BOUNDS: tuple[ActionBounds, ...] = get_args(ActionBounds)
@@ -109,7 +107,7 @@ def _restarts(name: str, given: Any) -> int | None:
 def _device(name: str, given: Any) -> str:
     """A device by its name, or torch's object for it."""
     device = str(given) if type(given).__module__ == "torch" else given
-    if isinstance(device, str) and (device in get_args(Device) or re.fullmatch(r"cuda:\d{1,3}", device)):
+    if isinstance(device, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
         return device
     raise ConfigError(f"{name}: expected 'cpu', 'cuda', or one of several GPUs, such as 'cuda:1', got {given!r}")
 
@@ -139,6 +137,56 @@ def _runtime_env(name: str, given: Any) -> dict[str, Any]:
     raise ConfigError(f"{name}: expected a dict as Ray takes it, such as {{'pip': ['my-envs']}}, got {given!r}")
 
 
+def _backend(name: str, given: Any) -> Any:
+    if isinstance(given, Ray):
+        return given
+    try:
+        return one_of(name, given, get_args(Backend))
+    except ConfigError as error:
+        raise ConfigError(f"{error}. stepmill.Ray(...) is 'ray' with options") from None
+
+
+# ---- backends with options -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray:
+    """``backend=stepmill.Ray(...)``: the envs of a pool run in actors of a Ray cluster.
+
+    ``backend="ray"`` is ``stepmill.Ray()``. Each actor has ``num_threads`` threads or ``num_workers`` processes, by
+    default as many as it has CPUs.
+
+    Args:
+        num_actors: How many actors share the envs; by default one per node.
+        resources: What each actor needs, by name, such as ``{"GPU": 0.1}``; ``"CPU"`` is a CPU per thread or process by
+            default.
+        address: ``"host:port"`` of a cluster, ``"auto"`` for one that runs on this machine, or ``"local"`` for a new
+            one here; by default the one that this process is in, else that of ``RAY_ADDRESS``, else one that runs on
+            this machine, else a new one.
+        node_timeout: The number of seconds without a sign of life after which an actor is given up.
+        runtime_env: What the actors have besides, such as packages, files and variables, in Ray's words.
+    """
+
+    num_actors: int | None = None
+    resources: Mapping[str, float] | None = None
+    address: str | None = None
+    node_timeout: float = 30
+    runtime_env: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, check in _RAY_CHECKS.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+
+
+_RAY_CHECKS: dict[str, Check] = {
+    "num_actors": _or_none(_whole(1, 2**15)),
+    "resources": _or_none(_resources),
+    "address": _or_none(_text),
+    "node_timeout": seconds,
+    "runtime_env": _or_none(_runtime_env),
+}
+
+
 # ---- the list ------------------------------------------------------------------------------------
 
 
@@ -162,7 +210,7 @@ class Settings:
     num_threads: Annotated[int, Setting(None, _or_none(_whole(0, 4096)))]  # on Ray: of each actor; 0: as it has CPUs
     num_workers: Annotated[int, Setting(None, _or_none(_whole(1, 4096)))]  # as num_threads
     seed: Annotated[Sequence[int], Setting(42, _as_given)]  # one per env
-    backend: Annotated[Backend, Setting("auto", _word(Backend))]
+    backend: Annotated[Backend, Setting("auto", _backend)]
     autoreset: Annotated[Autoreset, Setting("next_step", _autoreset)]
     max_episode_steps: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**31 - 1)))]
     max_num_players: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**15)))]  # None: as the id has it
@@ -174,16 +222,11 @@ class Settings:
     max_restarts: Annotated[int | None, Setting(3, _restarts)]  # None: never give up
     action_bounds: Annotated[ActionBounds, Setting("pass", _word(ActionBounds))]
     output: Annotated[OutputLibrary, Setting("numpy", _word(OutputLibrary))]
-    device: Annotated[str, Setting("cpu", _device)]  # a Device
+    device: Annotated[str, Setting("cpu", _device)]
     python: Annotated[str | None, Setting(None, _or_none(interpreter))]  # the path of an interpreter
-    # Of a pool on Ray.
-    num_actors: Annotated[int | None, Setting(None, _or_none(_whole(1, 2**15)))]  # None: one per node
-    resources: Annotated[Mapping[str, float] | None, Setting(None, _or_none(_resources))]  # of each actor
-    address: Annotated[str | None, Setting(None, _or_none(_text))]
-    node_timeout: Annotated[float, Setting(30, seconds)]
-    runtime_env: Annotated[Mapping[str, Any] | None, Setting(None, _or_none(_runtime_env))]
 
     # Not arguments of `make`.
+    ray: Ray  # the options of the backend "ray"
     only_processes: str | None  # the name of a setting that was given and that only worker processes have
     reward_dtype: str
     # Return results as they are ready, even if a batch holds all envs. Env managers use this.
@@ -206,8 +249,6 @@ SETTINGS: dict[str, Setting] = {
     for name, hint in get_type_hints(Settings, include_extras=True).items()
     if get_origin(hint) is Annotated
 }
-# Those that only a pool on Ray has.
-RAY_SETTINGS = ("num_actors", "resources", "address", "node_timeout", "runtime_env")
 # All named arguments of `make`, for hints; anything else is for the env.
 ARGUMENTS = ("task_id", "env_type", *SETTINGS, "env_config")
 
@@ -215,15 +256,15 @@ ARGUMENTS = ("task_id", "env_type", *SETTINGS, "env_config")
 def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -> Settings:
     """Checks the arguments, and fills in the defaults and what depends on other settings or on the machine."""
     one = {name: check(name, given.pop(name, default)) for name, (default, check) in SETTINGS.items()}
+    ray = one["backend"] if isinstance(one["backend"], Ray) else Ray()
+    if one["backend"] is ray:
+        one["backend"] = "ray"
     asked = (name for name in ("python", "num_workers", "step_timeout", "reset_timeout") if one[name] is not None)
     only_processes = next(asked, None)
     if one["backend"] in ("thread", "inline"):
         refuse_processes(only_processes)
-    if one["backend"] == "ray":
-        if one["python"] is not None:
-            refuse_islands_on_ray()
-    else:
-        refuse_ray(one)
+    if one["backend"] == "ray" and one["python"] is not None:
+        refuse_islands_on_ray()
     if one["output"] == "numpy" and one["device"] != "cpu":
         raise ConfigError(f"device={one['device']!r}: numpy's arrays are on the CPU: use output='torch' or 'jax'")
     envs = one["num_envs"]
@@ -235,7 +276,8 @@ def check_settings(*, reward_dtype: str, as_ready: bool = False, **given: Any) -
         one["num_threads"] = min(one["num_threads"] or min(batch, _native.available_cores()), envs)
         one["num_workers"] = min(one["num_workers"] or default_workers(envs, waits_for_all=batch == envs), envs)
     one["seed"] = _all_seeds(one["seed"], envs)
-    return Settings(**one, **given, only_processes=only_processes, reward_dtype=reward_dtype, as_ready=as_ready)
+    one |= {"ray": ray, "only_processes": only_processes}
+    return Settings(**one, **given, reward_dtype=reward_dtype, as_ready=as_ready)
 
 
 # ---- how many workers ----------------------------------------------------------------------------
@@ -296,14 +338,14 @@ def refuse_processes(name: str | None) -> None:
 
 def refuse_islands_on_ray() -> None:
     """Raises: Ray has its own way to other packages."""
-    raise UnsupportedError("python: on Ray, runtime_env says which packages the envs have: use that instead")
+    raise UnsupportedError("python: on Ray, Ray(runtime_env=...) says which packages the envs have: use that instead")
 
 
-def refuse_ray(given: Mapping[str, Any]) -> None:
-    """Raises if a setting that only a pool on Ray has was given to another backend."""
-    for name in RAY_SETTINGS:
-        if given[name] != SETTINGS[name].default:
-            raise UnsupportedError(f"{name}: only a pool on a Ray cluster has this: use backend='ray'")
+def refuse_options_of_ray(given: Mapping[str, Any], known: Container[str]) -> None:
+    """Raises if an option of ``Ray`` was given in its place, as a key that is not ``known``."""
+    for key, value in given.items():
+        if key in _RAY_CHECKS and key not in known:
+            raise UnknownConfigError(f"{key}: this is an option of Ray: use backend=stepmill.Ray({key}={value!r})")
 
 
 # ---- seeds ---------------------------------------------------------------------------------------

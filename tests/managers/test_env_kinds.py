@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,20 @@ import stepmill
 from stepmill import EnvError
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import UnsupportedError
+from stepmill.hosts.observing import stats_of
 from stepmill.managers import (
     BaseEnvManager,
     SubprocessEnvManager,
 )
-from support.contract_envs import DmWalk, Pair, PairWithState, Walk
 from support.envs import SpaceEnv
+from support.envs.contract import DmWalk, Pair, PairWithState, Walk
+from support.envs.managed import KINDS, Shapeless, Trial, launched, make
+from support.envs.replay import CountingEnv, counts
 from support.manager_cases import SERIAL_AND_ASYNC, pool_of
-from support.manager_envs import KINDS, Shapeless, Trial, launched, make
 from support.probes import ProbeTwin, assert_equal
 from support.process_envs import (
     eventually,
 )
-from support.replay_envs import CountingEnv, counts
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -272,10 +274,12 @@ def test_envs_of_many_agents(kind: str, env: type[Pair], shared: bool, shared_me
 
 @SERIAL_AND_ASYNC
 def test_parallel_envs(kind: str) -> None:
-    pytest.importorskip("pettingzoo")
-    from stepmill.zoo.pursuit_parallel import parallel_env
+    pytest.importorskip("mpe2")
+    from mpe2 import simple_spread_v3
 
-    with KINDS[kind]([parallel_env] * 2, cfg={"episode_num": 1}) as manager:
+    with KINDS[kind](
+        [functools.partial(simple_spread_v3.parallel_env, max_cycles=5)] * 2, cfg={"episode_num": 1}
+    ) as manager:
         manager.seed(0)
         manager.launch()
         agents = manager.env_info.agent_num
@@ -364,11 +368,11 @@ def test_ready_imgs_are_the_pictures_of_the_envs_that_are_ready(kind: str) -> No
         assert not images[1].any()
 
 
-def test_who_keeps_rewards_keeps_no_batches() -> None:
+def test_to_keep_rewards_keeps_no_batches() -> None:
     with BaseEnvManager([lambda: Walk({"length": 1000})] * 2) as manager:
         manager.launch()
         kept = [manager.step({0: 0, 1: 0})[0].reward for _ in range(50)]
-        assert pool_of(manager).stats()["batches_held"] <= 3
+        assert stats_of(pool_of(manager))["batches_held"] <= 3
         assert len(kept) == 50
 
 

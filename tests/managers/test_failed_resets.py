@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stepmill
 from stepmill import EnvError, errors
-from support.contract_envs import Pair
+from support.envs.contract import Pair
+from support.envs.managed import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
-from support.manager_envs import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.process_envs import (
     DEATHS,
     RAISED,
@@ -41,7 +42,9 @@ def test_a_constructor_that_raises_is_the_cause_and_nothing_is_left(kind: str, m
     message, cause = RAISED[mishap]
     cfgs = [{"folder": tmp_path}, suffering("constructor", mishap, folder=tmp_path, lives=[1])]
     # One after the other: env 0 has been built when env 1 fails.
-    together = {"serial": {}, "ray": {"num_actors": 1, "num_workers": 1}}.get(kind, {"num_workers": 1})
+    together: dict[str, Any] = {} if kind == "serial" else {"num_workers": 1}
+    if kind == "ray":
+        together["backend"] = stepmill.Ray(num_actors=1)
     manager = make(kind, cfgs, **together)
     with pytest.raises(EnvError, match=f"the constructor of env 1 .*{message}") as caught:
         manager.launch()
@@ -60,7 +63,7 @@ def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_
     mishap: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mishap == "gate":
-        monkeypatch.setattr("stepmill.hosts.process.caller.deadline.time", GateClock(gate))
+        monkeypatch.setattr("stepmill.hosts.process.caller.child_process.time", GateClock(gate))
     before = belongings()
     cfgs = [{}, suffering("constructor", mishap, folder=gate.folder)]
     # One worker: env 0 has been built, and the caller has heard of it, before env 1 comes to the gate.

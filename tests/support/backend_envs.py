@@ -40,7 +40,8 @@ class Backend:
     def make(self, task: Any, view: str = "gymnasium", **arguments: Any) -> Any:
         if self.name == "ray":
             ray_cluster.cluster()
-            return stepmill.make(task, view, backend="ray", num_actors=self.workers, resources={"CPU": 1}, **arguments)
+            ray = stepmill.Ray(num_actors=self.workers, resources={"CPU": 1})
+            return stepmill.make(task, view, backend=ray, **arguments)
         if self.workers is not None:
             arguments["num_workers"] = self.workers
         return stepmill.make(task, view, backend=self.name, **arguments)
@@ -132,7 +133,7 @@ def stack(space: spaces.Space[Any], values: list[Any]) -> Any:
 
 
 def play(pool: Any, steps: int, seed: int = 0) -> list[Any]:
-    """The results of a reset and so many steps of random actions; where autoreset is off, of the resets between."""
+    """The results of a reset and of ``steps`` random actions; where autoreset is off, of the resets between."""
     act = Actor(pool, seed)
     results = [pool.reset()]
     for _ in range(steps):
@@ -278,7 +279,7 @@ class EchoEnv(gymnasium.Env[Any, Any]):
         return action, float(self.steps), self.steps == self.length, False, {"action": [copy.deepcopy(action)]}
 
 
-class ToldEnv(CountingEnv):
+class InfoEnv(CountingEnv):
     """Tells the info that it is told to tell; an env that ``length`` steps end."""
 
     def __init__(self, info: Any = None, length: int = 10**9) -> None:
@@ -357,7 +358,7 @@ class WishingEnv(CountingEnv):
         return {"count": count, "wish": "salt"}, *rest
 
 
-class AskedEnv(CountingEnv):
+class AnsweringEnv(CountingEnv):
     """Answers questions."""
 
     def echo(self, *args: Any, **kwargs: Any) -> Any:

@@ -83,6 +83,7 @@ def makers(env_type: Literal["gymnasium", "gym", "dm"], any_arguments: dict[str,
     assert_type(stepmill.make(["CartPole-v1"], env_type="gym", max_restarts=math.inf), GymPool)
     assert_type(stepmill.make("CartPole-v1", "dm", seed=None, output="numpy", action_bounds="clip"), DmPool)
     assert_type(stepmill.make("Catch-v0", height=4, width=3.5, env_config=[{"paddle": 1}]), GymnasiumPool)
+    assert_type(stepmill.make("CartPole-v1", backend=stepmill.Ray(num_actors=2)), GymnasiumPool)
     assert_type(stepmill.make_gymnasium("CartPole-v1", num_envs=2, start_timeout=5), GymnasiumPool)
     assert_type(stepmill.make_gym(task_id="CartPole-v1", own_setting="any"), GymPool)
     assert_type(stepmill.make_dm("CartPole-v1", step_timeout=0.5, on_error="restart"), DmPool)
@@ -99,6 +100,8 @@ def mistakes(pool: GymnasiumPool, word: str) -> None:
     stepmill.make("CartPole-v1", num_envs="4")  # mypy: No overload variant pyright: parameter "num_envs"
     stepmill.make("CartPole-v1", backend="tread")  # mypy: No overload variant pyright: parameter "backend"
     stepmill.make("CartPole-v1", backend=word)  # mypy: No overload variant pyright: parameter "backend"
+    stepmill.make("CartPole-v1", backend=stepmill.Ray)  # mypy: No overload variant pyright: parameter "backend"
+    stepmill.Ray(num_actor=2)  # mypy: Unexpected keyword argument "num_actor" pyright: No parameter named "num_actor"
     stepmill.make("CartPole-v1", autoreset="next")  # mypy: No overload variant pyright: parameter "autoreset"
     stepmill.make("CartPole-v1", on_error="ignore")  # mypy: No overload variant pyright: parameter "on_error"
     stepmill.make("CartPole-v1", action_bounds="cut")  # mypy: No overload variant pyright: parameter "action_bounds"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import stepmill
@@ -14,7 +15,8 @@ def make_on_ray(task: Any, num_actors: int, **arguments: Any) -> Any:
     """With actors of one CPU each, of which the cluster of the tests has three."""
     settings: dict[str, Any] = {"start_timeout": 500}  # a machine under load starts actors slowly
     settings |= {"num_threads": 1} if isinstance(task, str) and ":" not in task else {}
-    return stepmill.make(task, backend="ray", num_actors=num_actors, **{**settings, **arguments})
+    on_ray = {one.name: arguments.pop(one.name) for one in fields(stepmill.Ray) if one.name in arguments}
+    return stepmill.make(task, backend=stepmill.Ray(num_actors=num_actors, **on_ray), **{**settings, **arguments})
 
 
 def actors_of(pool: Any) -> list[Any]:

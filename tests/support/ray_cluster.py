@@ -15,6 +15,12 @@ WANTED = bool(os.environ.get("STEPMILL_RAY"))
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
+def python_path() -> str:
+    """Lets actors find ``support``, and what this process finds."""
+    tests = str(Path(__file__).parents[1])
+    return os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+
+
 @functools.cache
 def cluster() -> Any:
     """The cluster of this process, with three nodes. This process is in it, on the first of them."""
@@ -30,8 +36,7 @@ def cluster() -> Any:
         made = Cluster()
         for _ in range(3):
             made.add_node(**NODE)
-        tests = str(Path(__file__).parents[1])  # so that actors find `support`
-        where = {"env_vars": {"PYTHONPATH": tests}}
+        where = {"env_vars": {"PYTHONPATH": python_path()}}
         ray.init(address=made.address, log_to_driver=False, configure_logging=False, runtime_env=where)
 
     def end() -> None:

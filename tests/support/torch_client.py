@@ -38,8 +38,7 @@ def devices() -> None:
 
 def mistakes() -> None:
     """Never called."""
-    stepmill.make("CartPole-v1", output="torch", device="gpu")  # mypy: No overload pyright: parameter "device"
-    stepmill.make_dm("CartPole-v1", output="torch", device="gpu")  # mypy: No overload pyright: parameter "device"
+    done_of(stepmill.make("CartPole-v1", output="torch"))  # mypy: expected "GymPool[Tensor]" pyright: "GymPool[Tensor]"
     done_of(stepmill.make_gym("CartPole-v1"))  # mypy: expected "GymPool[Tensor]" pyright: "GymPool[Tensor]"
 
 

@@ -19,7 +19,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import ConfigError
 from stepmill.testing import RULES, Finding, Report, check_env
-from support.broken_envs import (
+from support.envs.broken import (
     DoubleObs,
     NumpyDone,
     RaisesInInit,
@@ -28,8 +28,8 @@ from support.broken_envs import (
     ResetsInInit,
     SameArray,
 )
-from support.broken_runs import StepsFromTheStream, close_what_is_left
-from support.good_envs import BROKEN, GOOD, Endless, GoodEnv, NothingRandom
+from support.envs.broken_runs import StepsFromTheStream, close_what_is_left
+from support.envs.good import BROKEN, GOOD, Endless, GoodEnv, NothingRandom
 
 pytest_plugins = ("pytester",)
 
@@ -227,7 +227,7 @@ def test_nothing_is_printed_where_that_was_not_wanted(capsys: pytest.CaptureFixt
 def test_a_trial_that_breaks_off_says_what_it_could_not_check() -> None:
     report = check(RaisesInInit, CFG)
     (finding,) = report
-    assert finding.got.startswith("KeyError: 'level' (broken_envs.py:")
+    assert finding.got.startswith("KeyError: 'level' (broken.py:")
     assert report.checked == ["no_exception"]
     assert str(report).splitlines()[2:] == [
         f"  not checked: {len(RULES) - 1} rules: the constructor raised",
@@ -390,15 +390,6 @@ def test_a_dm_env() -> None:
     assert "nothing random" in report.unchecked["distinct_envs"]
 
 
-def test_a_parallel_env() -> None:
-    pytest.importorskip("pettingzoo")
-    from stepmill.zoo.pursuit_parallel import parallel_env
-
-    report = check(parallel_env, steps=1000)
-    assert report == []
-    assert set(report.unchecked) == {"lazy_construction", "reset_after_close", "cfg_unchanged"}
-
-
 @pytest.mark.parametrize(
     ("module", "name", "cfg"),
     [
@@ -406,8 +397,6 @@ def test_a_parallel_env() -> None:
         ("control", "PendulumEnv", {}),
         ("hybrid", "HybridEnv", {"env_id": "Moving"}),
         ("hybrid", "HybridEnv", {"env_id": "Sliding"}),
-        ("pursuit", "PursuitEnv", {}),
-        ("pursuit", "PursuitEnv", {"shared_reward": True}),
     ],
 )
 def test_the_zoo_keeps_the_contract(module: str, name: str, cfg: dict[str, Any]) -> None:
@@ -444,7 +433,7 @@ def test_an_env_that_exists_takes_no_cfg() -> None:
 
 @pytest.mark.parametrize(("name", "least"), [("seed", 0), ("episodes", 1), ("steps", 1)])
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "3"])
-def test_numbers_that_cannot_be(name: str, least: int, wrong: Any) -> None:
+def test_invalid_numbers_are_an_error(name: str, least: int, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number.*, got {wrong!r}"):
         check_env(GoodEnv, **{name: wrong})
     with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number >= {least}, got {least - 1}"):

@@ -1,6 +1,6 @@
 // Envs that live in other processes, on any machine: `stepmill._native.RemoteHost`.
 //
-// The Python half (stepmill/pool/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
+// The Python half (stepmill/hosts/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
 // come with `unpack`.
 #pragma once
 
@@ -55,7 +55,7 @@ class RemoteHost final : public Host {
   void work(std::chrono::nanoseconds most) override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   // Calls the derived class: `describe()` returns what it knows about its connections.
-  void add_stats(nanobind::dict& out, double age_s) const override;
+  void add_stats(nanobind::dict& out) const override;
 
  private:
   RemotePool& remote() const { return static_cast<RemotePool&>(pool()); }

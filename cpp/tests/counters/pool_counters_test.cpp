@@ -76,7 +76,7 @@ TEST(a_process_has_one_file_while_it_has_pools) {
 
 TEST(a_pool_shows_what_it_is) {
   auto counters = shown(3, {"name \xc3\xa4", "process", "manager"});
-  const SeenPools::Pool pool = look().pools[0];
+  const PoolWords pool = look().pools[0];
   CHECK(text(pool.pool, offsetof(PoolRecord, name), sizeof(PoolRecord::name)) == "name \xc3\xa4");
   CHECK(text(pool.pool, offsetof(PoolRecord, backend), sizeof(PoolRecord::backend)) == "process");
   CHECK(text(pool.pool, offsetof(PoolRecord, user), sizeof(PoolRecord::user)) == "manager");
@@ -91,6 +91,19 @@ TEST(a_name_is_cut_between_two_characters) {
   const SeenPools seen = look();
   CHECK(text(seen.pools[0].pool, offsetof(PoolRecord, name), sizeof(PoolRecord::name)).size() == 96u);
   CHECK(text(seen.pools[1].pool, offsetof(PoolRecord, name), sizeof(PoolRecord::name)) == std::string(95, 'x'));
+}
+
+TEST(a_copy_shows_what_a_reader_sees_and_after_the_end_no_workers) {
+  const auto counters = shown();
+  set(counters->pool().steps, 7);
+  set(counters->worker(1).busy_ns, 3);
+  const PoolWords copy = counters->copy(), seen = look().pools[0];
+  CHECK(copy.pool == seen.pool);
+  CHECK(copy.caller == seen.caller);
+  CHECK(copy.workers == seen.workers);
+  counters->withdraw();
+  CHECK(word(counters->copy().pool, offsetof(PoolRecord, steps)) == 7);
+  CHECK(counters->copy().workers.empty());
 }
 
 TEST(a_pool_that_is_not_published_is_not_seen) {
@@ -222,7 +235,7 @@ TEST(a_reader_never_mixes_two_pools) {
   });
   const int looks = test::kSanitized ? 2'000 : 20'000;
   for (int i = 0; i < looks; ++i)
-    for (const SeenPools::Pool& pool : read_pools(file).pools) {
+    for (const PoolWords& pool : read_pools(file).pools) {
       const std::uint64_t envs = word(pool.pool, offsetof(PoolRecord, num_envs));
       if (envs == 8) continue;
       CHECK(word(pool.pool, offsetof(PoolRecord, steps)) == envs);
@@ -403,7 +416,7 @@ TEST(threads_and_the_caller_count_what_they_step) {
   // A thread counts a chunk after its rows are there.
   std::uint64_t steps = 0;
   for (const auto end = Clock::now() + std::chrono::seconds(20); steps != 50 * 64 && Clock::now() < end;) {
-    const SeenPools::Pool seen = look().pools[0];
+    const PoolWords seen = look().pools[0];
     steps = word(seen.caller, offsetof(WorkerRecord, steps));
     for (const Words& worker : seen.workers) steps += word(worker, offsetof(WorkerRecord, steps));
   }

@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ActionError, ObservationError
-from stepmill.values.casting import cast
-from stepmill.values.fitting import Fitter, Misfit, array_of, holds_arrays
+from stepmill.values.fitting import Fitter, Misfit, array_of, cast, holds_arrays
 from stepmill.values.trees import map_tree, map_trees, space_from, tree_of
 
 

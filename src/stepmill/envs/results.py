@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill.errors import EnvError
-from stepmill.values.casting import cast, description
+from stepmill.values.fitting import cast, description
 
 _FORMS = {
     "reset": ("observation", "info"),

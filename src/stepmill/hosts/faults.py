@@ -46,6 +46,11 @@ class Fault:
         env_id, phase, episode, step, failures, message, kind = fault
         return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind], is_final=kind == _UNPLACED)
 
+    @classmethod
+    def in_call(cls, env_id: int, phase: str, error: BaseException) -> EnvError:
+        """The error for what an env raised outside of its steps and resets."""
+        return cls(env_id, phase, 0, 0, 1, "").caused_by(error).error()
+
     def caused_by(self, cause: BaseException | None, phase: str | None = None, message: str | None = None) -> Fault:
         """The same fault with the env's own exception, if it is known; ``message`` is that exception's text."""
         if cause is None:
@@ -82,3 +87,23 @@ class FaultPolicy:
 
     def _is_tolerated(self, fault: Fault) -> bool:
         return not fault.is_final and (self.max_restarts is None or fault.failures < max(self.max_restarts, 1))
+
+
+class contained:  # used like a function
+    """Turns exceptions that would end the caller's program, above all ``sys.exit`` in an env, into an ``EnvError``.
+
+    KeyboardInterrupt passes through: it may be the user's Ctrl-C. A class and not a generator, because a signal handler
+    that raises before the block begins would close the generator with an exception of the same kind.
+    """
+
+    def __init__(self, env_id: int, phase: str) -> None:
+        self._env_id = env_id
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Exception | KeyboardInterrupt):
+            return
+        raise Fault.in_call(self._env_id, self._phase, error) from error

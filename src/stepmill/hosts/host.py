@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import ConcurrentUseError, CopyError, EnvError
-from stepmill.hosts.attributes import contained
+from stepmill.hosts.faults import contained
 from stepmill.hosts.frames import Frame
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import close_quietly

@@ -14,8 +14,8 @@ from stepmill.envs.adapters.ding import DingAsBaseEnv, DingAsItIs, is_ding_env
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of, info_of
 from stepmill.errors import UnsupportedError
-from stepmill.hosts.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.managers.config import EnvRecipe
+from stepmill.registry.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.values.spaces import AnyValue
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.envs.seeds import SEED_BITS
+from stepmill.envs.base_env import SEED_BITS
 from stepmill.managers.env_side import EnvInstructions
 
 

@@ -10,8 +10,8 @@ from stepmill import _native
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.errors import ActionError, StepmillError
 from stepmill.hosts.host import Preparation, PythonHost, open_engine
+from stepmill.hosts.observing import WatchedPool
 from stepmill.hosts.open_host import open_host
-from stepmill.hosts.subject import Subject
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.env_rows import RowReader, RowsAsTheyCome, result_of
 from stepmill.managers.env_side import (
@@ -44,7 +44,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         num_envs=len(recipes),
         num_workers=workers,
         seed=None,  # until the caller calls `seed`; a BaseEnv does not see these, see ManagedEnvFactory
-        backend=backend,
+        backend=settings.ray or backend,
         python=settings.python,
         autoreset="disabled",
         step_timeout=settings.step_timeout,
@@ -52,7 +52,6 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
         start_timeout=settings.start_timeout,
         reward_dtype="float32",
         as_ready=True,
-        **settings.on_ray,
     )
     return open_engine(open_host(source, pool_settings, RowsAsTheyCome), pool_settings)
 
@@ -108,10 +107,10 @@ class ManagerPool:
         """Ends all envs."""
         self._engine.close()
 
-    def watched(self, name: str) -> Subject:
+    def watched(self, name: str) -> WatchedPool:
         """What a page shows of it."""
         facts = [f"{len(self._all_ids):,} envs of {name}", f"backend {self._host.backend}"]
-        return Subject(self._engine, self._name, len(self._all_ids), facts, result_of)
+        return WatchedPool(self._engine, self._name, len(self._all_ids), facts, result_of)
 
     # ---- what goes out -----------------------------------------------------------------------
 

@@ -17,16 +17,14 @@ from typing import Any
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ClosedError, EnvError, InFlightError, InputError, UsageError
 from stepmill.managers.calls import OneCallAtATime, exclusive
-from stepmill.managers.config import EnvRecipe, ManagerSettings
+from stepmill.managers.config import EnvRecipe, ManagerSettings, ResetParams, read_ids
 from stepmill.managers.env_class import in_class_of_cause
 from stepmill.managers.env_rows import with_tensors
 from stepmill.managers.env_side import EnvSpaces
-from stepmill.managers.inputs import ResetParams, read_ids
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.manager_pool import ManagerPool
-from stepmill.managers.moves import Handover
 from stepmill.managers.standings import Standings
-from stepmill.managers.states import EnvState, Standing
+from stepmill.managers.states import EnvState, Handover, Standing
 from stepmill.managers.traffic import Traffic
 from stepmill.registry.factories import close_quietly
 

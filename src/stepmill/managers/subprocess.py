@@ -6,7 +6,7 @@ from typing import Any
 
 from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.config import DEFAULTS
-from stepmill.settings import RAY_SETTINGS, SETTINGS
+from stepmill.settings import Ray
 
 
 class SubprocessEnvManager(BaseEnvManager):
@@ -72,12 +72,8 @@ class SyncSubprocessEnvManager(SubprocessEnvManager):
 class RayEnvManager(SubprocessEnvManager):
     """``SubprocessEnvManager`` with envs in the actors of a Ray cluster.
 
-    Its configuration has in addition what ``stepmill.make`` has for ``backend="ray"``: ``num_actors``, ``resources``,
-    ``address``, ``node_timeout`` and ``runtime_env``.
+    Its configuration has ``backend`` in addition: ``"ray"``, or ``stepmill.Ray(...)`` as for ``stepmill.make``.
     """
 
     _backend = "ray"
-    _defaults = {  # noqa: RUF012  (read only)
-        **SubprocessEnvManager._defaults,
-        **{name: SETTINGS[name].default for name in RAY_SETTINGS},
-    }
+    _defaults = {**SubprocessEnvManager._defaults, "backend": Ray()}  # noqa: RUF012  (read only)

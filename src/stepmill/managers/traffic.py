@@ -13,16 +13,14 @@ from typing import Any
 
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError
-from stepmill.managers.config import ManagerSettings
+from stepmill.managers.config import ManagerSettings, ResetParams
 from stepmill.managers.env_class import in_class_of_cause
 from stepmill.managers.env_rows import RowReader, any_abnormal
 from stepmill.managers.env_side import EnvInstructions
-from stepmill.managers.inputs import ResetParams
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.manager_pool import ManagerPool
-from stepmill.managers.moves import Arrival, Sending, SentResets
 from stepmill.managers.standings import Standings
-from stepmill.managers.states import Standing
+from stepmill.managers.states import Arrival, Sending, SentResets, Standing
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError
+from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, default_values
 from stepmill.registry.hints import ids_like
 from stepmill.system.optional import Package, check_installed, explained_misfit, imported, is_installed, require
@@ -203,6 +203,20 @@ def find(id: str) -> EnvRecord:
         max_episode_steps=spec.max_episode_steps,
         reward_threshold=spec.reward_threshold,
     )
+
+
+def python_twin(record: EnvRecord, why: str) -> tuple[EnvRecord, Callable[..., Any]]:
+    """The Python env of an id, and what makes it: for a native id that has none, Gymnasium's env of that name.
+
+    Raises if there is none either; ``why`` says who needs a Python env.
+    """
+    if record.factory is None:
+        try:
+            record = find(f"gymnasium:{record.id}")
+        except UnknownEnvError:
+            raise UnsupportedError(f"{record.id} is native only: there is no Python env of that name. {why}") from None
+    assert record.factory is not None
+    return record, record.factory
 
 
 def _found_in(family: Family, id: str) -> EnvRecord:

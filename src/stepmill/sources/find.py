@@ -11,11 +11,11 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find
-from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_processes
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin
+from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_options_of_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
 from stepmill.sources.islands import IslandTask
-from stepmill.sources.models.model_config import MODEL_KEYS, ModelConfig, is_argument_of
+from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
 from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
 from stepmill.sources.source import EnvBlueprint, IslandFacts, NativeSource, PythonSource
 from stepmill.system.optional import imported
@@ -71,6 +71,12 @@ def _check_task(task: Any) -> None:
             f"task_id: expected an id, an env class, a factory or a list of these, got {task!r}"
             f"{made if hasattr(task, 'step') else ''}"
         )
+
+
+def _check_keys(name: str, config: Mapping[str, Any], given: Mapping[str, Any], known: list[str] | None) -> None:
+    """``config``: from the user; ``given``: with what the id was registered with."""
+    refuse_options_of_ray(config, known or ())
+    check_keys(name, given, known, ARGUMENTS)
 
 
 def _find(task: str) -> EnvRecord:
@@ -178,7 +184,7 @@ def _native_config(
         given.setdefault("max_num_players", 1)
     elif max_num_players not in (None, 1):
         raise ConfigError(f"max_num_players: {record.id} has one player per env, got {max_num_players}")
-    check_keys(record.id, given, [*known, "render_mode"], ARGUMENTS)
+    _check_keys(record.id, config, given, [*known, "render_mode"])
     return given
 
 
@@ -238,6 +244,10 @@ def _is_drawn_on_request(id: str, mode: str | None, modes: Sequence[str], backen
 
 # ---- Python envs ---------------------------------------------------------------------------------
 
+_WHY_PYTHON = (
+    "A pool with several kinds of envs, or with a render_mode in which a native env cannot be drawn, runs Python envs"
+)
+
 
 def _blueprints(
     tasks: list[Any], configs: list[dict[str, Any]], make: Callable[[Any, dict[str, Any]], EnvBlueprint]
@@ -254,28 +264,18 @@ def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:
 
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
     if isinstance(task, str):
-        record = _find(task)
-        if record.factory is None:  # a native id that must run in Python: Gymnasium's env of that name
-            try:
-                record = find(f"gymnasium:{task}")
-            except UnknownEnvError:
-                raise UnsupportedError(
-                    f"{task} is native only: there is no Python env of that name. A pool with several kinds of envs, "
-                    "or with a render_mode in which a native env cannot be drawn, runs Python envs"
-                ) from None
-        assert record.factory is not None
-        given, model = _split_model(record.factory, {**record.config, **config})
+        record, factory = python_twin(_find(task), _WHY_PYTHON)
+        given, model = _split_model(factory, {**record.config, **config})
         limit = max_episode_steps or record.max_episode_steps
-        factory = record.factory
         if isinstance(factory, EnvFactory):
-            check_keys(task, given, factory.known_keys(), ARGUMENTS)
+            _check_keys(task, config, given, factory.known_keys())
             given, limit = factory.limited(given, max_episode_steps, record.max_episode_steps)
         else:
-            check_keys(task, given, accepted_keys(factory), ARGUMENTS)
+            _check_keys(task, config, given, accepted_keys(factory))
         return EnvBlueprint(factory, given, limit, model)
     _check_task(task)
     given, model = _split_model(task, config)
-    check_keys(_name(task), given, accepted_keys(task), ARGUMENTS)
+    _check_keys(_name(task), config, given, accepted_keys(task))
     return EnvBlueprint(task, given, max_episode_steps, model)
 
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from stepmill.errors import ConfigError
-from stepmill.sources.models.env_model import EnvModel
+from stepmill.sources.models.env_model import EnvModel, ModelConfig
 from stepmill.sources.models.fields import Field
-from stepmill.sources.models.model_config import ModelConfig
 
 # What C++ reads by name (``Config`` in cpp/core/env/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]

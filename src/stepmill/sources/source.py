@@ -22,7 +22,7 @@ from stepmill.registry.factories import (
     parameters_of,
 )
 from stepmill.sources.configurations import for_each, once
-from stepmill.sources.models.model_config import ModelConfig
+from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.values.trees import Tree
 

@@ -17,8 +17,8 @@ import numpy as np
 from gymnasium.vector import utils
 
 from stepmill.envs import as_base_env
+from stepmill.envs.base_env import seed_env
 from stepmill.envs.configs import copy_cfg
-from stepmill.envs.seeds import seed_env
 from stepmill.errors import ConfigError, UnsupportedError, summary
 from stepmill.make import make
 from stepmill.sources.find import find_source

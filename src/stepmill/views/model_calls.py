@@ -13,8 +13,6 @@ from stepmill.sources.models.env_model import naming
 from stepmill.sources.models.fields import ModelChange, check_names, read_values, value_for
 from stepmill.values.arguments import true_or_false
 
-__all__ = ["get_model", "set_model"]
-
 
 def set_model(host: Host, env_ids: Sequence[int], fields: Any, set_const: Any) -> None:
     """Checks everything, then tells the envs, none of which may be in flight."""

@@ -7,8 +7,7 @@ from typing import Any, NoReturn
 from gymnasium import spaces
 
 from stepmill.errors import EnvError, ObservationError, SpaceError
-from stepmill.values.casting import as_numbers
-from stepmill.values.fitting import Misfit, fit, member_of
+from stepmill.values.fitting import Misfit, as_numbers, fit, member_of
 from stepmill.values.trees import tree_of
 
 # The shapes of observation, action and reward, as in ``BaseEnv.info()``: ``Discrete(n)`` is ``(n,)``, a Dict space is a

@@ -11,9 +11,9 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.managers import BaseEnvManager, RayEnvManager, create_env_manager
+from stepmill.managers import BaseEnvManager, RayEnvManager, SubprocessEnvManager, create_env_manager
 from support.backend_envs import assert_same
-from support.manager_envs import Trial, play
+from support.envs.managed import Trial, play
 from support.on_ray import make_on_ray
 from support.probes import assert_equal
 from support.ray_envs import Teller
@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.usefixtures("cluster", "server", "deadline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
+TWO_SMALL_ACTORS = stepmill.Ray(num_actors=2, resources={"CPU": 1})
 
 
 @pytest.mark.parametrize("view", ["gymnasium", "gym", "dm"])
@@ -96,7 +97,7 @@ def test_managers_play_the_episodes_of_one_process() -> None:
     cfgs = [{"id": env_id, "length": 2 + env_id} for env_id in range(4)]
     played = []
     for manager in (
-        RayEnvManager(Trial, cfgs, 4, 3, num_actors=2, resources={"CPU": 1}, connect_timeout=500),
+        RayEnvManager(Trial, cfgs, 4, 3, backend=TWO_SMALL_ACTORS, connect_timeout=500),
         BaseEnvManager(Trial, cfgs, 4, 3),
     ):
         with manager:
@@ -107,19 +108,26 @@ def test_managers_play_the_episodes_of_one_process() -> None:
 
 
 def test_managers_are_made_from_a_configuration() -> None:
-    cfg = {"type": "ray", "env_fn": Trial, "env_cfg": [{"id": 0}], "env_num": 1, "num_actors": 1}
-    cfg |= {"node_timeout": 70, "connect_timeout": 500}
+    cfg = {"type": "ray", "env_fn": Trial, "env_cfg": [{"id": 0}], "env_num": 1, "connect_timeout": 500}
+    cfg["backend"] = stepmill.Ray(num_actors=1, node_timeout=70)
     with create_env_manager(cfg) as manager:
         assert isinstance(manager, RayEnvManager)
         manager.launch()
         assert manager.ready_obs_id == [0]
-    assert {
-        "num_actors",
-        "resources",
-        "address",
-        "node_timeout",
-        "runtime_env",
-    } <= RayEnvManager.default_config().keys()
+    assert RayEnvManager.default_config()["backend"] == stepmill.Ray()
+
+
+@pytest.mark.parametrize("backend", ["process", None, {"num_actors": 2}])
+def test_managers_on_ray_are_on_ray(backend: Any) -> None:
+    with pytest.raises(errors.ConfigError, match=r"RayEnvManager: backend: expected 'ray' or stepmill.Ray\(...\), got"):
+        RayEnvManager(Trial, [{"id": 0}], 1, backend=backend)
+
+
+def test_managers_say_where_the_options_of_ray_go() -> None:
+    with pytest.raises(errors.UnknownConfigError, match=r"use backend=stepmill.Ray\(num_actors=2\)"):
+        RayEnvManager(Trial, [{"id": 0}], 1, num_actors=2)
+    with pytest.raises(errors.UnknownConfigError, match="SubprocessEnvManager has no config key 'backend'"):
+        SubprocessEnvManager(Trial, [{"id": 0}], 1, backend=stepmill.Ray())
 
 
 # ---- drop-ins ------------------------------------------------------------------------------------
@@ -130,7 +138,7 @@ def test_stable_baselines3() -> None:
     from stepmill.interop.sb3 import StepmillVecEnv
 
     make = functools.partial(gymnasium.make, "CartPole-v1")
-    on_ray = StepmillVecEnv([make] * 4, backend="ray", num_actors=2, resources={"CPU": 1}, seed=3, start_timeout=500)
+    on_ray = StepmillVecEnv([make] * 4, backend=TWO_SMALL_ACTORS, seed=3, start_timeout=500)
     here = StepmillVecEnv([make] * 4, backend="inline", seed=3)
     assert_same(on_ray.reset(), here.reset())
     for step in range(60):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import stepmill
 from stepmill.hosts.ray.cluster import plan_actors
 from stepmill.settings import check_settings
 
@@ -50,18 +51,19 @@ SMALL = [node(4), node(4), node(2)]
     ],
 )
 def test_actors(nodes: list[Any], arguments: dict[str, Any], expected: tuple[int, int]) -> None:
-    settings = check_settings(**{"num_envs": 1000, "backend": "ray", "reward_dtype": "float64", **arguments})
-    plan = plan_actors(nodes, settings, on_threads=True)
+    resources = arguments.get("resources", {})
+    options = {name: arguments.pop(name) for name in ("num_actors", "resources") if name in arguments}
+    given = {"num_envs": 1000, "backend": stepmill.Ray(**options), **arguments}
+    plan = plan_actors(nodes, check_settings(**given, reward_dtype="float64"), on_threads=True)
     assert (plan.num_actors, plan.workers) == expected
-    assert plan.needs["CPU"] == arguments.get("resources", {}).get("CPU", plan.workers)
+    assert plan.needs["CPU"] == resources.get("CPU", plan.workers)
 
 
 def test_needs_in_rays_words() -> None:
     settings = check_settings(
         num_envs=9,
-        backend="ray",
+        backend=stepmill.Ray(resources={"GPU": 0.5, "memory": 2e9, "disk": 1}),
         num_threads=3,
-        resources={"GPU": 0.5, "memory": 2e9, "disk": 1},
         reward_dtype="float64",
     )
     plan = plan_actors([node(8)], settings, on_threads=True)

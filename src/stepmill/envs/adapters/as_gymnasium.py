@@ -9,10 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.base_env import BaseEnv, seed_env
 from stepmill.envs.env_info import declared_space
 from stepmill.envs.results import truth
-from stepmill.envs.seeds import seed_env
 from stepmill.envs.timestep import LEFTOVER, BaseEnvTimestep, Leftover, more_fields
 from stepmill.errors import EnvError, UnsupportedError
 from stepmill.values.spaces import AnyValue

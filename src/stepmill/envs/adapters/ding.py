@@ -11,15 +11,13 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium
-from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.base_env import BaseEnv, seed_env
 from stepmill.envs.env_info import copy_if_possible
 from stepmill.envs.results import truth
-from stepmill.envs.seeds import seed_env
 from stepmill.envs.timestep import LEFTOVER, BaseEnvTimestep, Leftover, more_fields
 from stepmill.errors import UnsupportedError
 from stepmill.registry.factories import accepts
-from stepmill.values.casting import as_numbers
-from stepmill.values.fitting import fits
+from stepmill.values.fitting import as_numbers, fits
 from stepmill.values.spaces import AnyValue, flatten
 from stepmill.values.trees import map_tree, space_from, tree_of
 

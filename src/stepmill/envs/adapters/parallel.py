@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.base_env import EnvHolder
+from stepmill.envs.base_env import MOST_SEED_BITS, SEED_BITS, EnvHolder
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.conform import Conversion, action_reader, conform
 from stepmill.envs.results import check_by_agent, own_infos, reset_parts, step_by_agent
-from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ActionError, ConfigError, ObservationError, SpaceError, UsageError
 from stepmill.registry.factories import close_quietly
 from stepmill.values.arguments import true_or_false, whole_number
-from stepmill.values.casting import as_numbers
-from stepmill.values.fitting import Fitter, Misfit, fit
+from stepmill.values.fitting import Fitter, Misfit, as_numbers, fit
 from stepmill.values.trees import map_tree, map_trees, tree_of
 
 _DEFAULTS: dict[str, Any] = {"shared_reward": False, "pad": False, "seed_bits": SEED_BITS}

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepmill.errors import ConfigError, InputError, StepmillError
 from stepmill.values.arguments import real_number, whole_number
-from stepmill.values.casting import as_numbers
+from stepmill.values.fitting import as_numbers
 
 
 def one_hot(v: Any, num: int, num_first: bool = False) -> np.ndarray:

@@ -19,8 +19,7 @@ from gymnasium import spaces
 
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError, summary
-from stepmill.hosts.attributes import contained
-from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.host import (
     host_arguments,
@@ -345,7 +344,7 @@ class ProcessHost(PickledMail, _native.ProcessHost):
                 while True:
                     (kind, *content), _ = worker.wire.recv(0.0)
                     for env_id, described in content[0] if kind == "closed" else ():
-                        errors.append(Fault(env_id, "close", 0, 0, 1, "").caused_by(rebuild(described)).error())
+                        errors.append(Fault.in_call(env_id, "close", rebuild(described)))
         return errors
 
     def __del__(self) -> None:
@@ -368,7 +367,7 @@ class _FailedCall:
     def as_env_error(self) -> EnvError:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
-        return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+        return Fault.in_call(self._env_id, self._phase, self.error)
 
 
 def _frame(env_id: int, answer: Any) -> Frame:

@@ -19,7 +19,7 @@ from typing import Any
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
 _CHUNK = 1 << 20
-_MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
+MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 # A program reaches these numbers only if it opens hundreds of files.
 _HIGH_FD = 960
 
@@ -193,9 +193,9 @@ class Wire:
         poll.register(self._socket, event)
         while True:
             left = None if end is None else max(end - time.monotonic(), 0.0)
-            if poll.poll(None if left is None else min(left, _MOST_S) * 1000):
+            if poll.poll(None if left is None else min(left, MOST_S) * 1000):
                 return
-            if left is not None and left <= _MOST_S:
+            if left is not None and left <= MOST_S:
                 raise WireTimeout("no message arrived on the wire in time")
 
 

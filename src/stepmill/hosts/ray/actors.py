@@ -103,7 +103,7 @@ class Actors:
             self._class = ray.remote(concurrency_groups={_HEALTH: 1})(Place).options(
                 **plan.options(),
                 scheduling_strategy="SPREAD",
-                runtime_env=settings.runtime_env,
+                runtime_env=settings.ray.runtime_env,
                 max_restarts=0,
                 max_task_retries=0,
             )
@@ -201,7 +201,7 @@ class Actors:
     def _not_ready(self) -> str:
         needs = self._plan.shown_needs
         also = ""
-        if self._settings.runtime_env:
+        if self._settings.ray.runtime_env:
             also = ". Or its runtime_env is still being installed, and needs a larger start_timeout"
         return (
             f"not ready within {self._limit}. Each needs {needs} of one node; all nodes together have free: "
@@ -332,7 +332,7 @@ class Actors:
     def _judge_silence(self, actor: _Actor) -> Lost | None:
         """Of one that is to answer. Asks it for a sign of life, now and then."""
         now = time.monotonic()
-        limit = self._settings.node_timeout
+        limit = self._settings.ray.node_timeout
         # Looks count for little each: if this process itself was stopped for an hour, that says nothing.
         actor.silent += min(now - actor.looked, limit / 8, 1.0)
         actor.looked = now

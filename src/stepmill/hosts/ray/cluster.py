@@ -34,7 +34,7 @@ _FINEST = 10_000
 def connect(settings: Settings) -> ModuleType:
     """Ray, in a cluster: the one of this process, the one at the address, one of this machine, or a new one here."""
     ray = require(*RAY, "backend='ray'")
-    address = settings.address
+    address = settings.ray.address
     if address is not None:
         _refuse_client(address)
     if ray.is_initialized():
@@ -194,12 +194,12 @@ def plan_actors(nodes: Sequence[Mapping[str, Any]], settings: Settings, on_threa
         settings: Says how many actors, how many workers each, and what else an actor needs, as far as it does.
         on_threads: Whether threads are the workers, or processes.
     """
-    needs = dict(settings.resources or {})
+    needs = dict(settings.ray.resources or {})
     asked = settings.num_threads if on_threads else settings.num_workers
     if not asked and needs.get("CPU", 0) >= 1:
         asked = int(needs["CPU"])
     fitting = [one for one in (node["Resources"] for node in nodes if node["Alive"]) if _fits(one, 1, needs)]
-    most = settings.num_actors
+    most = settings.ray.num_actors
     if most is None:
         workers = asked or min((int(one["CPU"]) for one in fitting), default=1)
         most = sum(_fits(one, workers, needs) for one in fitting) if asked else len(fitting)

@@ -17,6 +17,7 @@ from stepmill import _native
 from stepmill._version import __version__
 from stepmill.errors import EnvError, ResourceError
 from stepmill.hosts.host import Preparation, open_engine
+from stepmill.hosts.observing import stats_of
 from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.notes import write_note
@@ -27,7 +28,7 @@ from stepmill.hosts.ray.visit import Return, Trip, Visitors, visit
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.registry.description import EnvDescription
-from stepmill.settings import Settings, default_workers
+from stepmill.settings import Ray, Settings, default_workers
 from stepmill.sources.models.fields import ModelChange
 
 __all__ = ["VERSION", "Described", "Place", "description_of", "instructions_for", "workers_of"]
@@ -84,8 +85,7 @@ def instructions_for(
         as_ready=True,
         in_step=settings.waits_for_all,
         start_timeout=_OWN_SHARE * settings.start_timeout,
-        resources=None,
-        runtime_env=None,
+        ray=Ray(),
     )
     return pickle.dumps(Instructions(payload, its, share.first, model_changes, finisher))
 
@@ -218,7 +218,7 @@ class Place:
 
         node_id = ray.get_runtime_context().get_node_id()
         where = {"node": socket.gethostname(), "node_id": node_id, "pid": os.getpid(), "backend": self._host.backend}
-        return {**where, **self._engine.stats()}
+        return {**where, **stats_of(self._engine)}
 
     def close(self) -> bytes | None:
         """Closes the envs. Returns what they raised, if anything."""

@@ -102,7 +102,8 @@ class RemoteRollout:
         there = [one - crew.start for one in env_ids]
         begin = step if begin is None else begin
         steps = min(self._plan.steps - step, self._most_steps[group])
-        plan = replace(self._plan, steps=steps, begin=begin, batch_size=self._batch_size(len(env_ids), crew))
+        batch_size = self._batch_size(len(env_ids), crew)
+        plan = replace(self._plan, steps=steps, begin=begin, batch_size=batch_size, begins=step == begin)
         trip = Trip(
             self._host.lend(group, env_ids),
             there,

@@ -81,6 +81,8 @@ def visit(
                 raise KeyboardInterrupt
             return one.policy(*arguments)
 
+        if hasattr(one.policy, "begin"):
+            visitor.begin = one.policy.begin  # type: ignore[attr-defined]
         play(engine, visitor, trip.plan, observation, record, trip.env_ids, trip.first, one.generators)
         if not trip.is_last:
             visitors[trip.rollout, trip.env_ids[0]] = one

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepmill.errors import InputError, UnknownAttributeError
-from stepmill.values.casting import as_numbers, cast, description
+from stepmill.values.fitting import as_numbers, cast, description
 
 Fields = Mapping[str, np.ndarray]  # values by the names of fields, such as "opt.gravity"
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from stepmill.errors import UnsupportedError
 from stepmill.sources.models import fields
+from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.fields import Field, ModelChange
-from stepmill.sources.models.model_config import ModelConfig
 
 
 class PythonModel:

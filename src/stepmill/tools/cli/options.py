@@ -11,25 +11,10 @@ from typing import Any, TypeVar, cast, get_args
 
 import click
 
-from stepmill.settings import Backend
+from stepmill.settings import Backend, Ray
 from stepmill.tools.cli.bars import require_matplotlib
 from stepmill.tools.cli.target import config_of, find_target, fitted
 from stepmill.tools.cli.terminal import Terminal
-
-__all__ = [
-    "Number",
-    "Seconds",
-    "complete_id",
-    "folder_option",
-    "json_option",
-    "picture_option",
-    "policy_option",
-    "pool_arguments",
-    "pool_options",
-    "seed_option",
-    "set_option",
-    "target",
-]
 
 _PICTURES = (".png", ".svg", ".pdf")
 
@@ -86,8 +71,8 @@ policy_option: Callable[[F], F] = click.option(
     default="random",
     show_default=True,
     metavar="random|FILE.py:FUNCTION",
-    help="Who acts: FUNCTION(observation, generator) returns an action; with FUNCTION.batched = True it is given the "
-    "observations of many envs, and a list of generators, and returns as many actions.",
+    help="Who acts: FUNCTION(observations, env_ids, generators) returns an action per env. stepmill.per_env makes one "
+    "of a function for a single env.",
 )
 
 
@@ -202,4 +187,10 @@ def pool_options(num_envs: int) -> Callable[[F], F]:
 def pool_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Arguments of ``make`` from what ``pool_options`` brought."""
     config: dict[str, Any] = options.pop("config")
+    on_ray = {name: options.pop(name) for name in ("num_actors", "address")}
+    given = [name for name, value in on_ray.items() if value is not None]
+    if given:
+        if options["backend"] != "ray":
+            raise click.UsageError(f"--{given[0].replace('_', '-')}: only a pool on Ray has this: use --backend ray")
+        options["backend"] = Ray(**on_ray)
     return {**config, **options}

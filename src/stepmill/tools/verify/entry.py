@@ -23,8 +23,8 @@ from stepmill.errors import ConfigError, EnvError, MissingPackageError, Stepmill
 from stepmill.make import make
 from stepmill.registry.factories import close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, own_ids
-from stepmill.settings import SETTINGS, AutoresetWord, Backend, check_settings
-from stepmill.sources.models.model_config import ModelConfig
+from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_settings
+from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
 from stepmill.tools.verify.comparing import NOTHING
@@ -50,7 +50,7 @@ def verify(
     batch_size: int | None = None,
     num_threads: int | None = None,
     seed: int | Sequence[int] = 42,
-    backend: Backend = "auto",
+    backend: Backend | Ray = "auto",
     autoreset: AutoresetWord | AutoresetMode = "next_step",
     max_episode_steps: int | None = None,
     **config: Any,
@@ -80,7 +80,15 @@ def verify(
         The result, which is true if all is equal, and prints as one line. Without an id: a sequence of results, which
         prints as a table and says which ids were skipped and why.
     """
-    arguments = {name: value for name, value in locals().items() if name in SETTINGS}
+    arguments = {
+        "num_envs": num_envs,
+        "batch_size": batch_size,
+        "num_threads": num_threads,
+        "seed": seed,
+        "backend": backend,
+        "autoreset": autoreset,
+        "max_episode_steps": max_episode_steps,
+    }
     comparison = Comparison(steps, arguments, config)
     if task_id is None:
         if config:
@@ -217,7 +225,7 @@ def _quiet_simulator() -> contextlib.AbstractContextManager[None]:
     """MuJoCo writes what it warns of into a file in the working directory. Our own envs have logged it already."""
     if MUJOCO.module not in sys.modules:
         return contextlib.nullcontext()
-    from stepmill.zoo.mujoco.warned import WarningLog
+    from stepmill.zoo.mujoco.installed import WarningLog
 
     return WarningLog("verify", is_silent=True).listening()
 

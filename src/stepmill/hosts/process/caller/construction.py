@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError
-from stepmill.hosts.process.caller.deadline import Deadline, wait_for_any
+from stepmill.hosts.process.caller.child_process import Deadline, wait_for_any
 from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.remote_error import rebuild, summary
 from stepmill.hosts.process.wire import OBITUARY, WireClosed

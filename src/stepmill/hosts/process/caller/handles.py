@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepmill.hosts.process.caller.child_process import END_S, ask_for_process, ends, is_over, kill, resume
-from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.child_process import END_S, Deadline, ask_for_process, ends, is_over, kill, resume
 from stepmill.hosts.process.caller.servers import lease_server, return_server
 from stepmill.hosts.process.stack import read_stack
 from stepmill.hosts.process.wire import Wire, close_all

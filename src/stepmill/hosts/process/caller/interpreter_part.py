@@ -10,8 +10,8 @@ import pickle
 from collections.abc import Iterator
 
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError, MissingPackageError
+from stepmill.hosts.process.caller.child_process import Deadline
 from stepmill.hosts.process.caller.construction import build_error, describe_exit, find_exit
-from stepmill.hosts.process.caller.deadline import Deadline
 from stepmill.hosts.process.caller.handles import LoadError, TemplateHandle
 from stepmill.hosts.process.caller.servers import lease_server, return_server
 from stepmill.hosts.process.payload import pack_payload

@@ -9,9 +9,8 @@ import pickle
 from functools import partial
 
 from stepmill.errors import ClosedError, EnvError
-from stepmill.hosts.process.caller.child_process import is_over, kill
+from stepmill.hosts.process.caller.child_process import CancelledWait, Deadline, is_over, kill
 from stepmill.hosts.process.caller.construction import find_exit, wait_until_built
-from stepmill.hosts.process.caller.deadline import CancelledWait, Deadline
 from stepmill.hosts.process.caller.handles import TemplateHandle, WorkerHandle
 from stepmill.hosts.process.caller.interpreter_part import InterpreterPart
 from stepmill.hosts.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stepmill.system.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from stepmill.hosts.process.caller.deadline import Deadline
+    from stepmill.hosts.process.caller.child_process import Deadline
     from stepmill.hosts.process.caller.server_handle import ServerHandle
 
 
