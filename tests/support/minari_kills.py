@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minari.dataset._storages.hdf5_storage import HDF5Storage
+import h5py
 
 import stepmill
 from stepmill.interop.minari import collect
@@ -57,8 +57,8 @@ def run(killer: Killer) -> None:
         killer()
         return leaves_policy(*arguments)
 
-    changes = (os, "replace"), (os, "rename"), (shutil, "rmtree"), (HDF5Storage, "update_episodes"), (Path, "mkdir")
-    for owner, name in changes:
+    changes = (os, "replace"), (os, "rename"), (shutil, "rmtree"), (Path, "mkdir"), (h5py.Group, "create_group")
+    for owner, name in changes:  # and within a file of HDF5
         setattr(owner, name, killer.around(getattr(owner, name)))
     with stepmill.make(Leaves, num_envs=2, backend="inline") as pool:
         collect(pool, policy, EPISODES, NAME, algorithm_name="A")
