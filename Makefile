@@ -11,10 +11,11 @@ PYTEST := -m pytest tests --numprocesses $(JOBS) --dist worksteal
 comma := ,
 # Else each process that runs tests, and each worker that a test starts, compiles the helpers in tests/support anew.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := $(shell find cpp src -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \)) CMakeLists.txt pyproject.toml
+SOURCES := $(shell find cpp src -path cpp/tests -prune -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.py' -o -name '*.pyi' -o -path '*/page/*' \) -print) CMakeLists.txt pyproject.toml
 
 .PHONY: help $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 .DEFAULT_GOAL := help
+FORCE:
 
 help:
 	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z][a-z0-9-]*:.*## / { printf "  make %-20s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,14 +42,16 @@ $(BIN)/python:
 	@$(BIN)/pip install $(PIP_QUIET) $(BUILD_TOOLS)
 
 # The wheel of this checkout, rebuilt when a source changed: for our environment, and for those below that have other
-# packages.
+# packages. CMake's files are in NATIVE, where the C++ tests are compiled too, so that the core is compiled once.
 WHEEL := build/wheels/ours
+NATIVE := build/native
 
 $(WHEEL)/.built: $(BIN)/python $(SOURCES)
 	$(call say,compiling stepmill$(comma) which takes a minute the first time)
 	@rm -rf $(@D)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python scripts/show_build.py \
-	  $(BIN)/pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir $(@D) .
+	  $(BIN)/pip wheel -v --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir $(@D) \
+	  --config-settings=build-dir=$(NATIVE) --config-settings=cmake.define.STEPMILL_TESTS=ON .
 	@touch $@
 
 # The package, and what its command line needs.
@@ -71,7 +74,8 @@ run: install  ## the demo: builds, then CartPole here and in Gymnasium
 	@$(BIN)/stepmill demo -o build/demo.png
 
 # With a filter, the part of the Python tests that it names.
-test: develop $(if $(FILTER),,test-cpp)  ## the tests; FILTER="managers and not model" runs some of them, as in pytest -k
+test: develop  ## the tests; FILTER="managers and not model" runs some of them, as in pytest -k
+	$(if $(FILTER),,@$(MAKE) --no-print-directory test-cpp)
 	$(BIN)/python $(PYTEST) $(if $(FILTER),-k "$(FILTER)")
 
 # What is longer, and passes before a change goes in too.
@@ -105,15 +109,21 @@ test-parity: develop  ## native envs beside Gymnasium's for 100,000 steps per id
 test-mujoco: develop  ## MuJoCo tasks beside Gymnasium's for 20,000 steps per id and autoreset mode
 	STEPMILL_MUJOCO_STEPS=20000 $(BIN)/python -m pytest tests/zoo/mujoco/test_parity.py --numprocesses $(JOBS) --dist worksteal
 
-# Only the core, without Python.
-build/tests/.built: $(BIN)/python $(SOURCES) $(wildcard cpp/tests/*)
-	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DSTEPMILL_PYTHON=OFF -DSTEPMILL_TESTS=ON -DSTEPMILL_WERROR=ON
-	$(BIN)/cmake --build build/tests
-	@touch $@
+# Where a wheel was built, this compiles what the C++ tests need of a changed core, and no wheel.
+$(NATIVE)/CMakeCache.txt:
+	@$(MAKE) --no-print-directory $(WHEEL)/.built
 
-test-cpp: build/tests/.built  ## the C++ tests alone; FILTER=ready runs the programs whose names match
-	$(BIN)/ctest --test-dir build/tests --output-on-failure --parallel $(JOBS) $(if $(FILTER),-R "$(FILTER)")
+$(NATIVE)/core_tests: $(BIN)/python $(NATIVE)/CMakeCache.txt FORCE
+	$(call say,compiling the C++ tests)
+	@$(BIN)/cmake --build $(NATIVE) --target cpp_tests
+
+CTEST := $(BIN)/ctest --test-dir $(NATIVE) --output-on-failure --parallel $(JOBS)
+
+test-cpp: $(NATIVE)/core_tests  ## the C++ tests alone; FILTER=ready runs the files whose names match
+	$(CTEST) --label-exclude stress $(if $(FILTER),-R "$(FILTER)")
+
+test-stress: $(NATIVE)/core_tests  ## the C++ tests that put pools under load for a minute
+	$(CTEST) --label-regex stress
 
 # All tests in an order drawn by a seed, which is printed: no test may depend on another.
 test-random: develop  ## all tests in an order drawn by a seed, which is printed

@@ -21,7 +21,7 @@ from stepmill.tools.measuring.machine import cores
 ROOT = Path(__file__).resolve().parent.parent
 # As in CMakeLists.txt: the same arithmetic, the same optimisation.
 FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-ffp-contract=off", "-fno-builtin-pow", "-fno-math-errno", "-Wno-psabi"]
-CORE = [f"cpp/core/{name}.cpp" for name in ("arena", "action_table", "batch_layout", "wait")]
+CORE = [f"cpp/core/{name}.cpp" for name in ("action_table", "memory/arena", "memory/batch_layout", "memory/wait")]
 
 
 class Loops:
@@ -79,12 +79,12 @@ def mujoco_library() -> str | None:
 
 @cache
 def barrier_library() -> str | None:
-    return _build("barrier", ["-shared", "-fPIC", "cpp/core/wait.cpp"])
+    return _build("barrier", ["-shared", "-fPIC", "cpp/core/memory/wait.cpp"])
 
 
 @cache
 def counter_program() -> str | None:
-    parts = ("pool_counters", "counter_file", "ticks", "wait")
+    parts = ("counters/pool_counters", "counters/counter_file", "counters/ticks", "memory/wait")
     return _build("counter_cost", [f"cpp/core/{name}.cpp" for name in parts])
 
 

@@ -11,7 +11,7 @@
 #include <climits>
 #include <cstdint>
 
-#include "core/wait.h"
+#include "core/memory/wait.h"
 
 namespace stepmill {
 

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/pool_counters.h"
+#include "core/counters/pool_counters.h"
 
 using namespace stepmill;
 

@@ -17,9 +17,9 @@
 
 #include "barrier.h"
 #include "core/action_table.h"
-#include "core/arena.h"
-#include "core/batch_layout.h"
-#include "core/env.h"
+#include "core/memory/arena.h"
+#include "core/memory/batch_layout.h"
+#include "core/env/env.h"
 
 namespace stepmill::bench {
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import stepmill
@@ -51,10 +53,26 @@ def test_the_licence_of_everything_that_is_compiled_in_is_inside(files: dict[str
 def test_a_native_envs_headers_are_inside_with_all_that_they_include(files: dict[str, bytes]) -> None:
     include = "stepmill/include/"
     headers = {name.removeprefix(include): text.decode() for name, text in files.items() if name.startswith(include)}
-    assert {"core/env.h", "envs/debug/template.h"} <= set(headers)
+    assert {"stepmill/env.h", "envs/debug/template.h"} <= set(headers)
     for name, text in headers.items():
-        for included in re.findall(r'#include "([^"]+)"', text):
-            assert included in headers, f"{name} includes {included}, which CMakeLists.txt does not install"
+        for included in re.findall(r'#include (?:"([^"]+)"|<(stepmill/[^>]+)>)', text):
+            assert "".join(included) in headers, f"{name} includes {included}, which CMakeLists.txt does not install"
+
+
+def test_a_native_env_compiles_with_the_headers_that_are_inside(files: dict[str, bytes], tmp_path: Path) -> None:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    include = "stepmill/include/"
+    for name, text in files.items():
+        if name.startswith(include):
+            header = tmp_path / name.removeprefix(include)
+            header.parent.mkdir(parents=True, exist_ok=True)
+            header.write_bytes(text)
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", f"-I{tmp_path}", "-isystem", np.get_include()]
+    command += ["-x", "c++", "-include", "envs/debug/template.h", "/dev/null"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_nothing_else_is_inside(files: dict[str, bytes]) -> None:

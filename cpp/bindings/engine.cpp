@@ -1,13 +1,13 @@
-#include "bindings/numpy_api.h"
+#include "bindings/python/numpy_api.h"
 
 #include "bindings/engine_use.h"
 
 #include <algorithm>
 #include <thread>
 
-#include "bindings/faults.h"
-#include "bindings/values.h"
-#include "core/cuda_page_lock.h"
+#include "bindings/output/faults.h"
+#include "bindings/python/values.h"
+#include "core/memory/cuda_page_lock.h"
 
 namespace nb = nanobind;
 

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <optional>
 
-#include "bindings/action_input.h"
-#include "bindings/batch_output.h"
+#include "bindings/input/action_input.h"
+#include "bindings/output/batch_output.h"
 #include "bindings/host.h"
 #include "core/pool.h"
 #include "core/watch_book.h"

@@ -1,10 +1,10 @@
 // An engine that serves another one, which has its own copy of the action table elsewhere: parcels instead of arrays.
-#include "bindings/numpy_api.h"
+#include "bindings/python/numpy_api.h"
 
-#include "bindings/bytes.h"
+#include "bindings/python/bytes.h"
 #include "bindings/engine_use.h"
-#include "bindings/faults.h"
-#include "core/parcel.h"
+#include "bindings/output/faults.h"
+#include "core/remote/parcel.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,5 @@
 // Resets. The whole order is read and checked before anything changes.
-#include "bindings/numpy_api.h"
+#include "bindings/python/numpy_api.h"
 
 #include "bindings/engine_use.h"
 

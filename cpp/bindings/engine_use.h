@@ -2,8 +2,8 @@
 #pragma once
 
 #include "bindings/engine.h"
-#include "bindings/errors.h"
-#include "bindings/exit.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/exit.h"
 
 namespace stepmill {
 

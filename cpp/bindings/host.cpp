@@ -1,8 +1,8 @@
 #include "bindings/host.h"
 
-#include "bindings/errors.h"
-#include "bindings/exit.h"
-#include "bindings/values.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/exit.h"
+#include "bindings/python/values.h"
 
 namespace nb = nanobind;
 

@@ -14,10 +14,10 @@
 #include <span>
 #include <vector>
 
-#include "bindings/forked.h"
-#include "core/env_table.h"
+#include "bindings/python/forked.h"
+#include "core/env/env_table.h"
 #include "core/pool.h"
-#include "core/wait.h"
+#include "core/memory/wait.h"
 
 namespace stepmill {
 

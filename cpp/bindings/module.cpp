@@ -1,6 +1,6 @@
 // stepmill._native: the module. Nothing here is public; stepmill/pool builds engines and their hosts from it.
 #define STEPMILL_IMPORTS_NUMPY
-#include "bindings/numpy_api.h"
+#include "bindings/python/numpy_api.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -9,25 +9,25 @@
 
 #include <cstdlib>
 
-#include "bindings/atari_frames.h"
-#include "bindings/config_input.h"
-#include "bindings/counter_words.h"
-#include "bindings/crash_note.h"
-#include "bindings/direct_calls.h"
-#include "bindings/errors.h"
-#include "bindings/exit.h"
+#include "bindings/output/atari_frames.h"
+#include "bindings/input/config_input.h"
+#include "bindings/output/counter_words.h"
+#include "bindings/python/crash_note.h"
+#include "bindings/python/direct_calls.h"
+#include "bindings/python/errors.h"
+#include "bindings/python/exit.h"
 #include "bindings/engine.h"
-#include "bindings/inline_host.h"
-#include "bindings/native_host.h"
-#include "bindings/process_host.h"
-#include "bindings/remote_host.h"
-#include "bindings/single_rows.h"
-#include "bindings/tensor_input.h"
-#include "bindings/tensor_maker.h"
-#include "bindings/values.h"
-#include "bindings/worker_object.h"
+#include "bindings/hosts/inline_host.h"
+#include "bindings/hosts/native_host.h"
+#include "bindings/hosts/process_host.h"
+#include "bindings/hosts/remote_host.h"
+#include "bindings/output/single_rows.h"
+#include "bindings/input/tensor_input.h"
+#include "bindings/output/tensor_maker.h"
+#include "bindings/python/values.h"
+#include "bindings/hosts/worker_object.h"
 #include "core/local_pool.h"
-#include "core/wait.h"
+#include "core/memory/wait.h"
 #include "envs/mujoco/library.h"
 #include "envs/numpy/float32.h"
 #include "envs/numpy/sums.h"

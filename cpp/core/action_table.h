@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/batch_layout.h"
-#include "core/env_table.h"
-#include "core/spec.h"
+#include "core/memory/arena.h"
+#include "core/memory/batch_layout.h"
+#include "core/env/env_table.h"
+#include "core/env/spec.h"
 
 namespace stepmill {
 

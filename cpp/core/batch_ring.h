@@ -8,10 +8,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/arena.h"
-#include "core/batch_layout.h"
+#include "core/memory/arena.h"
+#include "core/memory/batch_layout.h"
 #include "core/kill_points.h"
-#include "core/wait.h"
+#include "core/memory/wait.h"
 
 namespace stepmill {
 

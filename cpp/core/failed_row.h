@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/env_table.h"
+#include "core/env/env_table.h"
 
 namespace stepmill {
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/wait.h"
+#include "core/memory/wait.h"
 
 namespace stepmill {
 

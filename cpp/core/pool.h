@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "core/action_table.h"
-#include "core/arena.h"
-#include "core/batch_layout.h"
-#include "core/buffer_store.h"
+#include "core/memory/arena.h"
+#include "core/memory/batch_layout.h"
+#include "core/memory/buffer_store.h"
 #include "core/fault_log.h"
 #include "core/piecework.h"
-#include "core/pool_counters.h"
+#include "core/counters/pool_counters.h"
 
 namespace stepmill {
 

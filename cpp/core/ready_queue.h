@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <span>
 
-#include "core/arena.h"
-#include "core/batch_layout.h"
+#include "core/memory/arena.h"
+#include "core/memory/batch_layout.h"
 
 namespace stepmill {
 

@@ -23,7 +23,7 @@
 #include <string>
 #include <utility>
 
-#include "core/env.h"
+#include "core/env/env.h"
 #include "core/failed_row.h"
 
 namespace stepmill {

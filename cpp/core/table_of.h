@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/env_table.h"
+#include "core/env/env_table.h"
 #include "core/stepper.h"
 
 namespace stepmill {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/wait.h"
+#include "core/memory/wait.h"
 
 namespace stepmill {
 

@@ -8,8 +8,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::action_table_test {
 
 TableOptions options_for(std::int32_t envs) {
   TableOptions options;
@@ -96,5 +95,4 @@ TEST(a_table_too_large_for_any_address_is_an_error) {
                std::bad_alloc);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::action_table_test

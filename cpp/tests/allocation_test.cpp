@@ -37,8 +37,7 @@ void* counted(std::size_t bytes, std::size_t alignment) {
   std::free(memory);
 }
 
-namespace stepmill {
-namespace {
+namespace stepmill::allocation_test {
 
 using test::Driver;
 using test::DriverOptions;
@@ -126,5 +125,4 @@ TEST(shared_memory_is_no_different) {
   expect_no_allocation(options);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::allocation_test

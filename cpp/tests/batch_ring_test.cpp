@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/zeroed_memory.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::batch_ring_test {
 
 struct Ring {
   Ring(std::int32_t envs, std::int32_t batch)
@@ -191,5 +190,4 @@ TEST(a_wait_for_steps_is_over_with_the_last_of_them) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::batch_ring_test

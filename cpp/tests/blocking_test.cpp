@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::blocking_test {
 
 using Ids = std::vector<std::int32_t>;
 constexpr std::int32_t kMostEnvs = 64;
@@ -257,5 +256,4 @@ TEST(a_reset_that_takes_long_takes_its_slot_late) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::blocking_test

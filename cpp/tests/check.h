@@ -4,8 +4,9 @@
 //       CHECK(queue.pop(1, out) == 1);   // a failure prints both sides and the test goes on
 //     }
 //
-// A test program includes this header once, and with it `main`: it runs every test, or those whose
-// names contain its argument, and returns non-zero if any failed. Checks may run on any thread.
+// A program has the tests of many files, and several of these are compiled as one: each has its own namespace. With
+// `main.cpp` it runs every test, or those of one file (`core_tests arena_test`), or those whose names contain its
+// argument, and returns non-zero if any failed or there is none. Checks may run on any thread.
 #pragma once
 
 #include <signal.h>
@@ -32,8 +33,13 @@ inline constexpr bool kSanitized = false;
 #endif
 
 struct Test {
+  const char* file;
   const char* name;
   void (*body)();
+
+  bool is_chosen_by(const std::string& choice) const {
+    return std::string(file).ends_with("/" + choice + ".cpp") || std::strstr(name, choice.c_str());
+  }
 };
 
 inline std::vector<Test>& tests() {
@@ -42,7 +48,7 @@ inline std::vector<Test>& tests() {
 }
 
 struct Registered {
-  Registered(const char* name, void (*body)()) { tests().push_back({name, body}); }
+  Registered(const char* file, const char* name, void (*body)()) { tests().push_back({file, name, body}); }
 };
 
 // Failed checks of the running test.
@@ -134,9 +140,9 @@ inline void check(const Verdict& verdict, const char* expression, const char* fi
   } catch (const Error&) {                                                                     \
   }
 
-#define TEST(name)                                                              \
-  static void test_##name();                                                    \
-  static const ::stepmill::test::Registered registered_##name(#name, test_##name); \
+#define TEST(name)                                                                         \
+  static void test_##name();                                                               \
+  static const ::stepmill::test::Registered registered_##name(__FILE__, #name, test_##name); \
   static void test_##name()
 
 inline const char* running_test = "";
@@ -174,11 +180,11 @@ inline void on_alarm(int) {
   _exit(2);
 }
 
-inline int run_tests(const char* only) {
+inline int run_tests(const std::string& choice) {
   signal(SIGALRM, on_alarm);
   int passed = 0, failed = 0;
   for (const Test& test : tests()) {
-    if (!std::strstr(test.name, only)) continue;
+    if (!test.is_chosen_by(choice)) continue;
     running_test = test.name;
     wind_up_the_alarm();
     failed_checks = 0;
@@ -192,11 +198,7 @@ inline int run_tests(const char* only) {
     if (!good) std::cerr << "FAILED " << test.name << ": " << failed_checks << " checks\n";
   }
   std::cout << passed << " passed, " << failed << " failed\n";
-  return failed == 0 ? 0 : 1;
+  return passed > 0 && failed == 0 ? 0 : 1;
 }
 
 }  // namespace stepmill::test
-
-int main(int count, char** arguments) {
-  return stepmill::test::run_tests(count > 1 ? arguments[1] : "");
-}

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "core/action_table.h"
-#include "core/batch_layout.h"
+#include "core/memory/batch_layout.h"
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::failed_row_test {
 
 constexpr std::int32_t kRows = 3, kEnv = 5, kElapsed = 7;
 constexpr std::uint8_t kOld = 0xab, kLast = 0x5c;
@@ -102,5 +101,4 @@ TEST(the_row_of_an_end_whose_reset_failed_has_the_infos_of_the_end) {
   for (const std::int64_t other : {0, 2}) CHECK(batch.is_all(c.info_present, 2, other, kOld));
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::failed_row_test

@@ -4,8 +4,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::fault_log_test {
 
 Fault fault_of(std::int32_t env, const char* message) {
   Fault fault;
@@ -68,5 +67,4 @@ TEST(faults_of_many_threads_all_arrive) {
   for (const int count : counts) CHECK(count == kEach);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::fault_log_test

@@ -5,8 +5,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::piecework_test {
 
 // Counts who does what: plain numbers, so that a piece done twice, or seen too early, is a race.
 struct Counts {
@@ -81,5 +80,4 @@ TEST(finish_waits_for_pieces_that_were_begun) {
   helper.join();
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::piecework_test

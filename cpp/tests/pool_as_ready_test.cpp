@@ -8,8 +8,7 @@
 #include "tests/check.h"
 #include "tests/pool_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::pool_as_ready_test {
 
 using test::all_of;
 using test::async_of;
@@ -243,5 +242,4 @@ TEST(waits_for_steps_get_them_and_lose_and_double_nothing) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::pool_as_ready_test

@@ -13,8 +13,7 @@
 #include "tests/check.h"
 #include "tests/pool_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::pool_stress_test {
 
 using test::Driver;
 using test::DriverOptions;
@@ -288,5 +287,4 @@ TEST(pools_close_with_steps_in_flight) {
   }
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::pool_stress_test

@@ -10,8 +10,7 @@
 #include "tests/check.h"
 #include "tests/pool_driver.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::pool_test {
 
 using test::all_of;
 using test::async_of;
@@ -466,5 +465,4 @@ TEST(a_pool_without_threads_to_start_goes_on_alone) {
   pthread_attr_destroy(&usual);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::pool_test

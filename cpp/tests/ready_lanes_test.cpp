@@ -10,8 +10,7 @@
 #include "tests/check.h"
 #include "tests/zeroed_memory.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::ready_lanes_test {
 
 // Lanes in memory of their own.
 struct Lanes {
@@ -182,5 +181,4 @@ TEST(hands_that_compete_take_every_env_exactly_once) {
   for (const auto& count : taken) CHECK(count.load() == kRounds);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::ready_lanes_test

@@ -9,8 +9,7 @@
 #include "tests/check.h"
 #include "tests/zeroed_memory.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::ready_queue_test {
 
 // A queue in memory of its own.
 struct Queue {
@@ -95,5 +94,4 @@ TEST(every_env_pushed_is_taken_exactly_once) {
   for (auto& thread : threads) thread.join();
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::ready_queue_test

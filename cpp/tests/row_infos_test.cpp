@@ -7,8 +7,7 @@
 #include "tests/check.h"
 #include "tests/rows.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::row_infos_test {
 
 using test::FaultRecord;
 
@@ -217,5 +216,4 @@ TEST(a_look_has_no_infos) {
   });
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::row_infos_test

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/action_table.h"
-#include "core/batch_layout.h"
+#include "core/memory/batch_layout.h"
 #include "core/table_of.h"
 
 namespace stepmill::test {

@@ -24,6 +24,6 @@ for sanitizer in thread address,undefined; do
   folder=$build/sanitize-${sanitizer%%,*}
   cmake -S . -B "$folder" -DSTEPMILL_TESTS=ON -DSTEPMILL_PYTHON=OFF \
     -DSTEPMILL_SANITIZE="$sanitizer" -DPython_EXECUTABLE="$(command -v "$python")"
-  cmake --build "$folder" -j2
+  cmake --build "$folder" -j2 --target cpp_tests
   "${steady[@]}" ctest --test-dir "$folder" --output-on-failure --timeout 300
 done

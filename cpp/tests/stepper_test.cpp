@@ -7,8 +7,7 @@
 #include "tests/obedient_env.h"
 #include "tests/rows.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::stepper_test {
 
 using test::Reference;
 using test::FaultRecord;
@@ -577,5 +576,4 @@ TEST(an_env_without_a_set_row_claims_one_when_its_step_is_done) {
   CHECK(columns.c.truncated[2] == 1);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::stepper_test

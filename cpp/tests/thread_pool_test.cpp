@@ -10,8 +10,7 @@
 
 #include "tests/check.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::thread_pool_test {
 
 // Work that can be counted: `add` units, each done by some thread.
 struct Work {
@@ -226,5 +225,4 @@ TEST(a_thread_that_cannot_be_started_is_no_error) {
   pthread_attr_destroy(&usual);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::thread_pool_test

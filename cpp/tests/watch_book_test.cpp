@@ -3,8 +3,7 @@
 #include "tests/check.h"
 #include "tests/obedient_env.h"
 
-namespace stepmill {
-namespace {
+namespace stepmill::watch_book_test {
 
 struct Row {
   std::int32_t env;
@@ -141,5 +140,4 @@ TEST(returns_since_the_last_question_and_failures) {
   CHECK(book.numbers(0).failures == 0);
 }
 
-}  // namespace
-}  // namespace stepmill
+}  // namespace stepmill::watch_book_test

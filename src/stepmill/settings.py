@@ -43,9 +43,9 @@ __all__ = [
 # The words that settings can be. Type checkers read them here, and the checks below take them from here.
 
 Backend = Literal["auto", "thread", "process", "inline", "ray"]  # or an object that says more, such as Ray
-Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env_table.h
+Autoreset = Literal["next_step", "same_step", "disabled"]  # in the order of sm_autoreset in cpp/core/env/env_table.h
 OnError = Literal["raise", "restart"]
-ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/array_input.h
+ActionBounds = Literal["pass", "clip", "error"]  # in the order of Bounds in cpp/bindings/input/array_input.h
 OutputLibrary = Literal["numpy", "torch", "jax"]
 
 AUTORESET_MODES: tuple[Autoreset, ...] = get_args(Autoreset)
@@ -60,7 +60,7 @@ SEED_LIMIT = 2**63
 DRAWN_SEED_LIMIT = 2**31  # of seeds that nobody gave: numpy's old generator and many simulators take no more
 # Beyond this the lists that describe the envs would fill the memory before an error could.
 MOST_ENVS = 2**24
-MOST_RESTARTS = 2**16 - 1  # SM_MOST_FAILURES in cpp/core/env_table.h
+MOST_RESTARTS = 2**16 - 1  # SM_MOST_FAILURES in cpp/core/env/env_table.h
 
 
 # ---- checks: from a name and an argument to a value of the right type ----------------------------

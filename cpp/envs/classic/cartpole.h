@@ -6,7 +6,7 @@
 #include <functional>
 #include <numbers>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/classic/exact_trig.h"
 #include "envs/classic/reset_bounds.h"
 

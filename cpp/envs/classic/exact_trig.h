@@ -7,7 +7,7 @@
 // lies clear of the midpoint between two doubles by more than that, libm can only have returned
 // `high` too. Where it does not (one angle in thirteen), libm itself is asked.
 //
-// cpp/tests/exact_trig_test.cpp holds this against libm over millions of angles.
+// cpp/tests/envs/exact_trig_test.cpp holds this against libm over millions of angles.
 #pragma once
 
 #include <cmath>

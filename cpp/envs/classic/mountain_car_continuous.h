@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/numpy/float32.h"
 #include "envs/numpy/scalar.h"
 #include "envs/classic/reset_bounds.h"

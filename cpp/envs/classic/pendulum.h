@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/numpy/float32.h"
 #include "envs/numpy/scalar.h"
 #include "envs/classic/reset_bounds.h"

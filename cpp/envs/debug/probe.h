@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 
 namespace stepmill {
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 
 namespace stepmill {
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "core/env_table.h"
+#include "core/env/env_table.h"
 
 namespace stepmill {
 

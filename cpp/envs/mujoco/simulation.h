@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/mujoco/library.h"
 
 namespace stepmill {

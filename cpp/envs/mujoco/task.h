@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/mujoco/simulation.h"
 #include "envs/numpy/float32.h"
 #include "envs/numpy/scalar.h"

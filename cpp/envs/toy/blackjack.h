@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 
 namespace stepmill {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/toy/categorical.h"
 
 namespace stepmill {

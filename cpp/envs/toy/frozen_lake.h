@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/toy/categorical.h"
 #include "envs/toy/lake_map.h"
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "core/rng.h"
+#include <stepmill/env.h>
 #include "envs/toy/categorical.h"
 
 namespace stepmill {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/env.h"
+#include <stepmill/env.h>
 #include "envs/toy/categorical.h"
 #include "envs/toy/taxi_town.h"
 

@@ -1,6 +1,6 @@
 """Checks what an env returned before it is used. An error names the env, what was expected, and what came.
 
-``wrong_result`` and ``wrong_reset`` are called by ``cpp/bindings/python_env.cpp`` too.
+``wrong_result`` and ``wrong_reset`` are called by ``cpp/bindings/hosts/python_env.cpp`` too.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, import_h
 
 __all__ = ["Fault", "FaultPolicy"]
 
-# In the order of sm_fault_phase in cpp/core/env_table.h.
+# In the order of sm_fault_phase in cpp/core/env/env_table.h.
 _PHASES = ("reset", "step", "observe", "constructor", "call")
 # In the order of Fault::Kind in cpp/core/fault_log.h.
 _KINDS = (EnvError, WorkerDiedError, EnvTimeoutError, WorkerDiedError)

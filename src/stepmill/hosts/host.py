@@ -189,7 +189,7 @@ def host_arguments(name: str, backend: str, settings: Settings, max_episode_step
 def python_env_arguments(
     observation: FlatSpace, action: FlatSpace, described: EnvDescription, infos: Sequence[Leaf]
 ) -> dict[str, Any]:
-    """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/python_env.h``."""
+    """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/hosts/python_env.h``."""
     kinds = sorted(set(described.player_kinds))  # the order of a Dict space
     return {
         "env_class": None,

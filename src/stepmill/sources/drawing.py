@@ -4,7 +4,7 @@
 
     native env -- picture() --> numbers -- Drawer --> what render() of Gymnasium's env returns
 
-The env has no other part in it (``cpp/core/env.h``), and is idle meanwhile.
+The env has no other part in it (``cpp/core/env/env.h``), and is idle meanwhile.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from stepmill.sources.models.model_config import GivenModel
 
 __all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator"]
 
-# What C++ reads by name (``Config`` in cpp/core/spec.h).
+# What C++ reads by name (``Config`` in cpp/core/env/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
 
 

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class LeafKind(IntEnum):
-    """The kinds of ``cpp/core/spec.h``, by the same numbers."""
+    """The kinds of ``cpp/core/env/spec.h``, by the same numbers."""
 
     BOX = 0
     DISCRETE = 1
@@ -42,7 +42,7 @@ class LeafKind(IntEnum):
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a space: ``cpp/core/spec.h`` describes the fields."""
+    """One array of a space: ``cpp/core/env/spec.h`` describes the fields."""
 
     name: str
     kind: LeafKind
@@ -126,7 +126,7 @@ _TREE_SINGLE, _TREE_TUPLE, _TREE_DICT = range(3)
 
 
 def native_tree(kind: int, leaves: list[dict[str, Any]]) -> Tree:
-    """The tree of a native env's leaves, from the ``Tree`` of ``cpp/core/spec.h``."""
+    """The tree of a native env's leaves, from the ``Tree`` of ``cpp/core/env/spec.h``."""
     if kind == _TREE_SINGLE:
         return 0
     if kind == _TREE_TUPLE:

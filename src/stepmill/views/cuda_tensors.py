@@ -4,7 +4,7 @@ A stream of our own copies them, so the program does not wait for a copy, and en
 current when a batch is received waits for its copy, as for everything else that it computes with.
 
 A copy reads the memory of the batch after ``convert`` has returned. So the arrays are held here until the copy's event
-is done. The pool locks that memory (cpp/core/page_lock.h): a device can read no other by itself.
+is done. The pool locks that memory (cpp/core/memory/page_lock.h): a device can read no other by itself.
 """
 
 from __future__ import annotations

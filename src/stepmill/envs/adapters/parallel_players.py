@@ -18,7 +18,7 @@ from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 
 __all__ = ["ParallelAsPlayers"]
 
-# Bits of sm_player_flag in cpp/core/env_table.h.
+# Bits of sm_player_flag in cpp/core/env/env_table.h.
 _HERE, _TERMINATED, _TRUNCATED = 1, 2, 4
 
 

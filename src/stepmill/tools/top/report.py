@@ -13,7 +13,7 @@ from stepmill.tools.top.words import Record
 
 __all__ = ["report"]
 
-# The states of a calling thread, in the order of CallerState in cpp/core/pool_record.h.
+# The states of a calling thread, in the order of CallerState in cpp/core/counters/pool_record.h.
 _STATES = ("outside", "inside", "waiting", "stepping")
 _MOST_SLOW = 5
 _LONG_S = 1.0  # a step that has run for this long is worth a line, whatever the others take

@@ -1,7 +1,7 @@
 """What a worker does once its envs are built: serves them to the pool until told to stop.
 
-The loop is C++ (``cpp/bindings/worker_object.cpp``). It calls the functions in this file for everything that does not
-fit in arrays: reset options and objects on the way in; infos, objects and exceptions on the way out.
+The loop is C++ (``cpp/bindings/hosts/worker_object.cpp``). It calls the functions in this file for everything that
+does not fit in arrays: reset options and objects on the way in; infos, objects and exceptions on the way out.
 """
 
 from __future__ import annotations

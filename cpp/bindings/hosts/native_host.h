@@ -1,0 +1,112 @@
+// Native envs in this process: on threads, in the calling one, or both. `stepmill._native.NativeHost`.
+#pragma once
+
+#include <algorithm>
+
+#include "bindings/hosts/callback_errors.h"
+#include "bindings/input/config_input.h"
+#include "bindings/python/errors.h"
+#include "bindings/host.h"
+#include "bindings/python/values.h"
+#include "core/local_pool.h"
+
+namespace stepmill {
+
+class NativeHost final : public Host {
+ public:
+  // `simulators` is None, or a list of one simulator per env, which the host keeps until its threads have stopped.
+  // `errors`: those of the simulators, which the options let it keep.
+  NativeHost(const sm_env_table& table, std::unique_ptr<EnvSet> envs, EnvSpec spec, const PoolOptions& options,
+             nanobind::object simulators, std::shared_ptr<CallbackErrors> errors)
+      : Host(std::make_unique<LocalPool>(std::move(envs), std::move(spec), options), &table),
+        simulators_(std::move(simulators)),
+        errors_(std::move(errors)) {}
+
+  ~NativeHost() override { close_at_last(); }
+
+  // The states of the envs' generators. None of the envs may be in flight.
+  nanobind::list random_states(const std::vector<std::int32_t>& env_ids) const {
+    nanobind::list out;
+    for (const std::int32_t env : env_ids) {
+      check_idle(env, "its generator");
+      out.append(random_state(local_pool().envs().random_state(env)));
+    }
+    return out;
+  }
+
+  // What drawings of the envs show. None of the envs may be in flight.
+  nanobind::list pictures(const std::vector<std::int32_t>& env_ids) const {
+    nanobind::list out;
+    for (const std::int32_t env : env_ids) {
+      check_idle(env, "its state");
+      out.append(picture(local_pool().envs().picture(env)));
+    }
+    return out;
+  }
+
+  // The simulator of an env, which belongs to the host: it ends with it. None if the envs have none.
+  nanobind::object simulator(std::int32_t env) const {
+    return simulators_.is_valid() && !simulators_.is_none() ? nanobind::object(simulators_[env]) : nanobind::none();
+  }
+
+  // Tells an env, which must be idle, that its simulator has changed: it uses what that says now from its next reset on.
+  void connect(std::int32_t env) {
+    check_idle(env, "its simulator");
+    local_pool().envs().connect(env, read_simulator(simulators_[env].attr("values")()));
+  }
+
+  // A simulator may call Python code of the user, on other threads too: they need the interpreter lock meanwhile.
+  bool is_brief() const override { return simulators_.is_none() && Host::is_brief(); }
+
+  // A KeyboardInterrupt that fell into a callback in this thread is raised again: it may be the user's.
+  void work(std::chrono::nanoseconds most) override {
+    Host::work(most);
+    if (nanobind::object interrupt = errors_->take_interrupt(); interrupt.is_valid()) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.ptr())), interrupt.ptr());
+      throw nanobind::python_error();
+    }
+  }
+
+  // What callbacks raised, in the form of `InlineHost`'s notes.
+  nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override {
+    nanobind::object notes;
+    for (const Fault& fault : faults) {
+      nanobind::object error = errors_->take(fault.env);
+      if (!error.is_valid()) continue;
+      if (!notes.is_valid()) notes = nanobind::list();
+      const nanobind::object none = nanobind::none();
+      const auto row = std::find(batch.env_id, batch.env_id + batch.rows, fault.env) - batch.env_id;
+      nanobind::borrow<nanobind::list>(notes).append(
+          nanobind::make_tuple(row, fault.env, none, none, none, none, error, ""));
+    }
+    return notes;
+  }
+
+  // Calls `show_slow` of the derived class.
+  void report_slow() override {
+    for (const std::int32_t env : local_pool().take_slow()) nanobind::find(*this).attr("show_slow")(env);
+  }
+
+  // Raises if one of the envs is in flight: then `what` is in use.
+  void check_all_idle(const std::vector<std::int32_t>& env_ids, const std::string& what) const {
+    for (const std::int32_t env : env_ids) check_idle(env, what);
+  }
+
+ private:
+  void check_idle(std::int32_t env, const std::string& what) const {
+    if (pool().in_flight(env))
+      raise("InFlightError",
+            "env " + std::to_string(env) + " is in flight, and " + what + " is in use: recv() its result first");
+  }
+  LocalPool& local_pool() const { return static_cast<LocalPool&>(pool()); }
+
+  void end() override {
+    Host::end();
+    simulators_.reset();  // after the threads that call them
+  }
+
+  nanobind::object simulators_;
+  const std::shared_ptr<CallbackErrors> errors_;
+};
+
+}  // namespace stepmill

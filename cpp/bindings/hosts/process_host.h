@@ -1,0 +1,66 @@
+// Envs in worker processes: `stepmill._native.ProcessHost`.
+//
+// Python starts the processes (stepmill/pool/process): `to_restart` says which workers need one, `admit` announces it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/host.h"
+#include "core/process/process_pool.h"
+
+namespace stepmill {
+
+class ProcessHost final : public Host {
+ public:
+  // `table`: that of native envs, otherwise null.
+  ProcessHost(std::unique_ptr<ProcessPool> pool, const sm_env_table* table) : Host(std::move(pool), table) {}
+  ~ProcessHost() override { close_at_last(); }
+
+  // ---- workers ----
+
+  nanobind::dict plan() const;
+  int arena_descriptor() const { return processes().arena_descriptor(); }
+  void admit(int worker, unsigned incarnation, int pid, int pidfd, int stack, int outbox, double start_timeout);
+  nanobind::list to_restart();
+  void restart_failed(int worker, unsigned incarnation, const std::string& why);
+
+  // ---- calls ----
+
+  // Asks all these envs at once and waits for the answers: bytes, or a tuple for a fault. An env whose action is
+  // running finishes it first.
+  nanobind::list ask(nanobind::handle env_ids, nanobind::handle questions);
+
+  // Asks an env without waiting for the answer; false if the env is busy. `take_posted` returns the answers that have
+  // come: (env, bytes), or (env, a tuple for a fault). The env's next action waits for its answer.
+  bool post(std::int32_t env, nanobind::handle question);
+  nanobind::list take_posted();
+
+  // ---- the host ----
+
+  void check_whole() const override { processes().check_whole(); }
+  void settle(std::span<const std::int32_t> envs) override;
+  void give_objects(std::int32_t env, nanobind::handle objects) override;
+  void give_options(const ResetOrder& order) override;
+  bool wants_attention() const override { return processes().wants_attention(); }
+  // Calls the derived class: `show_news` shows the user what there is to tell, `restart` starts the processes that are
+  // needed.
+  void attend() override;
+  nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
+  void add_stats(nanobind::dict& out, double age_s) const override;
+
+ private:
+  void kill() override { processes().kill(); }
+  // A killed process ends at once, unless a driver or a debugger holds it: then we leave it to them.
+  std::optional<std::chrono::seconds> longest_wait() const override { return std::chrono::seconds(5); }
+  ProcessPool& processes() const { return static_cast<ProcessPool&>(pool()); }
+  void wait_for(std::int32_t env);
+  nanobind::object answer_of(std::int32_t env);
+
+  // Envs whose answer to a call was not waited for: because of Ctrl-C, or because it was posted.
+  std::vector<std::int32_t> abandoned_, posted_;
+  std::vector<std::pair<std::int32_t, nanobind::object>> answers_;  // to what was posted
+};
+
+}  // namespace stepmill

@@ -1,0 +1,143 @@
+// A Python env for the engine's stepper: it uses the same autoreset machine as native envs, both in the calling process
+// and in worker processes.
+//
+// The arrays of a row go to the batch. What does not fit in arrays (the info dict, parts of observations that are
+// Python objects, the env's own exception) waits in a Note until the batch is returned.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/input/observation_input.h"
+#include "core/stepper.h"
+#include "core/table_of.h"
+
+namespace stepmill {
+
+// An info that travels as an array: its key in the env's dict, and how messages name it.
+struct InfoInput {
+  nanobind::object key;
+  std::string what;
+  Leaf leaf;
+};
+
+// What the Python envs of a pool, or of a worker, have in common.
+//
+// An env of many players returns and takes the rows of all players at once: its arrays have one more axis, in front. If
+// players come and go, its attribute `presence` says after each call which of the rows count.
+struct PythonKind {
+  PythonKind(const EnvSpec& env_spec, TreeNode observation_tree, TreeNode actions);
+
+  const EnvSpec spec;
+  ObservationInput observation;
+  const std::vector<Leaf> action;
+  TreeNode action_tree;
+  std::vector<InfoInput> infos;  // those that travel as arrays, one per leaf of `spec.info`
+  // Copies a value with its arrays: with `same_step`, an episode's end is returned after the env was reset.
+  nanobind::object snapshot = nanobind::none();
+  // observation -> the list of its object leaves, copied; None if the space has none.
+  nanobind::object objects_of = nanobind::none();
+  bool same_step = false;
+  bool keep_last = false;  // a failure shows the last good observation
+  // A KeyboardInterrupt that an env raised, most likely Ctrl-C: raised again once the env's row is written.
+  nanobind::object interrupt;
+  // The env whose code is running; -1 if none is.
+  int running = -1;
+  // Called when a reset starts inside the step that ended the episode: the reset has its own deadline, and if it fails,
+  // the episode's end still counts.
+  std::function<void(int env)> reset_after_end;
+};
+
+struct Note {
+  nanobind::object info, final_info;        // null: none, or an empty one
+  nanobind::object objects, final_objects;  // lists; null if the space has no object leaves
+  nanobind::object error;                   // null: no failure
+  const char* phase = "";                   // of the failure
+
+  bool empty() const {
+    return !info.is_valid() && !final_info.is_valid() && !objects.is_valid() && !error.is_valid();
+  }
+};
+
+class PythonEnv {
+ public:
+  static constexpr bool kManyPlayers = true;  // writes its rewards itself: one, or one per player
+
+  PythonEnv(std::shared_ptr<PythonKind> kind, int id, nanobind::object env, std::int32_t max_episode_steps)
+      : kind_(std::move(kind)), env_(std::move(env)), id_(id), limit_(max_episode_steps) {}
+
+  // ---- for the stepper ----
+
+  void reset(Rng&, const Options& options);
+  Outcome step(const ActionRow& action, Rng&);
+  void observe(const Row& row);
+
+  // ---- around it ----
+
+  // The options of the next reset, and the parts of the next action that do not fit in arrays.
+  void set_options(nanobind::object options) { options_ = std::move(options); }
+  void set_objects(nanobind::object objects) { action_objects_ = std::move(objects); }
+  // Called once, right before the env's next reset, whoever asks for it; null or None: nothing is.
+  void set_before_reset(nanobind::object function) { before_reset_ = std::move(function); }
+  // Makes the next action fail with this error: what was sent with it could not be read.
+  void set_failure(nanobind::object error) { failure_ = std::move(error); }
+  // Replaces the env: nothing of the old one is left.
+  void replace(nanobind::object env);
+  // What belongs to the row that was written last.
+  Note take_note();
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references();
+
+ private:
+  template <class F>
+  auto attempt(const char* phase, F body);
+  [[noreturn]] void keep_failure();
+  nanobind::object build_action(const ActionRow& action) const;
+  double read_rewards(nanobind::handle given);
+  void write_infos(const Row& row);
+  void write_info(const InfoInput& info, nanobind::handle value, std::byte* to) const;
+  void read_presence();
+  static void check_info(nanobind::handle info);
+  [[noreturn]] static void refuse_result(const char* call, nanobind::handle result);
+  [[noreturn]] void refuse_arguments() const;
+
+  std::shared_ptr<PythonKind> kind_;
+  nanobind::object env_;
+  int id_;
+  std::int32_t limit_, elapsed_ = 0;
+  nanobind::object options_, action_objects_, failure_, before_reset_;
+  nanobind::object observation_;   // the last good one, as the env returned it
+  nanobind::object last_objects_;  // its object leaves, if a failure shows it again
+  std::vector<double> rewards_;    // of the last step, one per player
+  std::vector<std::uint8_t> presence_;  // of each player; empty: all are always here
+  bool ending_ = false;            // the last step ended the episode
+  bool inside_ = false;            // the running reset is part of that step
+  const char* phase_ = "reset";
+  Note note_;
+};
+
+// The envs of a pool or a worker. The EnvSet that the engine steps owns them.
+class PythonEnvs {
+ public:
+  PythonEnvs(std::shared_ptr<PythonKind> kind, nanobind::handle envs, nanobind::handle limits, std::int32_t first_id);
+
+  std::unique_ptr<EnvSet> take_set() { return std::move(set_); }
+  PythonEnv& env(std::int32_t id) { return stepper_->env(id - first_id_); }
+  PythonKind& kind() const { return *kind_; }
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+  void clear_references();
+
+ private:
+  std::shared_ptr<PythonKind> kind_;
+  Stepper<PythonEnv>* stepper_;  // in `set_`
+  std::int32_t first_id_, count_;
+  std::unique_ptr<EnvSet> set_;
+};
+
+}  // namespace stepmill

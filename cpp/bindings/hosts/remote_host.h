@@ -1,0 +1,70 @@
+// Envs that live in other processes, on any machine: `stepmill._native.RemoteHost`.
+//
+// The Python half (stepmill/pool/ray) has the connections: `exchange` takes what waits with `pack`, and brings what has
+// come with `unpack`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bindings/host.h"
+#include "core/remote/remote_pool.h"
+
+namespace stepmill {
+
+class RemoteHost final : public Host {
+ public:
+  // `table`: that of native envs, otherwise null.
+  RemoteHost(std::unique_ptr<RemotePool> pool, const sm_env_table* table) : Host(std::move(pool), table) {}
+  ~RemoteHost() override { close_at_last(); }
+
+  // ---- parcels ----
+
+  int waiting(int group) const { return static_cast<int>(remote().waiting(checked(group)).size()); }
+  int away(int group) const { return remote().away(checked(group)); }
+  // (parcel, objects, options): what at most so many of a group's envs are told; the latter two by env, counted from the
+  // first of the group.
+  nanobind::tuple pack(int group, int most);
+  // What has come back, as `Engine.recv_parcel` packed it, in any object that has bytes. Raises ValueError or TypeError if
+  // that cannot be, and then has changed nothing: the group is to be lost.
+  void unpack(int group, nanobind::handle parcel, nanobind::handle notes, nanobind::handle faults);
+  // The envs of a group are gone, and why.
+  void lose(int group, const std::string& why, const std::string& kind);
+
+  // ---- lending ----
+
+  // The states of idle envs of a group, as `Engine.take_states` takes them. Raises ValueError if one is not idle.
+  nanobind::object lend(int group, const std::vector<std::int32_t>& envs);
+  // They have come back, from `Engine.give_states`. Raises ValueError if that cannot be: the group is to be lost.
+  void take_back(int group, nanobind::handle parcel);
+  // What these envs showed last: for each leaf, the bytes of their rows. Raises ValueError if that cannot be.
+  void keep_last(const std::vector<std::int32_t>& envs, nanobind::list leaves);
+  // The failures of those of the envs that were lost in an episode, or while they were lent.
+  nanobind::list take_losses(const std::vector<std::int32_t>& envs);
+
+  // ---- the host ----
+
+  // Calls the derived class: `dispatch()` sends what waits, so that envs step while the caller does something else.
+  bool wants_attention() const override { return remote().has_more_waiting(); }
+  void attend() override;
+  bool has_to_fetch() const override { return true; }
+  void give_objects(std::int32_t env, nanobind::handle objects) override;
+  void give_options(const ResetOrder& order) override;
+  // Calls the derived class: `exchange(seconds)` carries parcels until rows have come, or about so long.
+  void work(std::chrono::nanoseconds most) override;
+  nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
+  // Calls the derived class: `describe()` returns what it knows about its connections.
+  void add_stats(nanobind::dict& out, double age_s) const override;
+
+ private:
+  RemotePool& remote() const { return static_cast<RemotePool&>(pool()); }
+  int checked(int group) const;
+  void check_envs(const std::vector<std::int32_t>& envs) const;
+
+  // By env, with its next action.
+  std::map<std::int32_t, nanobind::object> objects_, options_;
+  std::map<std::int32_t, nanobind::object> notes_;  // by env, until its row is received
+};
+
+}  // namespace stepmill

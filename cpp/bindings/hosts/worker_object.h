@@ -1,0 +1,64 @@
+// A worker process as Python sees it: `stepmill._native.Worker`.
+//
+// The loop of the process. Everything is C++, except the envs' own code and the pickling of what does not fit in
+// arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bindings/hosts/python_env.h"
+#include "bindings/python/values.h"
+#include "core/process/process_worker.h"
+
+namespace stepmill {
+
+class WorkerObject {
+ public:
+  struct Arguments {
+    int arena, outbox;
+    EnvSpec spec;
+    ProcessPlan plan;
+    WorkerPost post;
+    // One of the two.
+    std::optional<PythonEnvs> python;
+    std::unique_ptr<EnvSet> native;
+    nanobind::object simulators;  // of native envs: a list of one per env, or None
+    // (env, mail: bytes) -> (options, objects, error) of an action; (note parts ...) -> bytes;
+    // (env, question: bytes) -> bytes
+    nanobind::object read_mail, write_note, answer;
+  };
+
+  explicit WorkerObject(Arguments arguments);
+
+  // Serves until told to stop.
+  void run();
+  // The env whose code is running; -1 if none is.
+  int running() const { return python_ ? python_->kind().running : -1; }
+  // Replaces an env that is about to be reset.
+  void replace(int env, nanobind::object by);
+  // Calls `function` right before the next reset of a Python env.
+  void before_reset(int env, nanobind::object function) { python_->env(env).set_before_reset(std::move(function)); }
+  // Tells a native env that its simulator has changed.
+  void connect(int env);
+  // The state of a native env's generator: see `random_state`.
+  nanobind::object random_state(int env) const { return stepmill::random_state(envs_->random_state(env)); }
+  // What a drawing of a native env shows: see `picture`.
+  nanobind::object picture(int env) const { return stepmill::picture(envs_->picture(env)); }
+
+ private:
+  void act(std::int32_t env);
+  nanobind::object note_of(std::int32_t env);
+
+  ProcessWorker worker_;
+  std::optional<PythonEnvs> python_;
+  nanobind::object simulators_;  // before the envs that call them, so that they outlive them
+  std::int32_t first_env_;
+  std::unique_ptr<EnvSet> envs_;
+  nanobind::object read_mail_, write_note_, answer_;
+};
+
+}  // namespace stepmill

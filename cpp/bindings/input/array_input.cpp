@@ -1,0 +1,351 @@
+#include "bindings/python/numpy_api.h"
+
+#include "bindings/input/array_input.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "bindings/python/errors.h"
+#include "bindings/input/tensor_input.h"
+#include "core/pool.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape, std::int64_t count, bool batched) {
+  std::string out;
+  if (batched) out = std::to_string(count) + ",";
+  for (const std::int64_t extent : shape) {
+    if (!out.empty()) out += ' ';
+    out += std::to_string(extent) + ",";
+  }
+  if (shape.size() + (batched ? 1 : 0) > 1) out.pop_back();  // as Python writes tuples
+  return "(" + out + ")";
+}
+
+std::string owner_of(const LeafInput& in, std::int64_t entry) {
+  const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
+  std::string text = in.what;
+  if (!in.leaf.name.empty()) text += " '" + in.leaf.name + "'";
+  return text + " of " + (in.owner ? in.owner(row) : "env " + std::to_string(row));
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.9g", value);
+  return text;
+}
+
+double bound(const std::vector<double>& bounds, std::int64_t element) {
+  return bounds.size() == 1 ? bounds[0] : bounds[static_cast<std::size_t>(element)];
+}
+
+[[noreturn]] void reject_value(const LeafInput& in, std::int64_t entry, std::int64_t element,
+                               double value) {
+  const Leaf& leaf = in.leaf;
+  std::string expected;
+  const double low = bound(leaf.low, element), high = bound(leaf.high, element);
+  if (leaf.kind == LeafKind::kBox)
+    expected = std::isnan(value) ? "a number"
+                                 : "a number in [" + number_text(low) + ", " + number_text(high) +
+                                       "] that " + name_of(leaf.dtype) + " can hold";
+  else
+    expected = "a whole number in [" + number_text(low) + ", " + number_text(high) + "]";
+  std::string where = owner_of(in, entry);
+  if (leaf.elements() > 1) where += ", element " + std::to_string(element);
+  raise(in.error, where + ": expected " + expected + ", got " + number_text(value));
+}
+
+// How a message names a value, and the array that numpy made of it.
+std::string describe_input(nb::handle value, PyArrayObject* array) {
+  nb::handle made(reinterpret_cast<PyObject*>(array));
+  if (PyArray_Check(value.ptr())) return describe_object(value);
+  return describe_object(value) + " (" + describe_object(made) + ")";
+}
+
+[[noreturn]] void reject_type(const LeafInput& in, nb::handle value, PyArrayObject* array) {
+  raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
+        std::string(in.what) + ": expected numbers that " + name_of(in.leaf.dtype) +
+            " can hold, got " + describe_input(value, array));
+}
+
+// Whether `value` can become a To without changing, except that floats may be rounded.
+template <class To, class From>
+bool fits(From value) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return value == From{0} || value == From{1};
+  } else if constexpr (std::is_floating_point_v<To>) {
+    if constexpr (std::is_floating_point_v<From>) {
+      return !std::isfinite(value) || std::isfinite(static_cast<To>(value));
+    } else {
+      constexpr auto most = std::int64_t{1} << std::numeric_limits<To>::digits;  // up to here every integer is a float
+      return std::cmp_less_equal(value, most) && std::cmp_greater_equal(value, -most);
+    }
+  } else if constexpr (std::is_floating_point_v<From>) {
+    // The comparison with the limits comes first: converting a number out of range is undefined.
+    constexpr double low = static_cast<double>(std::numeric_limits<To>::min());
+    constexpr double end = 2.0 * static_cast<double>(std::numeric_limits<To>::max() / 2 + 1);  // max + 1, exactly
+    return value >= low && value < end && std::trunc(value) == value;
+  } else {
+    return std::in_range<To>(value);
+  }
+}
+
+// The common case, Discrete actions as int64: one pass that the compiler vectorises, even if the vector units cannot
+// compare 64-bit numbers (x86-64 as built by default).
+bool copy_discrete(const std::int64_t* from, const LeafInput& in) {
+  auto* to = reinterpret_cast<std::int64_t*>(in.table);
+  if (!fits<std::int64_t>(in.leaf.low[0]) || !fits<std::int64_t>(in.leaf.high[0])) return false;
+  // Unsigned, because there a difference wraps.
+  const auto low = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.low[0]));
+  const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(in.leaf.high[0])) - low;
+  constexpr auto kTop = std::uint64_t{1} << 63;
+  if (span >= kTop) return false;
+  // A number above low by more than span, or below it, sets the top bit in one of the two.
+  std::uint64_t bits = 0;
+  const auto look_at = [&](std::int64_t value) {
+    const std::uint64_t above = static_cast<std::uint64_t>(value) - low;
+    bits |= above | (span - above);
+    return value;
+  };
+  if (in.rows.empty())
+    for (std::int64_t i = 0; i < in.count; ++i) to[i] = look_at(from[i]);
+  else
+    for (std::int64_t i = 0; i < in.count; ++i) to[in.rows[static_cast<std::size_t>(i)]] = look_at(from[i]);
+  return (bits & kTop) == 0;
+}
+
+// The other common case, a Box of floats as it is, whose bounds are the env's own affair: only NaN is refused.
+template <class T>
+bool copy_floats(const T* from, const LeafInput& in) {
+  auto* to = reinterpret_cast<T*>(in.table);
+  const std::int64_t elements = in.leaf.elements();
+  int nan = 0;
+  const auto copy = [&](const T* source, T* target, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T value = source[i];
+      nan |= value != value;
+      target[i] = value;
+    }
+  };
+  if (in.rows.empty())
+    copy(from, to, in.count * elements);
+  else
+    for (std::int64_t i = 0; i < in.count; ++i)
+      copy(from + i * elements, to + in.rows[static_cast<std::size_t>(i)] * elements, elements);
+  return nan == 0;
+}
+
+// Copies by one of the two above; what is large in pieces, which the pool's threads share. Whether all values were good.
+template <class T>
+bool copy_quickly(bool (*copy)(const T*, const LeafInput&), const T* from, const LeafInput& in) {
+  constexpr std::int64_t kPieceBytes = 16'384, kFewest = 8;  // a piece takes 1 or 2 µs, as does calling a thread
+  const std::int64_t piece_rows = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(1, in.leaf.row_bytes()));
+  if (!in.helper || in.count < kFewest * piece_rows) return copy(from, in);
+
+  struct Work {
+    bool (*copy)(const T*, const LeafInput&);
+    const T* from;
+    const LeafInput& in;
+    std::int64_t piece_rows;
+    std::atomic<bool> good{true};
+  } work{copy, from, in, piece_rows};
+  const auto do_piece = [](void* context, std::uint32_t index) {
+    auto& w = *static_cast<Work*>(context);
+    const std::int64_t first = index * w.piece_rows;
+    LeafInput part = w.in;
+    part.count = std::min(w.piece_rows, w.in.count - first);
+    if (part.rows.empty())
+      part.table += first * w.in.leaf.row_bytes();
+    else
+      part.rows = part.rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(part.count));
+    if (!w.copy(w.from + first * w.in.leaf.elements(), part)) w.good.store(false, std::memory_order_relaxed);
+  };
+  in.helper->do_pieces(static_cast<std::uint32_t>((in.count + piece_rows - 1) / piece_rows), do_piece, &work);
+  return work.good.load(std::memory_order_relaxed);
+}
+
+template <class To, class From>
+void copy_checked(const From* from, const LeafInput& in) {
+  const Leaf& leaf = in.leaf;
+  const std::int64_t elements = leaf.elements();
+  const bool ranged = in.check_values && (leaf.kind != LeafKind::kBox || in.bounds != Bounds::kPass);
+  for (std::int64_t entry = 0; entry < in.count; ++entry) {
+    const std::int64_t row = in.rows.empty() ? entry : in.rows[static_cast<std::size_t>(entry)];
+    To* to = reinterpret_cast<To*>(in.table) + row * elements;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      const From value = from[entry * elements + i];
+      if constexpr (std::is_floating_point_v<From>)
+        if (in.check_values && std::isnan(value))
+          reject_value(in, entry, i, static_cast<double>(value));
+      if (ranged) {
+        const double low = bound(leaf.low, i), high = bound(leaf.high, i);
+        const auto number = static_cast<double>(value);
+        if (number < low || number > high) {
+          if (leaf.kind != LeafKind::kBox || in.bounds == Bounds::kError)
+            reject_value(in, entry, i, number);
+          const double clipped = number < low ? low : high;
+          if (!fits<To>(clipped)) reject_value(in, entry, i, number);
+          to[i] = static_cast<To>(clipped);
+          continue;
+        }
+      }
+      if (!fits<To>(value)) reject_value(in, entry, i, static_cast<double>(value));
+      to[i] = static_cast<To>(value);
+    }
+  }
+}
+
+template <class From>
+void copy_from(const From* from, const LeafInput& in) {
+  switch (in.leaf.dtype) {
+    case DType::kBool: return copy_checked<bool>(from, in);
+    case DType::kInt8: return copy_checked<std::int8_t>(from, in);
+    case DType::kUInt8: return copy_checked<std::uint8_t>(from, in);
+    case DType::kInt16: return copy_checked<std::int16_t>(from, in);
+    case DType::kUInt16: return copy_checked<std::uint16_t>(from, in);
+    case DType::kInt32: return copy_checked<std::int32_t>(from, in);
+    case DType::kUInt32: return copy_checked<std::uint32_t>(from, in);
+    case DType::kInt64: return copy_checked<std::int64_t>(from, in);
+    case DType::kUInt64: return copy_checked<std::uint64_t>(from, in);
+    case DType::kFloat32: return copy_checked<float>(from, in);
+    case DType::kFloat64: return copy_checked<double>(from, in);
+    case DType::kFloat16: break;  // numpy converts these, see write_leaf
+  }
+}
+
+// The same type on both sides and nothing to check: whole rows.
+void copy_rows(const char* from, const LeafInput& in) {
+  const auto bytes = static_cast<std::size_t>(in.leaf.row_bytes());
+  if (in.rows.empty()) {
+    std::memcpy(in.table, from, bytes * static_cast<std::size_t>(in.count));
+    return;
+  }
+  for (std::int64_t i = 0; i < in.count; ++i)
+    std::memcpy(in.table + static_cast<std::size_t>(in.rows[static_cast<std::size_t>(i)]) * bytes,
+                from + static_cast<std::size_t>(i) * bytes, bytes);
+}
+
+nb::object cast_array(PyArrayObject* array, int type) {
+  return owned(PyArray_CastToType(array, PyArray_DescrFromType(type), 0));
+}
+
+// The value as a C-contiguous array in native byte order: the value itself if it is one.
+nb::object as_array(nb::handle value, const LeafInput& in) {
+  if (PyArray_Check(value.ptr()) &&
+      PyArray_ISCARRAY_RO(reinterpret_cast<PyArrayObject*>(value.ptr())))
+    return nb::borrow(value);
+  nb::object plain = without_torch(value);
+  // "Check": plain FromAny ignores the byte order.
+  PyObject* out = plain.is_valid() ? PyArray_CheckFromAny(plain.ptr(), nullptr, 0, 0,
+                                                          NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, nullptr)
+                                   : nullptr;
+  if (out) return nb::steal(out);
+  const std::string cause = take_error();
+  raise(std::string(in.error) == "ActionError" ? "ActionTypeError" : in.error,
+        std::string(in.what) + ": expected an array, a list or a tensor, got " +
+            describe_object(value) + " that numpy cannot read: " + cause);
+}
+
+void check_shape(nb::handle value, PyArrayObject* array, const LeafInput& in) {
+  const auto& shape = in.leaf.shape;
+  const int lead = in.batched ? 1 : 0;
+  bool good = PyArray_NDIM(array) == static_cast<int>(shape.size()) + lead;
+  if (good && in.batched) good = PyArray_DIM(array, 0) == in.count;
+  for (std::size_t i = 0; good && i < shape.size(); ++i)
+    good = PyArray_DIM(array, static_cast<int>(i) + lead) == shape[i];
+  if (good) return;
+  std::string name = in.what;
+  if (!in.leaf.name.empty()) name += " '" + in.leaf.name + "'";
+  if (!in.batched) name = owner_of(in, 0);
+  raise(in.error, name + ": expected shape " + shape_text(shape, in.count, in.batched) +
+                      (in.batched ? std::string(" (one row per ") + in.row_of + ")" : "") + ", got " +
+                      describe_input(value, array));
+}
+
+// C++20 has no float16: we check the values as float32, and numpy rounds them.
+void write_float16(const nb::object& wide, const LeafInput& in) {
+  constexpr float kTooLarge = 65520.0f;  // from here on float16 rounds to infinity
+  Leaf leaf = in.leaf;
+  leaf.dtype = DType::kFloat32;
+  const std::int64_t elements = leaf.elements();
+  const auto row_of = [&](std::int64_t i) { return in.rows.empty() ? i : in.rows[static_cast<std::size_t>(i)]; };
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < in.count; ++i) rows = std::max(rows, row_of(i) + 1);
+  std::vector<float> checked(static_cast<std::size_t>(rows * elements));
+  LeafInput wide_input{leaf,       reinterpret_cast<std::byte*>(checked.data()),
+                       in.rows,    in.count,
+                       in.bounds,  in.check_values,
+                       in.batched, in.error,
+                       in.what,    in.row_of,
+                       in.owner};
+  write_leaf(wide, wide_input);
+  for (std::int64_t i = 0; i < in.count; ++i)
+    for (std::int64_t element = 0; element < elements; ++element) {
+      const float value = checked[static_cast<std::size_t>(row_of(i) * elements + element)];
+      if (std::isfinite(value) && std::abs(value) >= kTooLarge) reject_value(in, i, element, value);
+    }
+  auto size = static_cast<npy_intp>(checked.size());
+  nb::object flat = owned(PyArray_SimpleNewFromData(1, &size, NPY_FLOAT32, checked.data()));
+  nb::object half = cast_array(reinterpret_cast<PyArrayObject*>(flat.ptr()), NPY_FLOAT16);
+  const auto bytes = static_cast<std::size_t>(in.leaf.row_bytes());
+  for (std::int64_t i = 0; i < in.count; ++i) {
+    const auto offset = static_cast<std::size_t>(row_of(i)) * bytes;
+    std::memcpy(in.table + offset, data_of<char>(half) + offset, bytes);
+  }
+}
+
+}  // namespace
+
+void write_leaf(nb::handle value, const LeafInput& in) {
+  nb::object holder = as_array(value, in);
+  auto* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+  check_shape(value, array, in);
+  // Types of other libraries, such as JAX's bfloat16.
+  if (PyTypeNum_ISUSERDEF(PyArray_TYPE(array)) && PyArray_CanCastSafely(PyArray_TYPE(array), NPY_FLOAT64)) {
+    holder = cast_array(array, NPY_FLOAT64);
+    array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+  }
+  const int type = PyArray_TYPE(array);
+  const int wanted = numpy_type(in.leaf.dtype);
+
+  const bool same = PyArray_EquivTypenums(type, wanted) != 0;
+  if (same && !in.check_values) return copy_rows(PyArray_BYTES(array), in);
+  if (same && in.leaf.dtype == DType::kInt64 && in.leaf.kind == LeafKind::kDiscrete) {
+    const auto* from = data_of<std::int64_t>(holder);
+    if (!copy_quickly(copy_discrete, from, in)) copy_checked<std::int64_t>(from, in);  // finds the culprit
+    return;
+  }
+  if (same && in.leaf.kind == LeafKind::kBox && in.bounds == Bounds::kPass) {
+    if (type == NPY_FLOAT32 && copy_quickly(copy_floats<float>, data_of<float>(holder), in)) return;
+    if (type == NPY_FLOAT64 && copy_quickly(copy_floats<double>, data_of<double>(holder), in)) return;
+  }
+  if (in.leaf.dtype == DType::kFloat16) {
+    if (!PyTypeNum_ISNUMBER(type) || PyTypeNum_ISCOMPLEX(type)) reject_type(in, value, array);
+    return write_float16(cast_array(array, NPY_FLOAT64), in);
+  }
+
+  if (PyArray_EquivTypenums(type, NPY_INT64)) return copy_from(data_of<std::int64_t>(holder), in);
+  if (PyArray_EquivTypenums(type, NPY_INT32)) return copy_from(data_of<std::int32_t>(holder), in);
+  if (type == NPY_FLOAT32) return copy_from(data_of<float>(holder), in);
+  if (type == NPY_FLOAT64) return copy_from(data_of<double>(holder), in);
+  if (PyArray_EquivTypenums(type, NPY_UINT64)) return copy_from(data_of<std::uint64_t>(holder), in);
+  if (PyTypeNum_ISINTEGER(type) || PyTypeNum_ISBOOL(type)) {
+    holder = cast_array(array, NPY_INT64);
+    return copy_from(data_of<std::int64_t>(holder), in);
+  }
+  if (PyTypeNum_ISFLOAT(type)) {
+    holder = cast_array(array, NPY_FLOAT64);
+    return copy_from(data_of<double>(holder), in);
+  }
+  reject_type(in, value, array);
+}
+
+}  // namespace stepmill

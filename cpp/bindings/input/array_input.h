@@ -1,0 +1,38 @@
+// Writes a Python value into the rows of one leaf, after checking its shape, type and values.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/env/spec.h"
+
+namespace stepmill {
+
+class Pool;
+
+// What happens to a number outside the bounds of a Box.
+enum class Bounds { kPass, kClip, kError };
+
+struct LeafInput {
+  const Leaf& leaf;
+  std::byte* table;                     // row r of the leaf is at table + r * row_bytes
+  std::span<const std::int32_t> rows;   // the row of each entry; empty: entry i goes to row i
+  std::int64_t count;                   // entries expected along the first axis
+  Bounds bounds = Bounds::kPass;
+  bool check_values = true;             // false: shape and type only
+  bool batched = true;                  // false: `value` is one entry, without the first axis
+  const char* error = "ActionError";    // what to raise
+  const char* what = "action";          // how messages name the value
+  const char* row_of = "env";           // what a row is for, in messages
+  // How messages name entry i; by default "env <row>".
+  std::string (*owner)(std::int64_t row) = nullptr;
+  Pool* helper = nullptr;  // whose threads help where there is much to read; null: none
+};
+
+// Writes `value` into the rows. If it raises, only rows of idle envs are partly written.
+void write_leaf(nanobind::handle value, const LeafInput& input);
+
+}  // namespace stepmill

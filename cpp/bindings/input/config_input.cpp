@@ -1,0 +1,238 @@
+#include "bindings/python/numpy_api.h"
+
+#include "bindings/input/config_input.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "bindings/python/errors.h"
+#include "envs/catalogue.h"
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+nb::object to_python(const ConfigValue& value) {
+  return std::visit([](const auto& v) -> nb::object { return nb::cast(v); }, value);
+}
+
+// Text for an env, which reads it as a C string.
+std::optional<std::string> utf8(nb::handle str) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(str.ptr(), &size);
+  if (!text) {
+    forget_error();
+    return std::nullopt;
+  }
+  std::string out(text, static_cast<std::size_t>(size));
+  return out.find('\0') == std::string::npos ? std::optional(std::move(out)) : std::nullopt;
+}
+
+// Converts `given` to the type of the default.
+ConfigValue convert(const std::string& key, const ConfigValue& otherwise, nb::handle given) {
+  const auto reject = [&](const char* expected) {
+    raise("ConfigError", "config key '" + key + "': expected " + expected + ", got " +
+                             text_of(nb::repr(given)));
+  };
+  PyObject* raw = given.ptr();
+  switch (otherwise.index()) {
+    case SM_FLAG: {
+      if (!PyBool_Check(raw) && !PyArray_IsScalar(raw, Bool)) reject("True or False");
+      return PyObject_IsTrue(raw) != 0;
+    }
+    case SM_INTEGER: {
+      if (PyBool_Check(raw) || !PyIndex_Check(raw)) reject("a whole number");
+      nb::object index = nb::steal(PyNumber_Index(raw));
+      const long long number = index.is_valid() ? PyLong_AsLongLong(index.ptr()) : -1;
+      if (PyErr_Occurred()) {
+        forget_error();
+        reject("a whole number of at most 64 bits");
+      }
+      return static_cast<std::int64_t>(number);
+    }
+    case SM_REAL: {
+      const double number = PyFloat_AsDouble(raw);
+      if (PyErr_Occurred() || PyBool_Check(raw)) {
+        forget_error();
+        reject("a number");
+      }
+      return number;
+    }
+    case SM_TEXT: {
+      if (given.is_none()) return std::string();
+      const auto read_text = [&](nb::handle str) {
+        std::optional<std::string> text = utf8(str);
+        if (!text) reject("text without null characters that UTF-8 can hold");
+        return *std::move(text);
+      };
+      if (PyUnicode_Check(raw)) return read_text(given);
+      // A list of strings: its lines.
+      nb::object items = nb::steal(PySequence_Tuple(raw));
+      if (!items.is_valid()) {
+        forget_error();
+        reject("a string, a list of strings or None");
+      }
+      std::string lines;
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); ++i) {
+        nb::handle item = PyTuple_GET_ITEM(items.ptr(), i);
+        if (!PyUnicode_Check(item.ptr())) reject("a string, a list of strings or None");
+        if (i) lines += '\n';
+        lines += read_text(item);
+      }
+      return lines;
+    }
+    default: {
+      const auto count = std::get<Reals>(otherwise).size();
+      nb::object items = nb::steal(PySequence_Tuple(raw));
+      if (!items.is_valid() || PyUnicode_Check(raw)) {
+        forget_error();
+        reject("a sequence of numbers");
+      }
+      Reals out;
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); ++i) {
+        out.push_back(PyFloat_AsDouble(PyTuple_GET_ITEM(items.ptr(), i)));
+        if (PyErr_Occurred()) {
+          forget_error();
+          reject("a sequence of numbers");
+        }
+      }
+      if (out.size() != count) reject(("a sequence of " + std::to_string(count) + " numbers").c_str());
+      return out;
+    }
+  }
+}
+
+nb::dict leaf_to_python(const Leaf& leaf) {
+  nb::dict out;
+  out["name"] = leaf.name;
+  out["kind"] = static_cast<int>(leaf.kind);
+  out["dtype"] = name_of(leaf.dtype);
+  out["shape"] = nb::tuple(nb::cast(leaf.shape));
+  out["low"] = leaf.low;
+  out["high"] = leaf.high;
+  return out;
+}
+
+Leaf leaf_from_python(nb::handle leaf) {
+  const auto dtype = nb::cast<std::string>(leaf["dtype"]);
+  int type = 0;
+  while (type < kDTypeCount && dtype != name_of(static_cast<DType>(type))) ++type;
+  if (type == kDTypeCount) raise("ConfigError", "dtype " + dtype + " is not supported in a batch");
+  return {text_of(leaf["name"]),
+          static_cast<LeafKind>(nb::cast<int>(leaf["kind"])),
+          static_cast<DType>(type),
+          nb::cast<std::vector<std::int64_t>>(leaf["shape"]),
+          nb::cast<std::vector<double>>(leaf["low"]),
+          nb::cast<std::vector<double>>(leaf["high"]),
+          nb::cast<std::int32_t>(leaf["player_kind"])};
+}
+
+// numpy's limit is 32 or 64, depending on its version; the rows of a batch need one more dimension.
+constexpr std::size_t kMostDimensions = 32;
+static_assert(kMostDimensions < NPY_MAXDIMS);
+
+void check_dimensions(const EnvSpec& spec) {
+  for (const auto* leaves : {&spec.observation, &spec.action, &spec.info})
+    for (const Leaf& leaf : *leaves)
+      if (leaf.shape.size() > kMostDimensions)
+        raise("ConfigError", "a space of " + std::to_string(leaf.shape.size()) + " dimensions: expected at most " +
+                                 std::to_string(kMostDimensions));
+}
+
+}  // namespace
+
+const sm_env_table* find_table(nb::handle name) {
+  const auto wanted = nb::cast<std::string>(name);
+  for (const sm_env_table* table : catalogue())
+    if (wanted == table->name) {
+      check_abi(*table);
+      return table;
+    }
+  raise("UnknownEnvError", "no env class '" + wanted + "' in this build");
+}
+
+nb::dict default_config_of(nb::handle name) {
+  nb::dict out;
+  const Config config = default_config(*find_table(name));
+  for (const ConfigItem& item : config.items())
+    out[item.key.c_str()] = to_python(item.value);
+  return out;
+}
+
+Config read_config(const sm_env_table& table, nb::handle given) {
+  std::vector<ConfigItem> items = default_config(table).items();
+  // A copy: reading a value may run code that changes the dict.
+  for (auto [key, value] : nb::borrow<nb::dict>(owned(PyDict_Copy(given.ptr())))) {
+    const std::string name = text_of(nb::str(key));
+    bool known = false;
+    for (ConfigItem& item : items) {
+      if (item.key != name) continue;
+      item.value = convert(name, item.value, value);
+      known = true;
+    }
+    if (!known) raise("UnknownConfigError", "unknown config key '" + name + "'");
+  }
+  return Config(std::move(items));
+}
+
+// Our own Python code made these values, so a wrong type is a bug and not the user's mistake.
+Config read_simulator(nb::handle values) {
+  std::vector<ConfigItem> items;
+  if (values.is_none()) return Config();
+  for (auto [key, value] : nb::borrow<nb::dict>(values)) {
+    ConfigValue read;
+    if (PyBool_Check(value.ptr())) read = nb::cast<bool>(value);
+    else if (PyLong_Check(value.ptr())) read = nb::cast<std::int64_t>(value);
+    else if (PyFloat_Check(value.ptr())) read = nb::cast<double>(value);
+    else if (PyUnicode_Check(value.ptr())) read = nb::cast<std::string>(value);
+    else read = nb::cast<Reals>(value);
+    items.push_back({nb::cast<std::string>(key), std::move(read)});
+  }
+  return Config(std::move(items));
+}
+
+EnvSpec read_native_spec(const sm_env_table& table, const Config& config, const Config& simulator) {
+  EnvSpec spec;
+  try {
+    spec = describe(table, config, simulator);
+  } catch (const std::invalid_argument& error) {
+    raise("ConfigError", error.what());
+  }
+  check_dimensions(spec);
+  return spec;
+}
+
+nb::dict describe_class(nb::handle name, nb::handle config, nb::handle simulator) {
+  const sm_env_table& table = *find_table(name);
+  const EnvSpec spec = read_native_spec(table, read_config(table, config), read_simulator(simulator));
+  const auto leaves = [](const std::vector<Leaf>& from) {
+    nb::list out;
+    for (const Leaf& leaf : from) out.append(leaf_to_python(leaf));
+    return out;
+  };
+  nb::dict out;
+  out["observation"] = leaves(spec.observation);
+  out["action"] = leaves(spec.action);
+  out["info"] = leaves(spec.info);
+  out["observation_tree"] = static_cast<int>(spec.observation_tree);
+  out["action_tree"] = static_cast<int>(spec.action_tree);
+  out["max_num_players"] = spec.max_num_players;
+  return out;
+}
+
+EnvSpec read_spec(nb::handle spec) {
+  EnvSpec out;
+  for (nb::handle leaf : spec["observation"]) out.observation.push_back(leaf_from_python(leaf));
+  for (nb::handle leaf : spec["action"]) out.action.push_back(leaf_from_python(leaf));
+  for (nb::handle leaf : spec["info"]) out.info.push_back(leaf_from_python(leaf));
+  out.max_num_players = nb::cast<std::int32_t>(spec["num_players"]);
+  out.player_kinds = nb::cast<std::vector<std::int32_t>>(spec["player_kinds"]);
+  out.players_vary = nb::cast<bool>(spec["players_vary"]);
+  check_dimensions(out);
+  return out;
+}
+
+}  // namespace stepmill

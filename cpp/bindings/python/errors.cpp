@@ -1,0 +1,97 @@
+#include "bindings/python/numpy_api.h"
+
+#include "bindings/python/errors.h"
+
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+namespace nb = nanobind;
+
+namespace stepmill {
+namespace {
+
+// stepmill.system.refusals says what to do about it.
+void set_refusal(int number, const char* what) {
+  try {
+    nb::object error = nb::module_::import_("stepmill.system.refusals").attr("refusal")(number, to_text(what));
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  } catch (nb::python_error& error) {  // there is no memory even for that
+    error.restore();
+  }
+}
+
+}  // namespace
+
+void translate_refusals() {
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::system_error& error) {
+      set_refusal(error.code().value(), error.what());
+    } catch (const std::bad_alloc&) {
+      set_refusal(ENOMEM, "no memory for the pool");
+    }
+  });
+}
+
+void raise(const char* name, const std::string& message) {
+  nb::object type = nb::module_::import_("stepmill.errors").attr(name);
+  PyErr_SetObject(type.ptr(), to_text(message).ptr());
+  throw nb::python_error();
+}
+
+void forget_error() {
+  if (!PyErr_Occurred()) return;
+  if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) throw nb::python_error();
+  PyErr_Clear();
+}
+
+std::string take_error() {
+  nb::python_error error;
+  if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;
+  const std::string type = reinterpret_cast<PyTypeObject*>(error.type().ptr())->tp_name;
+  return type + ": " + text_of(owned(PyObject_Str(error.value().ptr())));
+}
+
+nb::object take_exception() {
+#if PY_VERSION_HEX >= 0x030c0000
+  return nb::steal(PyErr_GetRaisedException());
+#else
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value && traceback) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return nb::steal(value);
+#endif
+}
+
+nb::object owned(PyObject* made) {
+  if (!made) throw nb::python_error();
+  return nb::steal(made);
+}
+
+nb::object to_text(const std::string& text) {
+  return owned(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+std::string text_of(nb::handle str) {
+  nb::object bytes = owned(PyUnicode_AsEncodedString(str.ptr(), "utf-8", "backslashreplace"));
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+}
+
+std::string describe_object(nb::handle object) {
+  if (PyArray_Check(object.ptr())) {
+    nb::object shape = object.attr("shape");
+    nb::object dtype = object.attr("dtype");
+    return "an array of shape " + text_of(nb::str(shape)) + " and dtype " + text_of(nb::str(dtype));
+  }
+  const std::string name = Py_TYPE(object.ptr())->tp_name;
+  if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr()))
+    return "a " + name + " of " + std::to_string(PySequence_Fast_GET_SIZE(object.ptr()));
+  return (name.find_first_of("aeiouAEIOU") == 0 ? "an " : "a ") + name;
+}
+
+}  // namespace stepmill

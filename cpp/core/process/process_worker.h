@@ -1,0 +1,128 @@
+// The worker's side: find a queued env, step it, write its row into its slot, commit.
+//
+// Free of Python. The program that drives it (a Python process, a C++ test) calls, for each action: `next`, `advance`
+// (or its own code, for a call), `publish`.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/action_table.h"
+#include "core/memory/arena.h"
+#include "core/process/fork_mark.h"
+#include "core/process/outbox.h"
+#include "core/process/process_layout.h"
+#include "core/process/slot_ring.h"
+#include "core/table_of.h"
+#include "core/memory/wait.h"
+
+namespace stepmill {
+
+// Enough to find everything in a pool's arena.
+struct ProcessPlan {
+  TableOptions table;
+  std::int32_t batch_size = 1;
+  ProcessOptions process;
+  std::uint64_t arena_bytes = 0, table_offset = 0, process_offset = 0;
+};
+
+// Which worker a process is, and which envs it has.
+struct WorkerPost {
+  std::int32_t worker = 0;
+  std::uint32_t incarnation = 1;
+  std::int32_t first_env = 0, env_count = 1;
+};
+
+class ProcessWorker {
+ public:
+  ProcessWorker(int arena, int outbox, const EnvSpec& spec, const ProcessPlan& plan, const WorkerPost& post);
+
+  std::int32_t first_env() const { return first_; }
+  std::int32_t env_count() const { return count_; }
+
+  // Tells the pool that this worker takes actions from now on.
+  void announce() { block_.ready.store(incarnation_, std::memory_order_release); }
+
+  bool told_to_stop() const { return block_.stop.load(std::memory_order_acquire) == incarnation_; }
+
+  // The queued env that has used the least time so far, now RUNNING; -1 if none is queued. Throws if its order was
+  // overwritten.
+  std::int32_t next();
+  // Sleeps until there may be something to do.
+  void wait();
+
+  // What the RUNNING env is asked.
+  bool is_call(std::int32_t env) const { return turn(env).order.kind == Order::kCall; }
+  bool is_reset(std::int32_t env) const { return table_.state(env).command == SM_RESET; }
+  std::span<const std::byte> mail(std::int32_t env) const;  // throws if it was overwritten
+
+  // Ends a process that an env's code has forked, and that returned from there as if it were the worker: otherwise two
+  // workers would serve the same envs. It touches no shared memory and flushes no stream. To be called when an env's
+  // code has returned; `publish`, `publish_call` and `reset_after_end` do so.
+  void leave_if_forked() const;
+
+  // Steps the env: afterwards the row is in this process's own memory.
+  void advance(EnvSet& envs, std::int32_t env);
+  // What went wrong in `advance`; empty if nothing did.
+  const std::string& fault() const { return fault_; }
+  // Inside `advance`, in `same_step`: the step was good and ended the episode, and now its reset runs.
+  void reset_after_end(std::int32_t env);
+
+  // Copies the row into its slot, with `note`. False if the pool has given up on the env: then nothing was written.
+  bool publish(std::int32_t env, std::span<const std::byte> note);
+  // Answers a call.
+  bool publish_call(std::int32_t env, std::span<const std::byte> answer);
+
+ private:
+  struct Turn {
+    std::uint64_t used_ns = 0;  // by this env in total
+    EnvWord word;               // RUNNING
+    Order order;                // a copy
+    Outbox::Block note, call;
+  };
+
+  Turn& turn(std::int32_t env) { return turns_[static_cast<std::size_t>(env - first_)]; }
+  const Turn& turn(std::int32_t env) const { return turns_[static_cast<std::size_t>(env - first_)]; }
+  void find_queued();
+  void sleep();
+  void end_turn(std::int32_t env);
+  bool enter_writing(std::int32_t env);
+
+  const ForkMark mark_;
+  const std::shared_ptr<Arena> arena_;
+  Outbox outbox_;
+  const EnvSpec spec_;
+  const ProcessPlan plan_;
+  ActionTable table_;
+  ProcessTables tables_;
+  SlotRing ring_;
+  const std::int32_t worker_, first_, count_;
+  const std::uint32_t incarnation_;
+  WorkerBlock& block_;
+  const BatchLayout slot_layout_, gather_layout_, row_layout_;
+
+  // The stepper's own copies: what it changes while an env runs is published only with the row.
+  std::vector<sm_env_state> state_;
+  std::vector<sm_reset_request> reset_;
+  std::vector<std::byte> last_;  // last good observations
+  std::vector<void*> last_leaves_;
+  sm_shared shared_{};
+  std::vector<std::byte> row_;  // one row, in the layout of a batch of one
+  std::byte* row_at_ = nullptr;
+  Columns columns_;
+  bool ended_ = false;
+  std::string fault_;
+  std::int32_t fault_phase_ = -1;
+
+  std::vector<Turn> turns_;
+  std::vector<std::int32_t> queued_;  // found, least used first from the end
+  std::uint32_t heard_ = 0;           // the bell when they were found
+  std::uint64_t turn_ended_at_ = 0;   // of the last env that had its turn since then; 0: none had
+  AwakeWait awake_wait_;
+};
+
+}  // namespace stepmill

@@ -1,0 +1,195 @@
+#include "envs/atari/frames.h"
+
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "core/env/rng.h"
+#include "tests/check.h"
+
+namespace stepmill::atari_frames_test {
+
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes noise(Rng& rng, std::size_t count, int colours = 256) {
+  Bytes out(count);
+  for (auto& one : out) one = static_cast<std::uint8_t>(rng.integers(0, colours));
+  return out;
+}
+
+// How much of the old pixel k the new pixel i of an axis covers, as a share of all that it covers.
+double share(int from, int to, int i, int k) {
+  const double scale = static_cast<double>(from) / to;
+  return std::max(0.0, std::min(k + 1.0, (i + 1) * scale) - std::max<double>(k, i * scale)) / scale;
+}
+
+double average(const Bytes& picture, int h, int w, int channels, int new_h, int new_w, int y, int x, int channel) {
+  double sum = 0;
+  for (int row = 0; row < h; ++row)
+    if (const double part = share(h, new_h, y, row); part > 0)
+      for (int column = 0; column < w; ++column)
+        sum += part * share(w, new_w, x, column) *
+               picture[static_cast<std::size_t>((row * w + column) * channels + channel)];
+  return sum;
+}
+
+// ---- smaller pictures ----------------------------------------------------------------------------------
+
+TEST(every_new_pixel_is_the_average_of_the_area_it_covers) {
+  Rng rng(1);
+  for (const auto& [h, w, channels, new_h, new_w] : std::vector<std::array<int, 5>>{
+           {21, 16, 1, 8, 8}, {21, 16, 3, 8, 7}, {25, 16, 1, 24, 15}, {9, 16, 1, 9, 5}, {30, 40, 3, 4, 3}}) {
+    AreaResize resize(h, w, channels, new_h, new_w);
+    const Bytes picture = noise(rng, static_cast<std::size_t>(h * w * channels));
+    Bytes out(static_cast<std::size_t>(new_h * new_w * channels));
+    for (const bool fused : {false, true}) {
+      resize(fused, picture.data(), out.data());
+      std::size_t at = 0;
+      for (int channel = 0; channel < channels; ++channel)
+        for (int y = 0; y < new_h; ++y)
+          for (int x = 0; x < new_w; ++x, ++at)
+            // OpenCV leaves out less than a thousandth of a pixel at an edge.
+            CHECK(std::abs(out[at] - average(picture, h, w, channels, new_h, new_w, y, x, channel)) < 0.5 + 0.3);
+    }
+  }
+}
+
+TEST(one_colour_stays_that_colour) {
+  AreaResize resize(210, 160, 1, 84, 84);
+  for (int colour = 0; colour < 256; ++colour) {
+    const Bytes picture(210 * 160, static_cast<std::uint8_t>(colour));
+    Bytes out(84 * 84);
+    for (const bool fused : {false, true}) {
+      resize(fused, picture.data(), out.data());
+      CHECK(std::all_of(out.begin(), out.end(), [&](std::uint8_t one) { return one == colour; }));
+    }
+  }
+}
+
+TEST(rows_that_repeat_change_nothing) {
+  Rng rng(2);
+  Bytes picture = noise(rng, 210 * 160);
+  for (int y = 1; y < 210; ++y)
+    if (y % 7 != 0) std::copy_n(&picture[static_cast<std::size_t>(y - 1) * 160], 160, &picture[static_cast<std::size_t>(y) * 160]);
+  AreaResize resize(210, 160, 1, 84, 84);
+  Bytes out(84 * 84);
+  resize(true, picture.data(), out.data());
+  for (int y = 0; y < 84; y += 5)
+    for (int x = 0; x < 84; x += 3)
+      CHECK(std::abs(out[static_cast<std::size_t>(y * 84 + x)] - average(picture, 210, 160, 1, 84, 84, y, x, 0)) < 0.51);
+}
+
+TEST(the_two_forms_differ_where_a_sum_is_close_to_a_half) {
+  Rng rng(3);
+  AreaResize resize(210, 160, 1, 84, 84);
+  int differences = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Bytes picture = noise(rng, 210 * 160);
+    Bytes plain(84 * 84), fused(84 * 84);
+    resize(false, picture.data(), plain.data());
+    resize(true, picture.data(), fused.data());
+    for (std::size_t k = 0; k < plain.size(); ++k) {
+      differences += plain[k] != fused[k];
+      CHECK(std::abs(plain[k] - fused[k]) <= 1);
+    }
+  }
+  CHECK(differences > 0);
+  CHECK(differences < 1000);
+}
+
+TEST(whole_fractions_and_larger_pictures_are_left_to_opencv) {
+  CHECK(AreaResize::fits(210, 160, 84, 84));
+  CHECK(AreaResize::fits(210, 160, 210, 84));
+  CHECK(AreaResize::fits(250, 160, 84, 80));
+  CHECK(!AreaResize::fits(210, 160, 105, 80));
+  CHECK(!AreaResize::fits(210, 160, 210, 160));
+  CHECK(!AreaResize::fits(210, 160, 211, 84));
+  CHECK(!AreaResize::fits(210, 160, 84, 161));
+}
+
+// ---- greys -------------------------------------------------------------------------------------------
+
+TEST(a_grey_is_unknown_until_it_is_learned) {
+  GreyTable table;
+  const Bytes screen{2, 2, 2, 2, 2, 2, 2, 2, 4, 6, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};  // rows of ten
+  const Bytes drawn{9, 9, 9, 9, 9, 9, 9, 9, 7, 5, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
+  Bytes grey(20);
+  CHECK(!table.translate(screen.data(), grey.data(), 2, 10));
+  table.learn(screen.data(), drawn.data(), 10);
+  CHECK(table.translate(screen.data(), grey.data(), 2, 10));
+  CHECK(grey == drawn);
+  const Bytes other{2, 2, 2, 2, 2, 2, 2, 2, 4, 8, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
+  CHECK(!table.translate(other.data(), grey.data(), 2, 10));
+}
+
+TEST(every_colour_is_translated_wherever_it_is) {
+  Rng rng(4);
+  Bytes of(256);
+  std::iota(of.rbegin(), of.rend(), std::uint8_t{0});
+  for (const int width : {1, 7, 8, 9, 16, 160}) {
+    GreyTable table;
+    const auto count = static_cast<std::size_t>(width) * 40;
+    Bytes screen = noise(rng, count, 3), drawn(count), grey(count);
+    std::copy_n(screen.begin(), count / 2, screen.begin() + static_cast<std::ptrdiff_t>(count / 2));
+    for (std::size_t i = 0; i < count; ++i) drawn[i] = of[screen[i]];
+    table.learn(screen.data(), drawn.data(), count);
+    CHECK(table.translate(screen.data(), grey.data(), 40, width));
+    CHECK(grey == drawn);
+  }
+}
+
+// ---- the stack ---------------------------------------------------------------------------------------
+
+struct Room {
+  explicit Room(const FrameSizes& sizes)
+      : screen(sizes.screen_bytes()),
+        pictures(2 * sizes.picture_bytes()),
+        stack(static_cast<std::size_t>(sizes.stack) * sizes.frame_bytes()) {}
+  FrameMemory memory() { return {screen.data(), pictures.data(), stack.data()}; }
+  Bytes screen, pictures, stack;
+};
+
+TEST(the_newest_frame_is_the_maximum_of_both_pictures_and_the_oldest_is_dropped) {
+  const FrameSizes sizes{21, 16, 1, 5, 5, 3};
+  Room room(sizes);
+  Frames frames(sizes, room.memory(), false);
+  const auto show = [&](std::uint8_t newest, std::uint8_t before) {
+    std::fill_n(room.pictures.begin(), 21 * 16, newest);
+    std::fill_n(room.pictures.begin() + 21 * 16, 21 * 16, before);
+    frames.maximum();
+    frames.shift();
+    frames.resize();
+  };
+  const auto shown = [&] { return std::array{room.stack[0], room.stack[25], room.stack[74]}; };
+  show(10, 20);
+  frames.repeat();
+  CHECK((shown() == std::array<std::uint8_t, 3>{20, 20, 20}));
+  show(30, 5);
+  show(6, 7);
+  CHECK((shown() == std::array<std::uint8_t, 3>{20, 30, 7}));
+  show(8, 1);
+  CHECK((shown() == std::array<std::uint8_t, 3>{30, 7, 8}));
+}
+
+TEST(a_coloured_frame_has_one_plane_per_channel) {
+  const FrameSizes sizes{21, 16, 3, 5, 5, 2};
+  Room room(sizes);
+  for (std::size_t i = 0; i < room.pictures.size(); ++i) room.pictures[i] = static_cast<std::uint8_t>(10 + i % 3);
+  Frames frames(sizes, room.memory(), true);
+  frames.shift();
+  frames.resize();
+  for (std::size_t i = 0; i < 150; ++i) CHECK(room.stack[i] == (i < 75 ? 0 : 10 + (i - 75) / 25));
+  CHECK_THROWS(frames.translate(0), std::invalid_argument);
+}
+
+TEST(wrong_sizes_are_refused) {
+  Room room({21, 16, 1, 5, 5, 2});
+  CHECK_THROWS(Frames({0, 16, 1, 5, 5, 2}, room.memory(), false), std::invalid_argument);
+  CHECK_THROWS(Frames({21, 16, 2, 5, 5, 2}, room.memory(), false), std::invalid_argument);
+  Frames frames({21, 16, 1, 5, 5, 2}, room.memory(), false);
+  CHECK_THROWS(frames.translate(2), std::invalid_argument);
+}
+
+}  // namespace stepmill::atari_frames_test
