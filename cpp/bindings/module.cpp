@@ -17,6 +17,7 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
+#include "bindings/engine_parcels.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
 #include "bindings/hosts/process_host.h"
@@ -332,10 +333,6 @@ NB_MODULE(_native, m) {
       .def("recv", &Engine::recv, "timeout"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
-      .def("send_parcel", &Engine::send_parcel, "parcel"_a, "objects"_a, "options"_a)
-      .def("recv_parcel", &Engine::recv_parcel, "enough"_a, "at_least"_a, "timeout"_a.none(), "patience"_a.none())
-      .def("take_states", &Engine::take_states, "parcel"_a)
-      .def("give_states", &Engine::give_states, "env_ids"_a)
       .def("count_elsewhere", &Engine::count_elsewhere, "steps"_a, "episodes"_a, "failures"_a)
       .def_prop_ro("rows_received", &Engine::rows_received)
       .def("step_all", &Engine::step_all, "action"_a.none())
@@ -411,13 +408,19 @@ NB_MODULE(_native, m) {
       .def("__init__", &make_remote_host)
       .def("waiting", &RemoteHost::waiting, "group"_a)
       .def("away", &RemoteHost::away, "group"_a)
-      .def("pack", &RemoteHost::pack, "group"_a, "most"_a)
-      .def("unpack", &RemoteHost::unpack, "group"_a, "parcel"_a, "notes"_a, "faults"_a)
+      .def("pack", &RemoteHost::pack, "group"_a, "most"_a, "spare"_a)
+      .def("unpack", &RemoteHost::unpack, "group"_a, "answer"_a)
       .def("lose", &RemoteHost::lose, "group"_a, "why"_a, "kind"_a = "died")
       .def("lend", &RemoteHost::lend, "group"_a, "env_ids"_a)
-      .def("take_back", &RemoteHost::take_back, "group"_a, "parcel"_a)
+      .def("take_back", &RemoteHost::take_back, "group"_a, "states"_a)
       .def("keep_last", &RemoteHost::keep_last, "env_ids"_a, "leaves"_a)
       .def("take_losses", &RemoteHost::take_losses, "env_ids"_a);
+
+  nb::class_<EngineParcels>(m, "EngineParcels")
+      .def(nb::init<nb::object, nb::object, nb::object>(), "engine"_a, "read_mail"_a.none(), "write_note"_a.none())
+      .def("exchange", &EngineParcels::exchange, "order"_a, "quick"_a, "patience"_a.none())
+      .def("take_states", &EngineParcels::take_states, "states"_a)
+      .def("give_states", &EngineParcels::give_states, "env_ids"_a);
 
   nb::class_<WorkerObject>(m, "Worker")
       .def("__init__", &make_worker)

@@ -68,9 +68,9 @@ class Place {
   }
 
   Driver driver_;
-  OrderParcel orders_;
-  StateParcel states_;
-  AnswerParcel answers_;
+  OrderRows orders_;
+  StateRows states_;
+  AnswerRows answers_;
 };
 
 // A remote pool, and who carries its parcels.
@@ -106,8 +106,14 @@ class Remote {
     pool.send(envs, false, false);
   }
 
+  std::vector<std::byte> pack(int group, std::size_t most) {
+    const std::size_t count = std::min(most, pool.waiting(group).size());
+    std::vector<std::byte> order(pool.order_bytes(count));
+    pool.pack(group, count, order);
+    return order;
+  }
   void carry_out(int group, std::size_t most = 1000) {
-    if (!pool.waiting(group).empty()) place(group).take(pool.pack(group, most));
+    if (!pool.waiting(group).empty()) place(group).take(pack(group, most));
   }
   void carry_back(int group, std::int32_t at_least = 1) {
     pool.unpack(group, place(group).give(at_least, pool, first(group)));
@@ -496,9 +502,9 @@ TEST(nothing_is_taken_from_states_that_cannot_be) {
 TEST(nothing_is_taken_from_an_order_that_cannot_be_one) {
   Remote r(test::async_of(4, 4, 1), {0});
   r.send({0, 1}, test::kGoOn);
-  const std::vector<std::byte> good = r.pool.pack(0, 2);
+  const std::vector<std::byte> good = r.pack(0, 2);
   ActionTable& table = r.place(0).pool().table();
-  const OrderParcel orders(r.pool.spec(), table);
+  const OrderRows orders(r.pool.spec(), table);
   CHECK(is_refused([&] { orders.unpack({}, 4); }));
   CHECK(is_refused([&] { orders.unpack(std::span(good).first(good.size() - 1), 4); }));
   CHECK(is_refused([&] { orders.unpack(good, 1); }));  // more envs than there are

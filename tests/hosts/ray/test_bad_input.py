@@ -21,6 +21,7 @@ from support.on_ray import make_on_ray
 from support.ray_cluster import python_path
 from support.ray_envs import Teller
 
+pytest.importorskip("ray", reason="ray is not installed: make test-ray")
 pytestmark = [
     pytest.mark.usefixtures("deadline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),

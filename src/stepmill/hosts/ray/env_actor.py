@@ -1,8 +1,8 @@
 """What runs in a Ray actor: a group of envs of a pool, with an engine of their own.
 
-The pool of the driver has its own engine, which has checked all that comes here. Envs step in one of two ways: order by
-order, as that engine sends actions; or in a rollout, for which they are lent: then their state is here, and the driver's
-engine knows nothing of their steps until they go back.
+The driver's pool has its own engine, which has checked all that comes here. Envs step in one of two ways: order by
+order, as that engine sends actions; or in a rollout, for which they are lent: then their state is here, and that engine
+knows nothing of their steps until they go back.
 """
 
 from __future__ import annotations
