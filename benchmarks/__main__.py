@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import warnings
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
-from benchmarks import python_parts, tables
+from benchmarks import python_parts, store, tables
 from benchmarks.parts import PARTS
 from benchmarks.timing import Effort
 from stepmill.tools.measuring import machine
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
-IMAGES = ROOT / "docs" / "images"
+IMAGES = store.ROOT / "docs" / "images"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -60,7 +57,7 @@ def main() -> int:
     results_folder, images_folder = folders(options)
     if options.plot:
         for path in sorted(results_folder.glob("*.json")):
-            draw(console, json.loads(path.read_text(encoding="utf-8")), images_folder)
+            draw(console, store.load(path), images_folder)
         return 0
     results, failed = measure(console, options, results_folder / f"{machine.name()}.json")
     for table in tables.all_tables(results, options.parts):
@@ -74,8 +71,8 @@ def folders(options: argparse.Namespace) -> tuple[Path, Path]:
     if options.output is not None:
         return options.output, options.output
     if options.quick:
-        return ROOT / "build" / "benchmarks", ROOT / "build" / "benchmarks"
-    return RESULTS, IMAGES
+        return store.ROOT / "build" / "benchmarks", store.ROOT / "build" / "benchmarks"
+    return store.RESULTS, IMAGES
 
 
 def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -90,12 +87,9 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
         console.print("EnvPool is not installed: its columns stay empty (make bench installs it)")
     if any(part in python_parts.PARTS for part in options.parts):
         python_parts.announce(console.print)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = store.load(path) if path.exists() else {}
     results: dict[str, Any] = {"machine": machine.describe()}
     results |= {key: before.get(key, {}) for key in ("measured", "effort", "parts")}
-    for name in results["parts"]:  # of a file that had one machine's description for all of its parts
-        results["measured"].setdefault(name, machine.versions_of(before["machine"]))
-    path.parent.mkdir(parents=True, exist_ok=True)
     failed: list[str] = []
     for name in options.parts:
         try:
@@ -109,8 +103,8 @@ def measure(console: Console, options: argparse.Namespace, path: Path) -> tuple[
         results["parts"][name] = found
         results["measured"][name] = machine.versions_of(results["machine"])
         results["effort"][name] = {"repeats": effort.repeats, "seconds": effort.seconds, "quick": effort.quick}
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    console.print(f"wrote {_shown(path)}" + (f"; failed: {', '.join(failed)}" if failed else ""))
+        store.save(path, results)
+    console.print(f"wrote {store.shown(path)}" + (f"; failed: {', '.join(failed)}" if failed else ""))
     return results, failed
 
 
@@ -121,21 +115,15 @@ def draw(console: Console, results: dict[str, Any], folder: Path) -> None:
         console.print(f"no plots: {error} (make bench installs it)")
         return
     for path in plots.draw_all(results, folder):
-        console.print(f"wrote {_shown(path)}")
+        console.print(f"wrote {store.shown(path)}")
 
 
 def write_documents(console: Console) -> int:
     from benchmarks import documents
 
-    files = [*sorted(RESULTS.glob("*.json")), *sorted(RESULTS.glob("ding/*.json"))]
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    for path in documents.write(ROOT, every, IMAGES):
-        console.print(f"wrote {_shown(path)}")
+    for path in documents.write(store.ROOT, store.load_all(), IMAGES):
+        console.print(f"wrote {store.shown(path)}")
     return 0
-
-
-def _shown(path: Path) -> Path:
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 if __name__ == "__main__":

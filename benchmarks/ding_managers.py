@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import logging
 import sys
 import time
@@ -20,15 +19,14 @@ from typing import Any
 import gymnasium
 from rich.console import Console
 
-from benchmarks import tables
-from benchmarks.manager_parts import SEED, above_pools, bare_pool, draw_actions
+from benchmarks import store, tables
+from benchmarks.manager_parts import SEED, ManagedContestant, above_pools, bare_pool, draw_actions
 from benchmarks.python_envs import calibrate
-from benchmarks.runners import ManagedContestant
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Effort
 from stepmill.envs.adapters.ding import build_env
 from stepmill.tools.measuring import machine
+from stepmill.tools.measuring.timing import interleaved
 
-ROOT = Path(__file__).resolve().parent.parent
 OURS = {f"stepmill_{name}": name for name in tables.DING_MANAGERS}
 PACKAGES = ("DI-engine", "gym", "DI-treetensor")
 
@@ -122,11 +120,10 @@ def main() -> int:
         "parts": {"ding": part},
     }
     tables.ding(results).print(console)
-    folder = options.output or ROOT / (Path("build/benchmarks/ding") if options.quick else "benchmarks/results/ding")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{machine.name()}.json"
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    console.print(f"wrote {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
+    ours = store.ROOT / "build" / "benchmarks" / "ding" if options.quick else store.RESULTS / "ding"
+    path = (options.output or ours) / f"{machine.name()}.json"
+    store.save(path, results)
+    console.print(f"wrote {store.shown(path)}")
     return 0
 
 

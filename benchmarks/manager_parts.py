@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 import stepmill
 from benchmarks.python_envs import Case
 from benchmarks.python_parts import iterations
-from benchmarks.runners import Contestant, ManagedContestant
 from benchmarks.tables import MANAGER_POOLS
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Effort, Log
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
+from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.timing import interleaved
 
 CASES = (Case("cartpole", 64), Case("endless", 64), Case("cartpole", 8), Case("busy", 64), Case("frame", 64))
 MANAGERS = {
@@ -25,7 +27,30 @@ MANAGERS = {
 ACTION_BATCHES = 512
 SEED = 0
 
-Log = Callable[[str], None]
+
+class ManagedContestant:
+    """An env manager, ours or DI-engine's, in the loop of a collector without a policy."""
+
+    def __init__(self, manager: Any, actions: list[Any]) -> None:
+        self.manager = manager
+        self.rows_per_call = len(actions[0])
+        self._actions = itertools.cycle(actions)
+        self._owed = 0
+
+    def run(self, calls: int) -> None:
+        """A call is done when that many envs have been stepped: which and how many come back at once differs."""
+        manager = self.manager
+        self._owed += calls * self.rows_per_call
+        while self._owed > 0:
+            actions = next(self._actions)
+            ready = manager.ready_obs
+            # By env id in DI-engine's managers, by position in their v2.
+            by_id = isinstance(ready, dict)
+            result = manager.step({one: actions[one] for one in ready} if by_id else actions[: len(ready)])
+            self._owed -= len(result)
+
+    def close(self) -> None:
+        self.manager.close()
 
 
 def managers(effort: Effort, log: Log) -> list[dict[str, Any]]:

@@ -13,25 +13,30 @@ import numpy as np
 from benchmarks import (
     atari_parts,
     bare,
-    doom_parts,
     family_parts,
-    game_steps,
-    gpu_parts,
     manager_parts,
     mujoco_parts,
+    process_parts,
     python_parts,
     ray_costs,
     ray_parts,
     sb3_parts,
-    start_parts,
     tensor_parts,
     training_parts,
-    uneven_parts,
 )
-from benchmarks.runners import Contestant
-from benchmarks.timing import Effort, interleaved, percentiles, steps_per_second
+from benchmarks.timing import Effort, Log
 from stepmill.tools.measuring.machine import cores
-from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
+from stepmill.tools.measuring.peers import (
+    Workload,
+    best_threads,
+    envpool_has,
+    envpool_pool,
+    gymnasium_envs,
+    stepmill_pool,
+)
+from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.setups import up_to
+from stepmill.tools.measuring.timing import interleaved, steps_per_second
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (
@@ -49,8 +54,6 @@ OTHER_ENVS = (
     "Catch-v0",
     "NChain-v0",
 )
-
-Log = Callable[[str], None]
 
 
 def sync(effort: Effort, log: Log) -> list[dict[str, Any]]:
@@ -96,7 +99,7 @@ def latency(effort: Effort, log: Log) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"env": CARTPOLE, "num_envs": n}
         for name, runner in runners.items():
             every = np.concatenate(times[name])
-            row[name] = {**percentiles(every), "calls": len(every), "num_threads": runner.num_threads}
+            row[name] = {**_percentiles(every), "calls": len(every), "num_threads": runner.num_threads}
         out.append(row)
         _close(runners)
     return out
@@ -123,12 +126,12 @@ def scaling(effort: Effort, log: Log) -> list[dict[str, Any]]:
     """CartPole by number of threads."""
     out = []
     for n in (1024, 8192, 65536):
-        for threads in _doublings():
+        for threads in up_to(cores()):
             log(f"{threads} thread{'s' * (threads > 1)}, {n} envs")
-            subject = Subject.of(CARTPOLE, n)
-            runners = {"stepmill": stepmill_pool(subject, num_threads=threads)}
-            if envpool_has(subject):
-                runners["envpool"] = envpool_pool(subject, threads)
+            workload = Workload.of(CARTPOLE, n)
+            runners = {"stepmill": stepmill_pool(workload, num_threads=threads)}
+            if envpool_has(workload):
+                runners["envpool"] = envpool_pool(workload, threads)
             out.append({"env": CARTPOLE, "num_envs": n, "num_threads": threads, **interleaved(runners, effort)})
             _close(runners)
     return out
@@ -154,21 +157,21 @@ PARTS: dict[str, Callable[[Effort, Log], Any]] = {
     "overhead": overhead,
     "latency": latency,
     "torch-output": tensor_parts.torch_output,
-    "gpu-copies": gpu_parts.gpu_copies,
+    "gpu-copies": tensor_parts.gpu_copies,
     "envs": envs,
     "mujoco": mujoco_parts.mujoco,
     "mujoco-memory": mujoco_parts.memory,
     "atari": atari_parts.atari,
     "atari-start": atari_parts.start,
-    "doom": doom_parts.doom,
-    "game-steps": game_steps.game_steps,
+    "doom": family_parts.doom,
+    "game-steps": family_parts.game_steps,
     "families": family_parts.families,
     "scaling": scaling,
     "imports": imports,
     **python_parts.PARTS,
-    "start": start_parts.start,
+    "start": process_parts.start,
     "managers": manager_parts.managers,
-    "uneven": uneven_parts.uneven,
+    "uneven": process_parts.uneven,
     "ray": ray_parts.ray,
     "ray-sizing": ray_costs.sizing,
     "sb3": sb3_parts.sb3,
@@ -193,7 +196,7 @@ def _compare(
     log(f"{env}, {num_envs} env{'s' * (num_envs > 1)}" + (f", batches of {batch_size}" if batch_size else ""))
     runners: dict[str, Any] = dict(_contestants(env, num_envs, batch_size, effort, log))
     if gymnasium:
-        runners["gymnasium"] = gymnasium_envs("Sync", Subject.of(env, num_envs))
+        runners["gymnasium"] = gymnasium_envs("Sync", Workload.of(env, num_envs))
     if loops and bare.available():
         runners["meeting"] = bare.on_all_cores(num_envs, meet=True)
         runners["free"] = bare.on_all_cores(num_envs, meet=False)
@@ -208,30 +211,17 @@ def _compare(
 
 def _contestants(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Contestant]:
     """With stepmill's defaults, and EnvPool's best number of threads."""
-    subject = Subject.of(env, num_envs)
-    runners = {"stepmill": stepmill_pool(subject, batch_size)}
-    if envpool_has(subject):
+    workload = Workload.of(env, num_envs)
+    runners = {"stepmill": stepmill_pool(workload, batch_size)}
+    if envpool_has(workload):
         try:
-            threads = _best_threads(subject, batch_size, effort, log)
-            runners["envpool"] = envpool_pool(subject, threads, batch_size)
+            counts = _thread_counts(batch_size or num_envs)
+            threads = best_threads(workload, counts, effort.search_s, batch_size, rounds=3)
+            runners["envpool"] = envpool_pool(workload, threads, batch_size)
+            log(f"  EnvPool is best with {threads} of {cores()} threads")
         except Exception as error:
             log(f"  EnvPool: left out, {error}")
     return runners
-
-
-def _best_threads(subject: Subject, batch_size: int | None, effort: Effort, log: Log) -> int:
-    counts = _thread_counts(batch_size or subject.num_envs)
-    if len(counts) == 1:
-        return counts[0]
-    rates: dict[int, list[float]] = {count: [] for count in counts}
-    for _ in range(3):
-        for count in counts:
-            pool = envpool_pool(subject, count, batch_size)
-            rates[count].append(steps_per_second(pool, effort.search_s))
-            pool.close()
-    best = max(counts, key=lambda count: statistics.median(rates[count]))
-    log(f"  EnvPool is best with {best} of {cores()} threads")
-    return best
 
 
 def _thread_counts(batch: int) -> list[int]:
@@ -240,12 +230,8 @@ def _thread_counts(batch: int) -> list[int]:
     return [n for n in range(1, most + 1) if n <= 8 or n % 4 == 0 or n == most]
 
 
-def _doublings() -> list[int]:
-    """1, 2, 4, ... and the number of cores."""
-    out = [1]
-    while out[-1] * 2 < cores():
-        out.append(out[-1] * 2)
-    return [*out, cores()] if cores() > 1 else out
+def _percentiles(times_ns: np.ndarray) -> dict[str, float]:
+    return {f"p{p:g}": float(np.percentile(times_ns, p)) for p in (50, 90, 99, 99.9)}
 
 
 def _close(runners: dict[str, Any]) -> None:

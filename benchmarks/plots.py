@@ -18,9 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from benchmarks.python_contestants import LABELS
-from benchmarks.python_envs import ENV_NAMES
-from benchmarks.tables import Results, bare_rate, count_envs, envpool, measured, number, time_of, times
+from benchmarks.cells import Results, bare_rate, count_envs, envpool, measured, number, time_of, times
+from benchmarks.python_envs import ENV_NAMES, LABELS
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
-"""The libraries that run Python envs: each gets the same factories and the same actions, and keeps its own defaults.
+"""The libraries that run Python envs, and plain loops: each gets the same factories and the same actions.
 
-Two exceptions. SB3 starts its processes by fork: with its default each of them imports torch again, and 64 of them
-take a minute or two. Tianshou leaves the reset of an env whose episode ended to the caller, so that is done here.
-
-Each library is imported by the function that needs it, so that the process of one contestant loads no other.
+They are built by ``stepmill.tools.measuring.runners``. Each library is imported by the function that needs it, ours
+too, so that the process of one contestant loads no other.
 """
 
 from __future__ import annotations
@@ -15,14 +13,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from benchmarks.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
-
-if TYPE_CHECKING:
-    from benchmarks.python_envs import Case
+from benchmarks.python_envs import Case
+from stepmill.tools.measuring.runners import (
+    ACTION_BATCHES,
+    SEED,
+    AsyncContestant,
+    Contestant,
+    build_gymnasium,
+    build_sb3,
+    build_tianshou,
+)
 
 
 def build(name: str, case: Case) -> Contestant | MeetingLoops:
@@ -148,32 +152,17 @@ class MeetingLoops:
 # ---- the others ------------------------------------------------------------------------------------
 
 
-def gymnasium_sync(case: Case) -> Contestant:
-    from gymnasium.vector import SyncVectorEnv
-
-    return Contestant(SyncVectorEnv(case.factories()), draw_actions(case.num_envs))
-
-
-def gymnasium_async(case: Case) -> Contestant:
-    from gymnasium.vector import AsyncVectorEnv
-
-    return Contestant(AsyncVectorEnv(case.factories()), draw_actions(case.num_envs))
-
-
-def sb3(case: Case) -> Contestant:
-    from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    return Contestant(SubprocVecEnv(case.factories(), start_method="fork"), draw_actions(case.num_envs))
+def theirs(build: Callable[..., Contestant], case: Case) -> Contestant:
+    return build(case.factories(), draw_actions(case.num_envs))
 
 
 def tianshou(case: Case) -> Contestant:
+    if case.batch_size is None:
+        return theirs(build_tianshou, case)
     from tianshou.env import ShmemVectorEnv
 
     envs = ShmemVectorEnv(case.factories(), wait_num=case.batch_size)
-    actions = draw_actions(case.num_envs)
-    return (
-        TianshouContestant(envs, actions) if case.batch_size is None else TianshouAsync(envs, actions, case.batch_size)
-    )
+    return TianshouAsync(envs, draw_actions(case.num_envs), case.batch_size)
 
 
 class TianshouAsync(Contestant):
@@ -200,36 +189,8 @@ BUILDERS: dict[str, Callable[[Case], Contestant | MeetingLoops]] = {
     "auto": partial(stepmill_pool, "auto"),
     "inline": partial(stepmill_pool, "inline"),
     "process": partial(stepmill_pool, "process"),
-    "gymnasium_sync": gymnasium_sync,
-    "gymnasium_async": gymnasium_async,
-    "sb3": sb3,
+    "gymnasium_sync": partial(theirs, partial(build_gymnasium, "Sync")),
+    "gymnasium_async": partial(theirs, partial(build_gymnasium, "Async")),
+    "sb3": partial(theirs, partial(build_sb3, "Subproc")),
     "tianshou": tianshou,
 }
-STEPMILL = ("auto", "inline", "process")
-PARALLEL = ("gymnasium_async", "sb3", "tianshou")  # the peers that use more than one core
-PEERS = ("gymnasium_sync", *PARALLEL)
-POOLS = (*STEPMILL, *PEERS)
-ASYNC = (*STEPMILL, "tianshou")  # those that give the first ready
-
-LABELS = {
-    "auto": "stepmill, default",
-    "inline": 'stepmill, backend="inline"',
-    "process": 'stepmill, backend="process"',
-    "async": "stepmill, async",
-    "gymnasium_sync": "Gymnasium SyncVectorEnv",
-    "gymnasium_async": "Gymnasium AsyncVectorEnv",
-    "sb3": "SB3 SubprocVecEnv",
-    "tianshou": "Tianshou ShmemVectorEnv",
-    "bare": "plain loop, one core",
-    "meeting": "plain loops on all cores that meet after each batch",
-    "free": "plain loops on all cores that never meet",
-}
-# The packages of the contestants, by their names for pip.
-PACKAGES = {
-    "stepmill": "stepmill",
-    "gymnasium": "Gymnasium",
-    "stable-baselines3": "Stable-Baselines3",
-    "tianshou": "Tianshou",
-    "torch": "torch",
-}
-NEEDS = {"sb3": "stable-baselines3", "tianshou": "tianshou"}

@@ -1,4 +1,4 @@
-"""The Python envs that are measured, and how many loops of Python make 100 µs.
+"""The Python envs that are measured, who takes part, and how many loops of Python make 100 µs.
 
 The work of a step is a fixed number of iterations, found once a run and given to every contestant. A wait on
 the clock would not do: it ends at the same time however many envs share a core.
@@ -25,6 +25,41 @@ ENV_NAMES = {
     "busy": "100 µs of work",
     "frame": "100 µs and a frame",
 }
+
+# ---- who takes part --------------------------------------------------------------------------------
+
+STEPMILL = ("auto", "inline", "process")
+OURS = (*STEPMILL, "async")
+PARALLEL = ("gymnasium_async", "sb3", "tianshou")  # the peers that use more than one core
+PEERS = ("gymnasium_sync", *PARALLEL)
+POOLS = (*STEPMILL, *PEERS)
+ASYNC = (*STEPMILL, "tianshou")  # those that give the first ready
+
+LABELS = {
+    "auto": "stepmill, default",
+    "inline": 'stepmill, backend="inline"',
+    "process": 'stepmill, backend="process"',
+    "async": "stepmill, async",
+    "gymnasium_sync": "Gymnasium SyncVectorEnv",
+    "gymnasium_async": "Gymnasium AsyncVectorEnv",
+    "sb3": "SB3 SubprocVecEnv",
+    "tianshou": "Tianshou ShmemVectorEnv",
+    "bare": "plain loop, one core",
+    "meeting": "plain loops on all cores that meet after each batch",
+    "free": "plain loops on all cores that never meet",
+}
+# The packages of the contestants, by their names for pip.
+PACKAGES = {
+    "stepmill": "stepmill",
+    "gymnasium": "Gymnasium",
+    "stable-baselines3": "Stable-Baselines3",
+    "tianshou": "Tianshou",
+    "torch": "torch",
+}
+NEEDS = {"sb3": "stable-baselines3", "tianshou": "tianshou"}
+
+
+# ---- envs ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

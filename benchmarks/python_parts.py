@@ -1,20 +1,42 @@
-"""What is measured with Python envs, one function per part. Each contestant is a process, and they take turns."""
+"""What is measured with Python envs, one function per part. Each contestant is a process, and they take turns.
+
+So none of them forks with another's threads and memory in it, a crash ends one of them only, and the process can be
+asked how long it took from its first import to its first batch.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
+import json
+import os
+import select
+import signal
 import statistics
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from benchmarks import bare
-from benchmarks.python_contestants import ASYNC, LABELS, NEEDS, PACKAGES, PARALLEL, PEERS, POOLS
-from benchmarks.python_envs import SLOWER, Case, calibrate
-from benchmarks.python_host import Host, HostError
-from benchmarks.timing import Effort
+from benchmarks.python_envs import (
+    ASYNC,
+    LABELS,
+    NEEDS,
+    PACKAGES,
+    PARALLEL,
+    PEERS,
+    POOLS,
+    SLOWER,
+    Case,
+    calibrate,
+)
+from benchmarks.timing import Effort, Log
 from stepmill.tools.measuring.machine import cores, version
 
 CASES = (
@@ -30,9 +52,7 @@ UNEVEN = Case("busy", 64, batch_size=32)
 SPEEDS = ("even", "work", "wait")  # no env is slower; one by work; one by waiting
 MEMORY_BATCHES = 10
 
-Log = Callable[[str], None]
 Plan = Sequence[tuple[str, Case]]  # contestants whose rates add up: one, but for the loops that never meet
-Team = list[Host]
 
 
 def throughput(effort: Effort, log: Log) -> list[dict[str, Any]]:
@@ -156,25 +176,21 @@ def _loops(case: Case) -> dict[str, Plan]:
 
 
 def ratios(row: Mapping[str, Any]) -> dict[str, float]:
-    """What stepmill reaches with its defaults, compared with the others and with what the cores can do."""
+    """What stepmill reaches with its defaults, compared with the others."""
     rates = {name: row[name]["steps_per_s"] for name in LABELS if name in row}
     ours = rates.get("auto")
     if ours is None:
         return {}
     bounds = {
-        "of_meeting": rates.get("meeting", 0),
         "over_async": rates.get("gymnasium_async", 0),
         "over_parallel": max((rates[name] for name in PARALLEL if name in rates), default=0),
         "over_best": max((rates[name] for name in PEERS if name in rates), default=0),
         "of_better": max(rates["inline"], rates["process"]) if {"inline", "process"} <= rates.keys() else 0,
     }
-    out = {name: ours / bound for name, bound in bounds.items() if bound}
-    if {"async", "free"} <= rates.keys():
-        out["async_of_free"] = rates["async"] / rates["free"]
-    return out
+    return {name: ours / bound for name, bound in bounds.items() if bound}
 
 
-def rounds(started: dict[str, Team], effort: Effort, log: Log) -> dict[str, dict[str, Any]]:
+def rounds(started: dict[str, list[Host]], effort: Effort, log: Log) -> dict[str, dict[str, Any]]:
     """One sample of each, round after round; a contestant that fails is out."""
     samples: dict[str, list[float]] = {name: [] for name in started}
     for _ in range(effort.repeats):
@@ -192,16 +208,16 @@ def rounds(started: dict[str, Team], effort: Effort, log: Log) -> dict[str, dict
     return out
 
 
-def _rate(team: Team, seconds: float) -> float:
+def _rate(team: list[Host], seconds: float) -> float:
     for host in team:
         host.ask_rate(seconds)
     return sum(host.rate(seconds) for host in team)
 
 
-@contextmanager
-def teams(plans: Mapping[str, Plan], log: Log) -> Iterator[dict[str, Team]]:
+@contextlib.contextmanager
+def teams(plans: Mapping[str, Plan], log: Log) -> Iterator[dict[str, list[Host]]]:
     """Starts every contestant that can, one after the other, and ends them all."""
-    started: dict[str, Team] = {}
+    started: dict[str, list[Host]] = {}
     hosts: list[Host] = []
     try:
         for name, plan in plans.items():
@@ -222,3 +238,93 @@ def _label(name: str) -> str:
     """The name of a contestant, with its addition."""
     contestant, _, rest = name.partition(" ")
     return f"{LABELS[contestant]}{f' ({rest})' if rest else ''}"
+
+
+# ---- the process of a contestant: ``python_child`` is its other side -------------------------------
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 120  # for one answer, above the seconds that were asked for
+
+
+class HostError(Exception):
+    """The contestant's process ended, or said nothing for too long."""
+
+
+class Host:
+    """A contestant in its own process. Waits until it has its first batch."""
+
+    def __init__(self, name: str, case: Case) -> None:
+        self.backend: str | None = None  # of a stepmill pool, as it was at the end of the last measurement
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-W", "ignore", "-m", "benchmarks.python_child"),
+                *(name, json.dumps(dataclasses.asdict(case))),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=ROOT,
+            bufsize=0,
+            start_new_session=True,  # so that all it starts can be found, and ended with it
+        )
+        self.start_s: float = self._answer(0)["start_s"]
+
+    def ask_rate(self, seconds: float) -> None:
+        self._ask(f"rate {seconds}")
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second; the question may have been asked before, to ask several processes at once."""
+        answer = self._answer(seconds)
+        self.backend = answer["backend"]
+        return float(answer["rate"])
+
+    def memory(self, calls: int) -> dict[str, Any] | None:
+        """Bytes of all processes together after that many more batches, and the number of processes."""
+        self._ask(f"memory {calls}")
+        found: dict[str, Any] | None = self._answer(0)["memory"]
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        self._errors.close()
+
+    def _ask(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{line}\n".encode())
+        except OSError:
+            self._fail("ended")
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        try:
+            ready, _, _ = select.select([self._process.stdout], [], [], seconds * 2 + PATIENCE_S)
+        except BaseException:
+            self._kill()
+            raise
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            self._fail("ended" if ready else f"did not answer for {PATIENCE_S} s")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _fail(self, what: str) -> None:
+        self._kill()
+        self._errors.seek(0)
+        said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        self._errors.close()
+        raise HostError(f"{what}: {said[-1].strip()}" if said else what)
+
+    def _kill(self) -> None:
+        """The process leads a session: this ends what it started too."""
+        if self._process.returncode is None:  # not waited for, so the number is still its own
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()

@@ -21,17 +21,16 @@ import stepmill
 from benchmarks.python_envs import STEP_S, Busy
 from benchmarks.python_parts import iterations
 from benchmarks.ray_sizing import ROLLOUT_STEPS
-from benchmarks.timing import Calls, Effort, interleaved
+from benchmarks.timing import Calls, Effort, Log
 from stepmill.system.optional import ALE, RAY, is_installed
 from stepmill.tools.measuring.machine import cores
+from stepmill.tools.measuring.timing import interleaved
 
 WORK_S = 1e-3  # of a step of the Python env
 SMALL = 1000  # bytes: a call that costs what calls cost
 FEW = 16  # rows of a request that carries next to nothing
 MOST_BYTES = 16e6  # of the arrays that are carried to measure what a rollout costs
 OBJECT_STORE = 200 << 20
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -187,16 +186,9 @@ def _rollout_rows(pool: Any) -> list[np.ndarray]:
 
 
 def _rate(call: Callable[[], Any], rows: int, effort: Effort) -> float:
-    """Rows per second: the median of the rounds."""
-    call()
-    rates = []
-    for _ in range(effort.repeats):
-        start, calls = time.perf_counter(), 0
-        while (spent := time.perf_counter() - start) < effort.seconds or calls < 2:
-            call()
-            calls += 1
-        rates.append(calls * rows / spent)
-    return statistics.median(rates)
+    """Rows per second."""
+    rate: float = interleaved({"": Calls(call, rows)}, effort)[""]["steps_per_s"]
+    return rate
 
 
 def _thread_s(call: Callable[[], Any], effort: Effort) -> float:
@@ -218,13 +210,13 @@ def _driver_s(pool: Any, effort: Effort) -> float:
 
 
 def _carrying_s(ray: Any, most: int, order_bytes: float, answer_bytes: float, effort: Effort) -> float:
-    """How much longer a call takes that carries so many bytes."""
+    """How much longer a call takes that carries these bytes."""
     loaded = _call_s(ray, most, round(order_bytes), round(answer_bytes), effort)
     return max(loaded - _call_s(ray, most, SMALL, SMALL, effort), 0.0)
 
 
 def _call_s(ray: Any, most: int, order_bytes: int, answer_bytes: int, effort: Effort) -> float:
-    """Seconds per call of an actor that does nothing but to carry so many bytes, with ``most`` calls under way."""
+    """Seconds per call of an actor that does nothing but carry these bytes, with ``most`` calls under way."""
 
     class Echo:
         def back(self, order: bytes) -> np.ndarray:

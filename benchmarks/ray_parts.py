@@ -16,8 +16,9 @@ import numpy as np
 import stepmill
 from benchmarks.python_envs import STEP_S as SHORT_S
 from benchmarks.python_envs import Busy, calibrate
-from benchmarks.timing import Calls, Effort, interleaved
+from benchmarks.timing import Calls, Effort, Log
 from stepmill import _native
+from stepmill.tools.measuring.timing import interleaved
 
 ENVS = 64
 STEP_S = 1e-3
@@ -25,8 +26,6 @@ SLOW_ROLLOUT = 16  # steps of envs that take a millisecond
 CARTPOLES, CARTPOLE_STEPS = 1024, 128
 RLLIB_ENVS, RLLIB_STEPS = 32, 4096  # of each runner
 SEED = 1
-
-Log = Callable[[str], None]
 
 
 def ray(effort: Effort, log: Log) -> list[dict[str, Any]]:
@@ -171,7 +170,7 @@ class Loops:
         return sum(steps / spent for steps, spent in self._loop(seconds, math.inf))
 
     def make(self, steps: int) -> None:
-        """Each makes so many steps; returns when the last one has."""
+        """Each makes this many steps; returns when the last one has."""
         self._loop(math.inf, steps)
 
     def _loop(self, seconds: float, steps: float) -> list[tuple[int, float]]:
@@ -214,12 +213,12 @@ class Runners:
         remote = library.remote(num_cpus=1)(SingleAgentEnvRunner)
         self._runners = [remote.remote(config=config, worker_index=1 + core) for core in range(cores)]
 
-    def steps_per_second(self, seconds: float) -> float:
-        calls = Calls(self._sample, RLLIB_STEPS * len(self._runners))
-        return calls.steps_per_second(seconds)
+        self.rows_per_call = RLLIB_STEPS * cores
 
-    def _sample(self) -> None:
-        self._library.get([one.sample.remote(num_timesteps=RLLIB_STEPS, random_actions=True) for one in self._runners])
+    def run(self, calls: int) -> None:
+        for _ in range(calls):
+            asked = [one.sample.remote(num_timesteps=RLLIB_STEPS, random_actions=True) for one in self._runners]
+            self._library.get(asked)
 
     def close(self) -> None:
         for one in self._runners:

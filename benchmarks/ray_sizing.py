@@ -27,17 +27,18 @@ learner take, and what Ray itself needs for many nodes.
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from benchmarks import store
+from benchmarks.cells import Results, Table, number, rate, time_of
 
 NODES = (1, 10, 100, 1000)
 NETWORK_GBIT = 10.0  # of the driver's machine
 ROLLOUT_STEPS = 128
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Way:
         return max(self.driver_s, self.rows * self.bytes / network)
 
     def rate(self, nodes: int, network: float) -> float:
-        """Steps per second of so many nodes. ``network``: bytes per second of the driver's machine."""
+        """Steps per second of ``nodes`` nodes. ``network``: bytes per second of the driver's machine."""
         alone = self.call_s + self.rows / self.steps_per_s
         if self.overlaps:
             return min(nodes * self.rows / alone, self.limit(network))
@@ -108,22 +109,107 @@ def bytes_per_s(gbit: float) -> float:
     return gbit * 1e9 / 8
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    from benchmarks import tables
+# ---- tables ----------------------------------------------------------------------------------------
 
+
+def ray(results: Results) -> Table:
+    """Pools on Ray beside what does the same without."""
+    rows = [
+        (
+            row["case"],
+            str(row["actors"]),
+            rate(row["ours"]),
+            f"{rate(row['other'])} ({row['others']})",
+            f"{row['ratio']:.2f}",
+            "" if row["goal"] is None else f"{row['goal']:g}",
+        )
+        for row in results["parts"]["ray"]
+    ]
+    columns = ("", "actors", "on Ray, steps per second", "beside it", "ratio", "goal")
+    return Table("Pools on Ray, on one machine", columns, rows)
+
+
+RAY_WAYS = {"step": "`step`", "async": "async", "rollout": "`rollout`"}
+
+
+def ray_costs(results: Results) -> Table:
+    """What was measured: the inputs of the calculation."""
+    part = results["parts"]["ray-sizing"]
+    rows = [
+        (
+            f"{case['num_envs']:,} x {case['name']}",
+            number(case["steps_per_s"]),
+            number(case["policy_steps_per_s"]),
+            f"{case['order_bytes'] + case['answer_bytes']:,.0f}",
+            time_of(1e9 * case["call_s"]),
+            time_of(1e9 * case["driver_row_s"]),
+            f"{case['rollout_bytes']:,.0f}",
+            time_of(1e9 * case["driver_rollout_row_s"]),
+        )
+        for case in part["cases"]
+    ]
+    columns = (
+        *("envs of a node", "steps per second by itself", "in rollouts", "bytes of a row"),
+        *("a request for all", "driver, per row"),
+        *("bytes of a row of a rollout", "driver, per row of a rollout"),
+    )
+    return Table("Ray: what a step costs", columns, rows)
+
+
+def ray_calls(results: Results) -> Table:
+    """What each request costs, whatever it carries."""
+    part = results["parts"]["ray-sizing"]
+    names = {
+        "call_s": "a request, one by one",
+        "call2_s": "with two under way, per request",
+        "driver_call_s": "time of the driver's thread for a request",
+    }
+    rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
+    return Table("Ray: what a request costs that carries next to nothing", ("", "takes"), rows)
+
+
+def sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
+    """Computed: what nodes like this machine would give."""
+    part, network = results["parts"]["ray-sizing"], bytes_per_s(network_gbit)
+    rows = []
+    for case in part["cases"]:
+        for name, way in ways(part, case).items():
+            rates = (number(way.rate(count, network)) for count in nodes)
+            limit = f"{number(way.limit(network))}, {way.limited_by(network)}"
+            enough = f"{math.ceil(way.nodes_at_limit(network)):,}"
+            rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, enough))
+    counts = [f"{count:,} node{'s' if count != 1 else ''}" for count in nodes]
+    columns = ("computed, steps per second", *counts, "limit", "reached by nodes")
+    return Table("Ray: computed, steps per second", columns, rows)
+
+
+def ray_check(results: Results) -> Table:
+    """What the same calculation says of one actor on this machine, beside what it does there."""
+    part = results["parts"]["ray-sizing"]
+    rows = []
+    for case in part["cases"]:
+        for name, way in ways(part, case).items():
+            if (measured_rate := case.get(f"ray_{name}_per_s")) is not None:
+                rate_here = way.rate(1, float("inf"))
+                cells = number(rate_here), number(measured_rate), f"{measured_rate / rate_here:.2f}"
+                rows.append((f"{case['name']}: {RAY_WAYS[name]}", *cells))
+    columns = ("one actor, on the driver's machine", "computed", "measured", "measured over computed")
+    return Table("Ray: computed and measured on one machine, steps per second", columns, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_sizing", description=__doc__.partition("\n")[0])
     parser.add_argument("--network-gbit", type=float, default=NETWORK_GBIT, help="of the driver (%(default)g)")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="how many, by comma (%(default)s)")
     options = parser.parse_args(arguments)
     found = False
-    for path in sorted(RESULTS.glob("*.json")):
-        results = json.loads(path.read_text(encoding="utf-8"))
+    for results in store.load_all():
         if not results["parts"].get("ray-sizing"):
             continue
         found = True
         nodes = [int(count) for count in options.nodes.split(",")]
         print(f"nodes as {results['machine']['machine']}, {options.network_gbit:g} Gbit/s at the driver\n")
-        print(tables.ray_sizing(results, nodes, options.network_gbit).markdown(), end="\n\n")
+        print(sizing(results, nodes, options.network_gbit).markdown(), end="\n\n")
     if not found:
         print("nothing was measured yet: python -m benchmarks --parts ray-sizing", file=sys.stderr)
     return 0 if found else 2

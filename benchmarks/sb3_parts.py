@@ -15,10 +15,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.runners import ACTION_BATCHES, SEED, Contestant
-from benchmarks.timing import Effort, interleaved
+from benchmarks.timing import Effort, Log
+from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, Contestant
+from stepmill.tools.measuring.timing import interleaved
 
-Log = Callable[[str], None]
 Make = Callable[[int], Any]
 
 

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
+from benchmarks import ray_sizing
+from benchmarks.cells import (
+    MISSING,
+    Results,
+    Row,
+    Table,
+    by_row,
+    envpool,
+    number,
+    percent,
+    rate,
+    three_digits,
+    time_of,
+    times,
+)
+from benchmarks.python_envs import ENV_NAMES, LABELS, POOLS
 
-from benchmarks.python_contestants import LABELS, POOLS
-from benchmarks.python_envs import ENV_NAMES
-from benchmarks.ray_sizing import NETWORK_GBIT, NODES, bytes_per_s, ways
-
-Results = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading, column names (the first one is the row's name) and rows of text."""
-
-    name: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def markdown(self) -> str:
-        lines = [
-            "| " + " | ".join(self.columns) + " |",
-            "|---" + "|---:" * (len(self.columns) - 1) + "|",
-            *("| " + " | ".join(row) + " |" for row in self.rows),
-        ]
-        return "\n".join(lines)
-
-    def print(self, console: Console) -> None:
-        console.print(f"\n[bold]{self.title}[/]", soft_wrap=True)
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
-        for row in self.rows:
-            table.add_row(*row)
-        console.print(table)
+Column = tuple[str, Callable[[Row], str]]
 
 
 def all_tables(results: Results, parts: Sequence[str]) -> Iterator[Table]:
@@ -52,138 +32,102 @@ def all_tables(results: Results, parts: Sequence[str]) -> Iterator[Table]:
             yield table
 
 
+# ---- columns ---------------------------------------------------------------------------------------
+
+
+def rate_of(name: str, heading: str = "") -> Column:
+    return heading or name, lambda row: rate(row.get(name))
+
+
+def faster_than(other: str) -> Column:
+    return "stepmill is faster", lambda row: times(row, other)
+
+
+def reaches(loops: str) -> Column:
+    return "stepmill reaches", lambda row: percent(row, "stepmill", loops)
+
+
+def cpu_time_of(name: str, heading: str = "") -> Column:
+    return heading or name, lambda row: f"{row[name]['cpu_us']:,.0f} µs" if name in row else ""
+
+
+def seconds_of(name: str, heading: str) -> Column:
+    return heading, lambda row: f"{row[name]['seconds']:.3f} s"
+
+
+SYNC_ENV = rate_of("gymnasium", "Gymnasium SyncVectorEnv")
+ASYNC_ENV = rate_of("gymnasium_async", "Gymnasium AsyncVectorEnv")
+MEETING = rate_of("meeting", "C++ loops that meet after each step")
+FREE = rate_of("free", "C++ loops that never meet")
+
+
+def _envpool_of(results: Results, part: str) -> list[Column]:
+    return [rate_of("envpool", envpool(results, part)), faster_than("envpool")]
+
+
+def _searched_envpool_of(results: Results, part: str) -> list[Column]:
+    """With the number of threads that was best for it."""
+    speed, faster = _envpool_of(results, part)
+    threads = "with its best number of threads", lambda row: str(row.get("envpool", {}).get("num_threads", MISSING))
+    return [speed, threads, faster]
+
+
 # ---- native envs -----------------------------------------------------------------------------------
 
 
 def sync(results: Results) -> Table:
-    rows = [
-        (
-            f"{row['num_envs']:,}",
-            rate(row["stepmill"]),
-            rate(row.get("envpool")),
-            threads(row.get("envpool")),
-            times(row, "envpool"),
-            rate(row.get("gymnasium")),
-            times(row, "gymnasium"),
-        )
-        for row in results["parts"]["sync"]
-    ]
-    columns = (
-        *("CartPoles", "stepmill", envpool(results, "sync"), "with its best number of threads", "stepmill is faster"),
-        *("Gymnasium SyncVectorEnv", "stepmill is faster"),
-    )
-    return Table("sync", "CartPole-v1, all envs in each step, steps per second", columns, rows)
+    columns = rate_of("stepmill"), *_searched_envpool_of(results, "sync"), SYNC_ENV, faster_than("gymnasium")
+    title = "CartPole-v1, all envs in each step, steps per second"
+    return by_row(title, results["parts"]["sync"], ("CartPoles", _count), *columns)
 
 
 def sizes(results: Results) -> Table:
     """One row, a column per number of envs."""
     rows = results["parts"]["sync"]
-    columns = ("CartPoles", *(f"{row['num_envs']:,}" for row in rows))
-    return Table(
-        "sizes",
-        "CartPole-v1, steps per second",
-        columns,
-        [("steps per second", *(rate(row["stepmill"]) for row in rows))],
-    )
+    cells = [("steps per second", *(rate(row["stepmill"]) for row in rows))]
+    return Table("CartPole-v1, steps per second", ("CartPoles", *map(_count, rows)), cells)
 
 
 def async_(results: Results) -> Table:
-    rows = [
-        (
-            f"{row['num_envs']:,}, {row['batch_size']:,} at a time",
-            rate(row["stepmill"]),
-            rate(row.get("envpool")),
-            threads(row.get("envpool")),
-            times(row, "envpool"),
-        )
-        for row in results["parts"]["async"]
-    ]
-    columns = (
-        *("CartPoles", "stepmill", envpool(results, "async"), "with its best number of threads"),
-        "stepmill is faster",
-    )
-    return Table("async", "CartPole-v1, those that are done first, steps per second", columns, rows)
+    columns = rate_of("stepmill"), *_searched_envpool_of(results, "async")
+    title = "CartPole-v1, those that are done first, steps per second"
+    return by_row(title, results["parts"]["async"], ("CartPoles", _count_at_a_time), *columns)
 
 
 def sync_limits(results: Results) -> Table:
-    return _limits(
-        "sync-limits", "CartPole-v1, all envs in each step, beside plain C++ loops on all cores", results, "sync"
-    )
+    title = "CartPole-v1, all envs in each step, beside plain C++ loops on all cores, steps per second"
+    return _limits(title, results["parts"]["sync"], _count)
 
 
 def async_limits(results: Results) -> Table:
-    return _limits("async-limits", "CartPole-v1, async, beside plain C++ loops on all cores", results, "async")
+    title = "CartPole-v1, async, beside plain C++ loops on all cores, steps per second"
+    return _limits(title, results["parts"]["async"], _count_at_a_time)
 
 
-def _limits(name: str, title: str, results: Results, part: str) -> Table:
+def _limits(title: str, part: Sequence[Row], name: Callable[[Row], str]) -> Table:
     """What plain loops over the same envs do on all cores: the upper limit."""
-    rows = [
-        (
-            f"{row['num_envs']:,}" + (f", {row['batch_size']:,} at a time" if part == "async" else ""),
-            rate(row["stepmill"]),
-            rate(row.get("meeting")),
-            percent(row, "stepmill", "meeting"),
-            rate(row.get("free")),
-            percent(row, "stepmill", "free"),
-        )
-        for row in results["parts"][part]
-        if "meeting" in row
-    ]
-    columns = (
-        *("CartPoles", "stepmill", "C++ loops that meet after each step", "stepmill reaches"),
-        *("C++ loops that never meet", "stepmill reaches"),
+    rows = [row for row in part if "meeting" in row]
+    return by_row(
+        title, rows, ("CartPoles", name), rate_of("stepmill"), MEETING, reaches("meeting"), FREE, reaches("free")
     )
-    return Table(name, f"{title}, steps per second", columns, rows)
 
 
 def envs(results: Results) -> Table:
-    rows = [
-        (row["env"], rate(row["stepmill"]), rate(row.get("envpool")), times(row, "envpool"))
-        for row in results["parts"]["envs"]
-    ]
-    columns = ("1,024 of", "stepmill", envpool(results, "envs"), "stepmill is faster")
-    return Table("envs", "The other native envs, 1,024 of each, all in each step, steps per second", columns, rows)
+    title = "The other native envs, 1,024 of each, all in each step, steps per second"
+    columns = rate_of("stepmill"), *_envpool_of(results, "envs")
+    return by_row(title, results["parts"]["envs"], ("1,024 of", lambda row: row["env"]), *columns)
 
 
 def mujoco(results: Results) -> Table:
-    rows = [
-        (
-            _name_of(row),
-            rate(row["stepmill"]),
-            rate(row.get("envpool")),
-            times(row, "envpool"),
-            rate(row.get("gymnasium")),
-            rate(row.get("gymnasium_async")),
-        )
-        for row in results["parts"]["mujoco"]
-    ]
-    columns = (
-        *("", "stepmill", envpool(results, "mujoco"), "stepmill is faster", "Gymnasium SyncVectorEnv"),
-        "Gymnasium AsyncVectorEnv",
-    )
-    return Table("mujoco", "MuJoCo tasks, steps per second", columns, rows)
+    columns = rate_of("stepmill"), *_envpool_of(results, "mujoco"), SYNC_ENV, ASYNC_ENV
+    return by_row("MuJoCo tasks, steps per second", results["parts"]["mujoco"], ("", _name_of), *columns)
 
 
 def mujoco_limits(results: Results) -> Table:
-    rows = [
-        (
-            _name_of(row),
-            rate(row["stepmill"]),
-            rate(row.get("meeting")),
-            percent(row, "stepmill", "meeting"),
-            rate(row.get("free")),
-            percent(row, "stepmill", "free"),
-            rate(row.get("mujoco_batch")),
-            percent(row, "stepmill", "mujoco_batch"),
-        )
-        for row in results["parts"]["mujoco"]
-        if "free" in row
-    ]
-    columns = (
-        *("", "stepmill", "C++ loops that meet after each step", "stepmill reaches", "C++ loops that never meet"),
-        *("stepmill reaches", "`mujoco.batch`, physics alone", "stepmill reaches"),
-    )
-    return Table("mujoco-limits", "MuJoCo tasks beside what the machine can do, steps per second", columns, rows)
+    rows = [row for row in results["parts"]["mujoco"] if "free" in row]
+    batch = rate_of("mujoco_batch", "`mujoco.batch`, physics alone"), reaches("mujoco_batch")
+    columns = rate_of("stepmill"), MEETING, reaches("meeting"), FREE, reaches("free"), *batch
+    return by_row("MuJoCo tasks beside what the machine can do, steps per second", rows, ("", _name_of), *columns)
 
 
 def mujoco_memory(results: Results) -> Table:
@@ -192,55 +136,40 @@ def mujoco_memory(results: Results) -> Table:
         "envpool": envpool(results, "mujoco-memory"),
         "gymnasium": "Gymnasium SyncVectorEnv",
     }
-    rows = [
-        (labels[row["name"]], f"{row['bytes'] / 1e6:,.0f} MB", f"{row['bytes'] / row['num_envs'] / 1e3:,.0f} kB")
-        for row in results["parts"]["mujoco-memory"]
-    ]
-    return Table("mujoco-memory", "Resident memory of 1,024 Ant-v5", ("", "1,024 Ant-v5", "per env"), rows)
+    return by_row(
+        "Resident memory of 1,024 Ant-v5",
+        results["parts"]["mujoco-memory"],
+        ("", lambda row: labels[row["name"]]),
+        ("1,024 Ant-v5", lambda row: f"{row['bytes'] / 1e6:,.0f} MB"),
+        ("per env", lambda row: f"{row['bytes'] / row['num_envs'] / 1e3:,.0f} kB"),
+    )
 
 
 def atari(results: Results) -> Table:
-    rows = [
-        (
-            _name_of(row),
-            rate(row["stepmill"]),
-            rate(row.get("envpool")),
-            times(row, "envpool"),
-            rate(row.get("ale")),
-            times(row, "ale"),
-            rate(row.get("gymnasium_async")),
-            rate(row.get("meeting")),
-            percent(row, "stepmill", "meeting"),
-        )
-        for row in results["parts"]["atari"]
-    ]
     columns = (
-        *("", "stepmill", envpool(results, "atari"), "stepmill is faster", "ALE's vector env", "stepmill is faster"),
-        *("Gymnasium AsyncVectorEnv", "Python loops that meet after each step", "stepmill reaches"),
+        *(rate_of("stepmill"), *_envpool_of(results, "atari"), rate_of("ale", "ALE's vector env"), faster_than("ale")),
+        *(ASYNC_ENV, rate_of("meeting", "Python loops that meet after each step"), reaches("meeting")),
     )
-    return Table("atari", "Atari games, steps per second", columns, rows)
+    return by_row("Atari games, steps per second", results["parts"]["atari"], ("", _name_of), *columns)
 
 
 def atari_cost(results: Results) -> Table:
-    names = {
-        "meeting": "plain loops",
-        "stepmill": "stepmill",
-        "envpool": envpool(results, "atari"),
-        "ale": "ALE's vector env",
-        "gymnasium_async": "Gymnasium AsyncVectorEnv",
-    }
-    rows = [
-        (_name_of(row), *(f"{row[name]['cpu_us']:,.0f} µs" if name in row else "" for name in names))
-        for row in results["parts"]["atari"]
-    ]
-    return Table("atari-cost", "CPU time of one step of one game", ("", *names.values()), rows)
+    columns = (
+        *(
+            cpu_time_of("meeting", "plain loops"),
+            cpu_time_of("stepmill"),
+            cpu_time_of("envpool", envpool(results, "atari")),
+        ),
+        *(cpu_time_of("ale", "ALE's vector env"), cpu_time_of("gymnasium_async", "Gymnasium AsyncVectorEnv")),
+    )
+    return by_row("CPU time of one step of one game", results["parts"]["atari"], ("", _name_of), *columns)
 
 
 def atari_start(results: Results) -> Table:
     names = {"stepmill": "stepmill", "envpool": envpool(results, "atari-start"), "ale": "ALE's vector env"}
     part = results["parts"]["atari-start"]
     rows = [(label, f"{part[name]['seconds']:.1f} s") for name, label in names.items() if name in part]
-    return Table("atari-start", "From the first import to the first batch of 64 Pong-v5", ("", "seconds"), rows)
+    return Table("From the first import to the first batch of 64 Pong-v5", ("", "seconds"), rows)
 
 
 def doom(results: Results) -> Table:
@@ -257,12 +186,7 @@ def game_steps(results: Results) -> Table:
         for game, parts in results["parts"]["game-steps"].items()
         for part, us in parts.items()
     ]
-    return Table("game-steps", "CPU time of the parts of one step", ("", "part", "CPU time"), rows)
-
-
-def _name_of(row: Results) -> str:
-    some = f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else ""
-    return f"{row['num_envs']} {row['env']}{some}"
+    return Table("CPU time of the parts of one step", ("", "part", "CPU time"), rows)
 
 
 def families(results: Results) -> Table:
@@ -274,89 +198,82 @@ def families_cost(results: Results) -> Table:
 
 
 def _families(part: str, title: str, results: Results) -> Table:
-    has_envpool = any("envpool" in row for row in results["parts"][part])
-    rows = [
-        (
-            f"{row['num_envs']} {row['env']}",
-            rate(row["stepmill"]),
-            rate(row["gymnasium_async"]),
-            times(row, "gymnasium_async"),
-            *((rate(row.get("envpool")), times(row, "envpool")) if has_envpool else ()),
-            rate({"steps_per_s": row["cores"] * row["loop"]["steps_per_s"]}),
-            f"{row['stepmill']['steps_per_s'] / (row['cores'] * row['loop']['steps_per_s']):.0%}",
-        )
-        for row in results["parts"][part]
-    ]
-    columns = (
-        *("", "stepmill", "Gymnasium AsyncVectorEnv", "stepmill is faster"),
-        *((envpool(results, part), "stepmill is faster") if has_envpool else ()),
-        *("one plain loop, times the cores", "stepmill reaches"),
+    rows = results["parts"][part]
+    theirs = _envpool_of(results, part) if any("envpool" in row for row in rows) else []
+
+    def most(row: Row) -> float:
+        return float(row["cores"] * row["loop"]["steps_per_s"])
+
+    return by_row(
+        title,
+        rows,
+        ("", _count_of),
+        *(rate_of("stepmill"), ASYNC_ENV, faster_than("gymnasium_async"), *theirs),
+        ("one plain loop, times the cores", lambda row: number(most(row))),
+        ("stepmill reaches", lambda row: f"{row['stepmill']['steps_per_s'] / most(row):.0%}"),
     )
-    return Table(part, title, columns, rows)
 
 
 def _families_cost(part: str, title: str, results: Results) -> Table:
     """What a step costs, and how many steps the cores could do if they did nothing but the loop's work."""
-    rows = []
-    for row in results["parts"][part]:
-        most = row["cores"] / row["loop"]["cpu_us"] * 1e6
-        cells = [f"{row[name]['cpu_us']:,.0f} µs" for name in ("loop", "stepmill", "gymnasium_async")]
-        reached = f"{row['stepmill']['steps_per_s'] / most:.0%}"
-        rows.append((f"{row['num_envs']} {row['env']}", *cells, rate({"steps_per_s": most}), reached))
-    columns = (
-        *("", "a plain loop", "stepmill", "Gymnasium AsyncVectorEnv"),
-        *("steps per second if all cores did the loop's work", "stepmill reaches"),
+
+    def most(row: Row) -> float:
+        return float(row["cores"] / row["loop"]["cpu_us"] * 1e6)
+
+    return by_row(
+        title,
+        results["parts"][part],
+        ("", _count_of),
+        *(cpu_time_of("loop", "a plain loop"), cpu_time_of("stepmill")),
+        cpu_time_of("gymnasium_async", "Gymnasium AsyncVectorEnv"),
+        ("steps per second if all cores did the loop's work", lambda row: number(most(row))),
+        ("stepmill reaches", lambda row: f"{row['stepmill']['steps_per_s'] / most(row):.0%}"),
     )
-    return Table(f"{part}-cost", title, columns, rows)
 
 
 def sb3(results: Results) -> Table:
-    rows = [
-        (
-            f"{row['num_envs']} {row['env']}",
-            rate(row["stepmill"]),
-            rate(row["dummy"]),
-            times(row, "dummy"),
-            rate(row["subproc"]),
-            times(row, "subproc"),
-        )
-        for row in results["parts"]["sb3"]
-    ]
-    columns = ("", "stepmill", "DummyVecEnv", "stepmill is faster", "SubprocVecEnv", "stepmill is faster")
-    return Table("sb3", "Stable-Baselines3's VecEnv without a policy, steps per second", columns, rows)
+    columns = (
+        *(rate_of("stepmill"), rate_of("dummy", "DummyVecEnv"), faster_than("dummy")),
+        *(rate_of("subproc", "SubprocVecEnv"), faster_than("subproc")),
+    )
+    title = "Stable-Baselines3's VecEnv without a policy, steps per second"
+    return by_row(title, results["parts"]["sb3"], ("", _count_of), *columns)
 
 
 def sb3_training(results: Results) -> Table:
     names = {"stepmill": "stepmill", "dummy": "DummyVecEnv", "subproc": "SubprocVecEnv"}
-    rows = [
-        (f"{row['num_envs']} {row['env']}", *(cell for name in names for cell in _training(row[name])))
-        for row in results["parts"]["sb3"]
-    ]
-    columns = ("", *(column for name in names.values() for column in (name, "of it in envs")))
-    return Table("sb3-training", "PPO of Stable-Baselines3, time per step of one env", columns, rows)
+    columns = [column for name, label in names.items() for column in _training_of(name, label)]
+    return by_row(
+        "PPO of Stable-Baselines3, time per step of one env", results["parts"]["sb3"], ("", _count_of), *columns
+    )
 
 
-def _training(result: dict[str, Any]) -> tuple[str, str]:
-    whole, inside = result["training_us"], result["training_env_us"]
-    return time_of(whole * 1e3), f"{time_of(inside * 1e3)} ({inside / whole:.0%})"
+def _training_of(name: str, label: str) -> tuple[Column, Column]:
+    def inside(row: Row) -> str:
+        whole, part = row[name]["training_us"], row[name]["training_env_us"]
+        return f"{time_of(part * 1e3)} ({part / whole:.0%})"
+
+    return (label, lambda row: time_of(row[name]["training_us"] * 1e3)), ("of it in envs", inside)
 
 
 def training(results: Results) -> Table:
     """The last column: what the whole training gains over the better of Gymnasium's two."""
     names = {"stepmill": "stepmill", "gymnasium": "SyncVectorEnv", "gymnasium_async": "AsyncVectorEnv"}
-    rows = []
-    for row in results["parts"]["training"]:
-        cells = [cell for name in names for cell in (rate(row[name]), f"{row[name]['env_share']:.0%}")]
+
+    def share_of(name: str) -> Column:
+        return "of the time in envs", lambda row: f"{row[name]['env_share']:.0%}"
+
+    def faster(row: Row) -> str:
         best = max(row[name]["steps_per_s"] for name in ("gymnasium", "gymnasium_async"))
-        where = "" if row["device"] == "cpu" else ", on the GPU"
-        faster = f"{three_digits(row['stepmill']['steps_per_s'] / best)}x"
-        rows.append((f"{row['num_envs']} {row['env']}{where}", *cells, faster))
-    columns = (
-        "",
-        *(column for name in names.values() for column in (name, "of the time in envs")),
-        "stepmill trains faster than the better one",
+        return f"{three_digits(row['stepmill']['steps_per_s'] / best)}x"
+
+    return by_row(
+        "PPO (examples/ppo.py), steps per second of the whole training",
+        results["parts"]["training"],
+        ("", lambda row: _count_of(row) + ("" if row["device"] == "cpu" else ", on the GPU")),
+        *(column for name, label in names.items() for column in (rate_of(name, label), share_of(name))),
+        ("stepmill trains faster than the better one", faster),
     )
-    return Table("training", "PPO (examples/ppo.py), steps per second of the whole training", columns, rows)
 
 
 def overhead(results: Results) -> Table:
@@ -367,7 +284,7 @@ def overhead(results: Results) -> Table:
             above = part[name].get("above_env_ns")
             rows.append((label, time_of(part[name]["step_ns"]), time_of(part.get("env_ns")), time_of(above)))
     columns = ("", "one call of step", "of it the env itself", "of it the library")
-    return Table("overhead", "One CartPole-v1, one step", columns, rows)
+    return Table("One CartPole-v1, one step", columns, rows)
 
 
 def latency(results: Results) -> Table:
@@ -378,7 +295,7 @@ def latency(results: Results) -> Table:
                 cells = (time_of(row[name][p]) for p in ("p50", "p90", "p99", "p99.9"))
                 rows.append((f"{row['num_envs']:,}, {label}", *cells))
     columns = ("CartPoles", "half of the calls take at most", "90 %", "99 %", "99.9 %")
-    return Table("latency", "CartPole-v1, time of one call of step", columns, rows)
+    return Table("CartPole-v1, time of one call of step", columns, rows)
 
 
 def torch_output(results: Results) -> Table:
@@ -387,7 +304,7 @@ def torch_output(results: Results) -> Table:
         times = (time_of(row.get(name, {}).get(key)) for name in ("torch", "jax") for key in ("step_ns", "tensor_ns"))
         rows.append((f"{row['num_envs']:,} {row['env']}", time_of(row["numpy"]["step_ns"]), *times))
     columns = ("envs", "numpy: one step", "torch: one step", "added per tensor", "JAX: one step", "added per array")
-    return Table("torch-output", "The same step with arrays and with tensors", columns, rows)
+    return Table("The same step with arrays and with tensors", columns, rows)
 
 
 def gpu_copies(results: Results) -> Table:
@@ -402,7 +319,7 @@ def gpu_copies(results: Results) -> Table:
     ]
     columns = ("one batch", "steps alone", "copy alone", "device='cuda'", "times the slower", "obs.to('cuda') by hand")
     gpus = sorted({row["gpu"] for row in results["parts"]["gpu-copies"]})
-    return Table("gpu-copies", f"A batch of frames that goes to a GPU ({', '.join(gpus)})", columns, rows)
+    return Table(f"A batch of frames that goes to a GPU ({', '.join(gpus)})", columns, rows)
 
 
 def scaling(results: Results) -> Table:
@@ -418,7 +335,7 @@ def scaling(results: Results) -> Table:
             if any(cell not in ("", MISSING) for cell in cells):
                 rows.append((f"{label}, {count} thread{'s' * (count > 1)}", *cells))
     columns = ("", *(f"{size:,} CartPoles" for size in sizes))
-    return Table("scaling", "CartPole-v1, by number of threads, steps per second", columns, rows)
+    return Table("CartPole-v1, by number of threads, steps per second", columns, rows)
 
 
 def bare(results: Results) -> Table:
@@ -427,13 +344,13 @@ def bare(results: Results) -> Table:
         for row in results["parts"]["bare"]
     ]
     columns = ("CartPoles", "one step of one of them", "steps per second")
-    return Table("bare", "CartPole-v1 in a plain C++ loop on one core", columns, rows)
+    return Table("CartPole-v1 in a plain C++ loop on one core", columns, rows)
 
 
 def imports(results: Results) -> Table:
     part = results["parts"]["imports"]
     rows = [(f"`import {name}`", MISSING if seconds is None else f"{seconds:.2f} s") for name, seconds in part.items()]
-    return Table("imports", "Import in a fresh interpreter", ("", "takes"), rows)
+    return Table("Import in a fresh interpreter", ("", "takes"), rows)
 
 
 # ---- Python envs -----------------------------------------------------------------------------------
@@ -449,7 +366,7 @@ def python(results: Results) -> Table:
         if _any(part, key):
             shown = [row.get(key) for row in part]
             rows.append((label, *(MISSING if x is None else _ratio_or_share(key, x) for x in shown)))
-    return Table("python", "Python envs, steps per second", ("", *map(_case, part)), rows)
+    return Table("Python envs, steps per second", ("", *map(_case, part)), rows)
 
 
 def python_limits(results: Results) -> Table:
@@ -458,28 +375,29 @@ def python_limits(results: Results) -> Table:
     rows: list[tuple[str, ...]] = []
     title = "Python envs beside plain loops over the same envs, steps per second"
     if not part:
-        return Table("python-limits", title, (), rows)
+        return Table(title, (), rows)
     for pool, label, loops in (("auto", "stepmill, sync", "meeting"), ("async", "stepmill, async", "free")):
         rows.append((label, *(rate(row.get(pool)) for row in part)))
         rows.append((LABELS[loops], *(rate(row.get(loops)) for row in part)))
         rows.append(("stepmill reaches", *(percent(row, pool, loops) for row in part)))
     rows.append((LABELS["bare"], *(rate(row.get("bare")) for row in part)))
-    return Table("python-limits", title, ("", *map(_case, part)), rows)
+    return Table(title, ("", *map(_case, part)), rows)
 
 
 def python_start(results: Results) -> Table:
     part = results["parts"]["python-start"]
     rows = [(LABELS[name], f"{part[name]['seconds']:.2f} s") for name in POOLS if name in part]
     columns = ("", "from the first import to the first batch")
-    return Table("python-start", "64 Python CartPoles, start-up", columns, rows)
+    return Table("64 Python CartPoles, start-up", columns, rows)
 
 
 def start(results: Results) -> Table:
-    names = ("cold", "warm", "gymnasium_async")
-    part = results["parts"]["start"]
-    rows = [(str(row["num_envs"]), *(f"{row[name]['seconds']:.3f} s" for name in names)) for row in part]
-    columns = ("CartPoles", "stepmill, cold", "stepmill, warm", LABELS["gymnasium_async"])
-    return Table("start", "Python CartPoles in processes, from make to the first observations", columns, rows)
+    columns = (
+        *(seconds_of("cold", "stepmill, cold"), seconds_of("warm", "stepmill, warm")),
+        seconds_of("gymnasium_async", LABELS["gymnasium_async"]),
+    )
+    title = "Python CartPoles in processes, from make to the first observations"
+    return by_row(title, results["parts"]["start"], ("CartPoles", _count), *columns)
 
 
 def python_memory(results: Results) -> Table:
@@ -490,7 +408,7 @@ def python_memory(results: Results) -> Table:
         if name in part
     ]
     columns = ("", "memory of all processes", "processes")
-    return Table("python-memory", "64 Python CartPoles, memory", columns, rows)
+    return Table("64 Python CartPoles, memory", columns, rows)
 
 
 def python_async(results: Results) -> Table:
@@ -507,7 +425,7 @@ def python_async(results: Results) -> Table:
     ]
     columns = ("", "all alike", "one works 20x longer", "speed kept", "one sleeps 20x longer", "speed kept")
     title = "64 Python envs of 100 µs, the first 32 that are done, steps per second"
-    return Table("python-async", title, columns, rows)
+    return Table(title, columns, rows)
 
 
 def uneven(results: Results) -> Table:
@@ -520,7 +438,7 @@ def uneven(results: Results) -> Table:
         for row in part
     ]
     columns = ("", "slow env: 50 ms a step", "its neighbour: 0.5 ms", "third env: 0.5 ms", "fourth env: 0.5 ms")
-    return Table("uneven", "Four Python envs, one of them 100 times slower, steps per second of each", columns, rows)
+    return Table("Four Python envs, one of them 100 times slower, steps per second of each", columns, rows)
 
 
 def managers(results: Results) -> Table:
@@ -532,7 +450,7 @@ def managers(results: Results) -> Table:
         rows.append(("a step takes longer by", *(time_of(row["above_pool_ns"][name]) for row in part)))
     rows.append((MANAGER_LABELS["async_subprocess"], *(rate(row["async_subprocess"]) for row in part)))
     columns = ("", *(row["case"] for row in part))
-    return Table("managers", "Env managers and the pools inside them, steps per second", columns, rows)
+    return Table("Env managers and the pools inside them, steps per second", columns, rows)
 
 
 def ding(results: Results) -> Table:
@@ -549,95 +467,7 @@ def ding(results: Results) -> Table:
         longer = (time_of(case["above_pool_ns"][name]) for case in part.values())
         rows.append((f"a step of stepmill_{name} takes longer by", *longer))
     title = "Env managers, ours beside DI-engine's of the same name, steps per second"
-    return Table("ding", title, ("", *part), rows)
-
-
-# ---- on Ray ----------------------------------------------------------------------------------------
-
-
-def ray(results: Results) -> Table:
-    """Pools on Ray beside what does the same without."""
-    rows = [
-        (
-            row["case"],
-            str(row["actors"]),
-            rate(row["ours"]),
-            f"{rate(row['other'])} ({row['others']})",
-            f"{row['ratio']:.2f}",
-            "" if row["goal"] is None else f"{row['goal']:g}",
-        )
-        for row in results["parts"]["ray"]
-    ]
-    columns = ("", "actors", "on Ray, steps per second", "beside it", "ratio", "goal")
-    return Table("ray", "Pools on Ray, on one machine", columns, rows)
-
-
-RAY_WAYS = {"step": "`step`", "async": "async", "rollout": "`rollout`"}
-
-
-def ray_costs(results: Results) -> Table:
-    """What was measured: the inputs of the calculation."""
-    part = results["parts"]["ray-sizing"]
-    rows = [
-        (
-            f"{case['num_envs']:,} x {case['name']}",
-            number(case["steps_per_s"]),
-            number(case["policy_steps_per_s"]),
-            f"{case['order_bytes'] + case['answer_bytes']:,.0f}",
-            time_of(1e9 * case["call_s"]),
-            time_of(1e9 * case["driver_row_s"]),
-            f"{case['rollout_bytes']:,.0f}",
-            time_of(1e9 * case["driver_rollout_row_s"]),
-        )
-        for case in part["cases"]
-    ]
-    columns = (
-        *("envs of a node", "steps per second by itself", "in rollouts", "bytes of a row"),
-        *("a request for all", "driver, per row"),
-        *("bytes of a row of a rollout", "driver, per row of a rollout"),
-    )
-    return Table("ray-costs", "Ray: what a step costs", columns, rows)
-
-
-def ray_calls(results: Results) -> Table:
-    """What each request costs, whatever it carries."""
-    part = results["parts"]["ray-sizing"]
-    names = {
-        "call_s": "a request, one by one",
-        "call2_s": "with two under way, per request",
-        "driver_call_s": "time of the driver's thread for a request",
-    }
-    rows = [(label, time_of(1e9 * part[key])) for key, label in names.items()]
-    return Table("ray-calls", "Ray: what a request costs that carries next to nothing", ("", "takes"), rows)
-
-
-def ray_sizing(results: Results, nodes: Sequence[int] = NODES, network_gbit: float = NETWORK_GBIT) -> Table:
-    """Computed: what so many nodes like this machine would give."""
-    part, network = results["parts"]["ray-sizing"], bytes_per_s(network_gbit)
-    rows = []
-    for case in part["cases"]:
-        for name, way in ways(part, case).items():
-            rates = (number(way.rate(count, network)) for count in nodes)
-            limit = f"{number(way.limit(network))}, {way.limited_by(network)}"
-            enough = f"{math.ceil(way.nodes_at_limit(network)):,}"
-            rows.append((f"{case['name']}: {RAY_WAYS[name]}", *rates, limit, enough))
-    counts = [f"{count:,} node{'s' if count != 1 else ''}" for count in nodes]
-    columns = ("computed, steps per second", *counts, "limit", "reached by nodes")
-    return Table("ray-sizing", "Ray: computed, steps per second", columns, rows)
-
-
-def ray_check(results: Results) -> Table:
-    """What the same calculation says of one actor on this machine, beside what it does there."""
-    part = results["parts"]["ray-sizing"]
-    rows = []
-    for case in part["cases"]:
-        for name, way in ways(part, case).items():
-            if (measured_rate := case.get(f"ray_{name}_per_s")) is not None:
-                rate_here = way.rate(1, float("inf"))
-                cells = number(rate_here), number(measured_rate), f"{measured_rate / rate_here:.2f}"
-                rows.append((f"{case['name']}: {RAY_WAYS[name]}", *cells))
-    columns = ("one actor, on the driver's machine", "computed", "measured", "measured over computed")
-    return Table("ray-check", "Ray: computed and measured on one machine, steps per second", columns, rows)
+    return Table(title, ("", *part), rows)
 
 
 # By name: the part that it shows, and the function that makes it.
@@ -678,11 +508,11 @@ TABLES: dict[str, tuple[str, Callable[[Results], Table]]] = {
     "sb3-training": ("sb3", sb3_training),
     "training": ("training", training),
     "ding": ("ding", ding),
-    "ray": ("ray", ray),
-    "ray-calls": ("ray-sizing", ray_calls),
-    "ray-costs": ("ray-sizing", ray_costs),
-    "ray-sizing": ("ray-sizing", ray_sizing),
-    "ray-check": ("ray-sizing", ray_check),
+    "ray": ("ray", ray_sizing.ray),
+    "ray-calls": ("ray-sizing", ray_sizing.ray_calls),
+    "ray-costs": ("ray-sizing", ray_sizing.ray_costs),
+    "ray-sizing": ("ray-sizing", ray_sizing.sizing),
+    "ray-check": ("ray-sizing", ray_sizing.ray_check),
 }
 
 # What stepmill reaches with its defaults, relative to others.
@@ -700,50 +530,6 @@ MANAGER_LABELS = {
     "async_subprocess": "SubprocessEnvManager (async)",
 }
 NAMES = {"stepmill": "stepmill", "envpool": "EnvPool"}
-MISSING = "–"
-
-
-# ---- what a part was measured with -----------------------------------------------------------------
-
-
-def measured(results: Results, part: str) -> dict[str, Any]:
-    """Python, packages and date of a part: parts can be measured separately."""
-    found: dict[str, Any] = results.get("measured", {}).get(part) or results["machine"]
-    return found
-
-
-def envpool(results: Results, part: str) -> str:
-    """With its version."""
-    version = measured(results, part)["packages"].get("envpool")
-    return f"EnvPool {version}" if version else "EnvPool"
-
-
-# ---- cells -----------------------------------------------------------------------------------------
-
-
-def number(value: float) -> str:
-    """Three digits: 24.1 M, 98.3 k."""
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= unit:
-            return f"{three_digits(value / unit)} {letter}"
-    return three_digits(value)
-
-
-def three_digits(value: float) -> str:
-    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
-
-
-def rate(result: dict[str, Any] | None) -> str:
-    return MISSING if result is None else number(result["steps_per_s"])
-
-
-def times(row: dict[str, Any], other: str) -> str:
-    """How many times as fast stepmill is."""
-    return f"{three_digits(row['stepmill']['steps_per_s'] / row[other]['steps_per_s'])}x" if other in row else MISSING
-
-
-def percent(row: dict[str, Any], name: str, of: str) -> str:
-    return f"{row[name]['steps_per_s'] / row[of]['steps_per_s']:.0%}" if {name, of} <= row.keys() else MISSING
 
 
 def _ratio_or_share(key: str, value: float) -> str:
@@ -758,24 +544,17 @@ def _case(row: dict[str, Any]) -> str:
     return f"{row['num_envs']} x {ENV_NAMES[row['env']]}"
 
 
-def count_envs(count: int) -> str:
-    return f"{count:,} env{'s' if count != 1 else ''}"
+def _count(row: Row) -> str:
+    return f"{row['num_envs']:,}"
 
 
-def threads(result: dict[str, Any] | None) -> str:
-    return MISSING if result is None else str(result["num_threads"])
+def _count_at_a_time(row: Row) -> str:
+    return f"{row['num_envs']:,}, {row['batch_size']:,} at a time"
 
 
-def time_of(ns: float | None) -> str:
-    if ns is None:
-        return MISSING
-    for unit, letter in ((1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= unit:
-            return f"{three_digits(ns / unit)} {letter}"
-    return f"{ns:.0f} ns"
+def _count_of(row: Row) -> str:
+    return f"{row['num_envs']} {row['env']}"
 
 
-def bare_rate(results: Results) -> float | None:
-    """Steps per second of the plain loop on one core, at the number of envs where it is fastest."""
-    part = results["parts"].get("bare")
-    return max(1e9 / row["env_ns"] for row in part) if part else None
+def _name_of(row: Row) -> str:
+    return _count_of(row) + (f", {row['batch_size']} at a time" if row["batch_size"] != row["num_envs"] else "")

@@ -1,27 +1,25 @@
-"""How long to measure, beside what the package has for it.
+"""How long to measure, a function as a contestant, and CPU time. ``stepmill.tools.measuring.timing`` reads the clock.
 
-The package's file is loaded alone: importing the package would load stepmill into the process of every contestant.
+Seconds vary with what else a machine does; CPU time varies less, and tells what the cores could do at most.
 """
 
 from __future__ import annotations
 
-import time
+import os
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from stepmill.tools.measuring import timing
 
-from benchmarks.alone import load
+LEAST_S = 1.0  # for CPU time: a batch takes up to tens of milliseconds, and shorter samples would hold too few
 
-_timing = load("timing")
-Runner = _timing.Runner
-interleaved = _timing.interleaved
-steps_per_second = _timing.steps_per_second
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Effort(_timing.Effort):  # type: ignore[misc, name-defined]
+class Effort(timing.Effort):
     """``repeats`` rounds, ``seconds`` for each contestant in each."""
 
     quick: bool = False
@@ -30,25 +28,70 @@ class Effort(_timing.Effort):  # type: ignore[misc, name-defined]
     @property
     def search_s(self) -> float:
         """The time for each trial of a thread count, before the rounds."""
-        return float(self.seconds / 2)
+        return self.seconds / 2
 
 
 @dataclass
 class Calls:
-    """Calls a function again and again; each makes ``steps`` steps."""
+    """A function as a contestant: each call makes ``rows_per_call`` steps."""
 
     call: Callable[[], Any]
-    steps: int
+    rows_per_call: int
     close: Callable[[], None] = lambda: None
 
-    def steps_per_second(self, seconds: float) -> float:
-        self.call()
-        calls, start = 0, time.perf_counter()
-        while (now := time.perf_counter()) - start < seconds:
+    def run(self, calls: int) -> None:
+        for _ in range(calls):
             self.call()
-            calls += 1
-        return calls * self.steps / (now - start)
 
 
-def percentiles(times_ns: np.ndarray) -> dict[str, float]:
-    return {f"p{p:g}": float(np.percentile(times_ns, p)) for p in (50, 90, 99, 99.9)}
+# ---- CPU time --------------------------------------------------------------------------------------
+
+
+def interleaved_with_cpu_time(runners: dict[str, Any], effort: Effort) -> dict[str, dict[str, Any]]:
+    """One sample of each, round after round, so that a disturbance hits all of them alike."""
+    rates: dict[str, list[float]] = {name: [] for name in runners}
+    costs: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(effort.repeats):
+        for name, runner in runners.items():
+            counted, before = _Counted(runner), cpu_seconds()
+            rates[name].append(timing.steps_per_second(counted, max(effort.seconds, LEAST_S)))
+            costs[name].append((cpu_seconds() - before) / counted.steps)
+    return {
+        name: {
+            "steps_per_s": statistics.median(rates[name]),
+            "samples": rates[name],
+            "cpu_us": statistics.median(costs[name]) * 1e6,
+            "num_threads": getattr(runner, "num_threads", None),
+        }
+        for name, runner in runners.items()
+    }
+
+
+class _Counted:
+    """A runner that counts its steps, those of the warm-up too."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.rows_per_call = runner.rows_per_call
+        self.steps = 0
+
+    def run(self, calls: int) -> None:
+        self._runner.run(calls)
+        self.steps += calls * self.rows_per_call
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its descendants. Contestants that do not run use none."""
+    parents, ticks = {}, {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()  # after the name: state, parent, ...
+        except OSError:  # it ended meanwhile
+            continue
+        parents[int(entry)] = int(fields[1])
+        ticks[int(entry)] = int(fields[11]) + int(fields[12])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")

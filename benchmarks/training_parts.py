@@ -7,12 +7,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import Effort
+from benchmarks.timing import Effort, Log
 from stepmill.tools.measuring.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,8 +19,6 @@ MODULE = "benchmarks.training_envs"
 CONTESTANTS = ("stepmill", "gymnasium", "gymnasium-async")
 # Without the evaluation at the end.
 PROGRAM = "import sys; sys.path.insert(0, 'examples'); import ppo; ppo.train(ppo.arguments())"
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
     if page.parent is None:  # it has no neighbours that a column of links could show
-        page.meta["hide"] = ["navigation"]
+        page.meta["hide"] = ["navigation", "toc"] if page.is_homepage else ["navigation"]
     from_root = page.file.src_uri in BESIDE.values() and page.file.src_uri != "index.md"
     text = LINK.sub(lambda match: f"]({moved(match[1], from_root)}{match[2] or ''})", text)
     text = PICTURE.sub(lambda match: image(match[2], "#only-light") + image(match[2], "#only-dark", match[1]), text)
@@ -71,10 +71,11 @@ def image(tag: str, only: str = "", source: str | None = None) -> str:
 
 
 def public_modules() -> list[str]:
-    """Those that docs/interface.md lists under "Modules"."""
+    """The modules that docs/interface.md lists under "Modules", but for those of the classes on the page of pools."""
     text = (ROOT / "docs" / "interface.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`stepmill.*?) \|", text.partition("\n## Modules\n")[2], re.MULTILINE)
-    return [module for row in rows for module in re.findall(r"`([\w.]+)`", row)]
+    modules = [module for row in rows for module in re.findall(r"`([\w.]+)`", row)]
+    return [module for module in modules if module.removeprefix("stepmill.views.") not in {*POOLS, "pool"}]
 
 
 def reference_page(module: str) -> str:
@@ -82,13 +83,13 @@ def reference_page(module: str) -> str:
 
 
 def pools_text() -> str:
-    """The classes that ``make`` returns. They are in no public module: a program gets them and need not import them."""
+    """The classes that ``make`` returns, and what they share."""
     about = "What `stepmill.make` returns, by `env_type`. [The interface](../interface.md) explains it."
     lines = ["# Pools", "", about, ""]
     for view, name in POOLS.items():
         lines += [f"## {name}", "", f'The pool of `env_type="{view}"`.', ""]
         lines += generated(f"stepmill.views.{view}.{name}", 3)
-    lines += ["## What all of them have", "", *generated("stepmill.views.pool.PoolView", 3, filters=["!^_", "!^over$"])]
+    lines += ["## What all of them have", "", *generated("stepmill.views.pool.PoolView", 3)]
     return "\n".join(lines)
 
 

@@ -101,7 +101,7 @@ def test_programs_are_stripped(files: dict[str, bytes]) -> None:
 
 def test_the_version_is_written_in_one_place() -> None:
     """Everything else takes it from there."""
-    assert f'__version__ = "{stepmill.__version__}"' in (ROOT / "src/stepmill/__init__.py").read_text()
+    assert f'__version__ = "{stepmill.__version__}"' in (ROOT / "src/stepmill/_version.py").read_text()
     assert stepmill.__version__ not in (ROOT / "CMakeLists.txt").read_text()
     assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text()
 

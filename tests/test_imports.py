@@ -9,6 +9,8 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
@@ -126,6 +128,42 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+# ---- names ----------------------------------------------------------------------------------------
+
+# What a reader has to know. In the other parts, the name of a module may repeat where its folder says what is meant.
+NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts", "views", "managers")
+# The names that modules, and public classes, have in common. These lists only get shorter.
+REPEATED_MODULES = {
+    *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "machine"),
+    *("options", "play", "policy", "record", "report", "results", "rewards", "server", "side_by_side", "simulator"),
+    *("spaces", "spec", "trial", "twins", "watch"),
+}
+REPEATED_CLASSES = {"Bar", "Finding", "Player", "SideBySide", "Start", "Trial"}
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def check_repeated(names: Iterable[str], known: set[str]) -> None:
+    found = repeated(names)
+    assert found - known == set(), "find another name"
+    assert known - found == set(), "take it out of the list"
+
+
+def test_no_module_of_the_nucleus_has_the_name_of_another() -> None:
+    own = [path for path in MODULES.values() if path.name != "__init__.py"]
+    nucleus = [path for path in own if path.relative_to(ROOT).parts[0] in NUCLEUS]
+    assert repeated(path.stem for path in nucleus) == set()
+    check_repeated([path.stem for path in own], REPEATED_MODULES)
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    nodes = [node for path in MODULES.values() for node in ast.walk(ast.parse(path.read_text()))]
+    names = [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    check_repeated(names, REPEATED_CLASSES)
+
+
 # ---- the engine and its hosts ---------------------------------------------------------------------
 
 HOSTS = {
@@ -219,6 +257,66 @@ def test_the_engine_knows_no_host_and_no_host_knows_the_engine() -> None:
             assert "bindings/engine.h" not in found, f"{file} includes the engine"
 
 
+# ---- those that stand on the surface --------------------------------------------------------------
+
+# Our own integrations and tools are the first outside users: if they need a private name, the surface is wrong.
+OUTSIDERS = ("interop", "tools")
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+BELOW_THE_SURFACE = {"_native", "hosts", "sources"}
+# What is left of this. Both lists only become shorter.
+PRIVATE_NAMES_LEFT = {
+    "stepmill.interop.minari.origin": {"pool._engine"},
+    "stepmill.interop.minari.play": {"self._pool._engine"},
+}
+IMPORTS_LEFT = {"stepmill.interop.minari.origin": {"_native", "sources"}}
+
+
+def private_names(path: Path) -> set[str]:
+    """The attributes with one leading underscore that a file takes from anything but ``self``, ``cls`` and modules."""
+    tree = ast.parse(path.read_text())
+    known = {"self", "cls", "super()"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            known |= {alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" in MODULES}
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and re.match("_[^_]", node.attr)
+        and node.attr not in OF_NAMED_TUPLES
+        and ast.unparse(node.value) not in known
+    }
+
+
+def test_private_names_are_seen(tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text("import os\npool._engine.use(os._exit, self._own, super()._own, pair._replace(x=1), one.__class__)")
+    assert private_names(file) == {"pool._engine"}
+
+
+def test_integrations_and_tools_use_no_private_names() -> None:
+    outside = {module: path for module, path in MODULES.items() if layer_of(module) in OUTSIDERS}
+    found = {module: names for module, path in outside.items() if (names := private_names(path))}
+    assert found == PRIVATE_NAMES_LEFT, "make what they need public, or take it out of PRIVATE_NAMES_LEFT"
+
+
+def test_integrations_import_nothing_from_below_the_surface() -> None:
+    found = {}
+    for module, path in MODULES.items():
+        if layer_of(module) == "interop" and (below := {layer_of(one) for one in imports_of(path)} & BELOW_THE_SURFACE):
+            found[module] = below
+    assert found == IMPORTS_LEFT, "what they need is a part of the views' surface, or goes"
+
+
+def test_managers_and_views_stand_side_by_side_on_the_engine() -> None:
+    for module, path in MODULES.items():
+        for one, other in (("managers", "views"), ("views", "managers")):
+            if layer_of(module) == one:
+                assert other not in {layer_of(target) for target in imports_of(path)}, f"{module} knows {other}"
+
+
 # ---- the tests -----------------------------------------------------------------------------------
 
 TESTS = Path(__file__).parent
@@ -227,7 +325,7 @@ MOST_LINES = 600
 # Folders that are named otherwise than the part of the package whose tests they hold, or hold none.
 # RLlib takes pools as they are; the seeds are the documents that the interfaces come from.
 OTHER_FOLDERS = {"examples": None, "interop/rllib": None, "seeds": None, "site": None}
-OTHER_FOLDERS |= {"support": None, "support/soak": None}
+OTHER_FOLDERS |= {"support": None, "support/envs": None, "support/soak": None}
 
 
 def test_no_test_imports_another() -> None:
@@ -253,6 +351,9 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 OPTIONAL = ["torch", "dm_env", "matplotlib", "rich", "click", "envpool", "jax", "cv2", "pygame", "hypothesis", "pytest"]
 OPTIONAL += ["dm_control", "mujoco", "gymnasium_robotics", "minigrid", "pettingzoo", "mpe2", "highway_env", "Box2D"]
 OPTIONAL += ["metaworld", "nle", "tianshou", "stable_baselines3", "torchrl", "tensordict", "ray", "minari", "h5py"]
+# What a pool of native envs does not need: to import all of it would take a tenth of the time of `import stepmill`.
+PARTS_THAT_WAIT = {"stepmill.envs", "stepmill.hosts.process.process_host", "stepmill.hosts.ray.ray_host"}
+PARTS_THAT_WAIT |= {"stepmill.managers", "stepmill.testing", "stepmill.tools", "stepmill.wrappers"}
 
 
 def test_import_leaves_optional_packages_alone() -> None:
@@ -264,6 +365,7 @@ def test_import_leaves_optional_packages_alone() -> None:
     loaded = set(json.loads(done.stdout))
     assert "stepmill" in loaded
     assert loaded.isdisjoint(OPTIONAL), loaded & set(OPTIONAL)
+    assert loaded.isdisjoint(PARTS_THAT_WAIT), loaded & PARTS_THAT_WAIT
 
 
 def test_the_dm_view_brings_dm_env() -> None:
@@ -293,6 +395,7 @@ def test_the_public_surface() -> None:
         "make_gym",
         "make_gymnasium",
         "make_spec",
+        "per_env",
         "register",
         "verify",
         "zoo",
@@ -307,6 +410,8 @@ def test_the_public_surface() -> None:
 REPOSITORY = TESTS.parent
 INTERFACE = (REPOSITORY / "docs" / "interface.md").read_text(encoding="utf-8")
 PUBLIC = re.findall(r"`(stepmill[\w.]*)`(?=.*\|.*\|$)", INTERFACE.partition("\n## Modules\n")[2], re.MULTILINE)
+# Parts whose internal modules still have an __all__: what is taken out of here stays out.
+WITH_ALL = {"hosts", "interop", "tools", "views", "wrappers", "zoo"}
 # Everything that a user reads as an example.
 SHOWN = sorted(
     [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "examples").rglob("*.py")]
@@ -318,6 +423,12 @@ def test_a_public_module_says_what_it_offers(name: str) -> None:
     if name != "stepmill.interop.ding":  # needs DI-engine: tests/interop/ding imports it
         module = imported(name)
         assert module is None or module.__all__
+
+
+def test_only_public_modules_say_what_they_offer() -> None:
+    found = {name for name, path in MODULES.items() if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)}
+    wrong = {name for name in found - set(PUBLIC) if layer_of(name) not in WITH_ALL}
+    assert wrong == set(), "__all__ is for the modules that docs/interface.md lists"
 
 
 def test_dir_shows_the_public_modules_and_no_other() -> None:

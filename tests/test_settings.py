@@ -73,7 +73,7 @@ BAD_SETTINGS = [
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("arguments", "expected"), BAD_SETTINGS)
-def test_make_refuses_what_cannot_be(kind: str, view: str, arguments: dict[str, Any], expected: tuple) -> None:
+def test_make_refuses_invalid_arguments(kind: str, view: str, arguments: dict[str, Any], expected: tuple) -> None:
     error, standard, *words = expected
     before = thread_count()
     with pytest.raises(error) as caught:

@@ -55,6 +55,7 @@ Engine::Engine(Arguments a)
       counters_(pool().counters()) {
   input_.emplace(pool(), players_, std::move(a.action_tree), a.bounds);
   output_.emplace(pool(), players_, std::move(a.observation_tree));
+  set(counters_->pool().made, read_ticks());
   for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
     all_envs_.push_back(env);
     sm_reset_request& request = pool().table().reset_request(env);
@@ -338,12 +339,6 @@ nb::object Engine::plainly(nb::handle function, nb::args args) {
   return owned(PyObject_CallObject(function.ptr(), args.ptr()));
 }
 
-void Engine::watch(nb::object book, nb::object look) {
-  watching_.reset();
-  if (!book.is_none())
-    watching_.emplace(Watching{book, std::move(look), &nb::cast<WatchBook&>(book), Clock::time_point::min()});
-}
-
 // Writes a batch into the book; whether it is time for a closer look.
 bool Engine::note(const Batch& batch) {
   WatchBook& book = *watching_->book;
@@ -406,28 +401,6 @@ void Engine::close() {
   input_.reset();
   pending_.reset();
   host_object_.attr("close")();
-}
-
-// ---- measurements ------------------------------------------------------------------------------
-
-nb::object Engine::stats() const {
-  nb::dict out;
-  const double age = std::chrono::duration<double>(Clock::now() - since_).count();
-  const PoolRecord& counts = counters_->pool();
-  const std::uint64_t steps = get(counts.steps);
-  out["batches"] = get(counts.batches);
-  out["steps"] = steps;
-  out["episodes"] = get(counts.episodes);
-  out["steps_per_second"] = age > 0.0 ? static_cast<double>(steps) / age : 0.0;
-  if (host_.has_ended()) return out;
-  out["step_cost_ns"] = pool().step_cost_ns();
-  out["threads_started"] = pool().threads_started();
-  out["in_flight"] = in_flight_count();
-  out["batches_held"] = pool().batches_held();
-  out["memory_bytes"] = pool().memory();
-  out["locked_bytes"] = pool().locked();
-  host_.add_stats(out, age);
-  return out;
 }
 
 // ---- the garbage collector ---------------------------------------------------------------------

@@ -20,7 +20,7 @@ namespace stepmill {
 class Engine {
  public:
   struct Arguments {
-    nanobind::object host;  // a Host, with the methods of stepmill/pool/host.py
+    nanobind::object host;  // a Host, with the methods of stepmill/hosts/host.py
     TreeNode observation_tree{nanobind::int_(0)}, action_tree{nanobind::int_(0)};
     bool has_object_actions = false;  // whether parts of an action do not fit in arrays
     Bounds bounds = Bounds::kPass;
@@ -59,10 +59,6 @@ class Engine {
   // Calls a function during which results are those of the gymnasium view, in arrays of numpy, whatever was set. Not
   // within itself.
   nanobind::object plainly(nanobind::handle function, nanobind::args args);
-  // Fills a book (core/watch_book.h) from every result. Now and then, when the book says, and for results with failures,
-  // `look` is called with the result before it is given away, and with the error that goes with it, if any. It runs in
-  // the calling thread, and may use the host, of whose envs those of the result are idle. None: nobody watches.
-  void watch(nanobind::object book, nanobind::object look);
   // From now on, batches are locked in memory, for copies to the GPU of this number that run by themselves. Whoever
   // starts one holds the arrays until it is done.
   void lock_pages(int gpu);
@@ -74,7 +70,6 @@ class Engine {
   nanobind::object use(nanobind::handle function, nanobind::args args);
   // Waits at most so many seconds until no thread is inside; whether that is so.
   bool wait_until_left(double most) const;
-  nanobind::object stats() const;
   // How many rows were received since the pool was made.
   std::uint64_t rows_received() const { return get(counters_->pool().steps); }
   std::int32_t in_flight_count() const {
@@ -91,9 +86,10 @@ class Engine {
   nanobind::list seeds(nanobind::handle env_ids);
 
  private:
-  friend class EngineParcels;
   class Entry;
   class Use;
+  friend class EngineParcels;  // serves another engine with it
+  friend class Tap;            // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
@@ -151,7 +147,6 @@ class Engine {
   };
   std::optional<Watching> watching_;
   std::vector<Fault> faults_;
-  const Clock::time_point since_ = Clock::now();
   bool closed_ = false;
   bool is_plain_ = false;  // inside `plainly`
   // The thread that is inside a method; 0 if none is. A second call is refused, even from the same thread (by an env or

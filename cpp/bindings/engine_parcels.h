@@ -20,9 +20,9 @@ class EngineParcels {
   EngineParcels(nanobind::object engine, nanobind::object read_mail, nanobind::object write_note);
 
   // Starts the envs of an order, which may be none, and returns an answer with the rows that are ready. It waits `quick`
-  // seconds for all envs that are at work, then until no more than the order's `spare` are left. With `patience` it does
-  // not wait for that any longer if no row has come for so many seconds (for the first one: ten times as many), and the
-  // answer may have fewer rows, or none. Raises if no env is at work: nothing would ever come.
+  // seconds for all envs that are at work, then until no more than the order's `spare` are left. With `patience` it gives
+  // that up if no row has come for this many seconds (for the first one: ten times as many): then the answer has fewer
+  // rows, or none. Raises if no env is at work: nothing would ever come.
   nanobind::object exchange(nanobind::handle order, double quick, std::optional<double> patience);
 
   // Envs that the other engine lends this one: from now on their states are those of the parcel.

@@ -2,7 +2,7 @@
 //
 // The engine (engine.h) checks input, waits and returns batches, in the same way for all hosts. A host knows how to
 // reach its envs: what goes to them and comes from them besides arrays, what the caller does until rows are ready, and
-// how they end. This is its native half. The classes of stepmill/pool/host.py, which derive from the classes here, are
+// how they end. This is its native half. The classes of stepmill/hosts/host.py, which derive from the classes here, are
 // the other half. `docs/why.md` says what a host has to offer.
 #pragma once
 
@@ -94,7 +94,8 @@ class Host {
 
   // ---- the envs themselves ----
 
-  virtual void add_stats(nanobind::dict&, double /*age_s*/) const {}
+  // Adds what is not in the words of the pool (`counters/pool_record.h`) to what `stats` tells.
+  virtual void add_stats(nanobind::dict&) const {}
 
   // ---- ending ----
 

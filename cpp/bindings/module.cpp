@@ -1,4 +1,4 @@
-// stepmill._native: the module. Nothing here is public; stepmill/pool builds engines and their hosts from it.
+// stepmill._native: the module. Nothing here is public; stepmill/hosts builds engines and their hosts from it.
 #define STEPMILL_IMPORTS_NUMPY
 #include "bindings/python/numpy_api.h"
 
@@ -11,13 +11,13 @@
 
 #include "bindings/output/atari_frames.h"
 #include "bindings/input/config_input.h"
-#include "bindings/output/counter_words.h"
 #include "bindings/python/crash_note.h"
 #include "bindings/python/direct_calls.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
 #include "bindings/engine_parcels.h"
+#include "bindings/engine_tap.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
 #include "bindings/hosts/process_host.h"
@@ -251,26 +251,6 @@ PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<T>)
                            {Py_tp_clear, reinterpret_cast<void*>(clear<T>)},
                            {0, nullptr}};
 
-nb::tuple numbers_in(const WatchBook& book, std::int32_t env) {
-  if (!book.has(env)) raise("EnvIdError", "env_id " + std::to_string(env) + " is out of range");
-  const WatchBook::EnvNumbers its = book.numbers(env);
-  return nb::make_tuple(its.episode_return, its.elapsed, its.episodes, its.last_return, its.failures);
-}
-
-nb::list recent_in(const WatchBook& book) {
-  nb::list out;
-  for (const auto& [episode_return, length] : book.recent()) out.append(nb::make_tuple(episode_return, length));
-  return out;
-}
-
-nb::list rewards_in(const WatchBook& book, const std::vector<std::int32_t>& envs, std::size_t most) {
-  for (const std::int32_t env : envs)
-    if (!book.has(env)) raise("EnvIdError", "env_id " + std::to_string(env) + " is out of range");
-  nb::list out;
-  for (const auto& [values, ends] : book.rewards(envs, most)) out.append(nb::make_tuple(nb::cast(values), nb::cast(ends)));
-  return out;
-}
-
 void refuse_copy(nb::handle, nb::handle) {
   raise("CopyError", "a pool cannot be copied or pickled: its threads, processes and envs exist once. Make another");
 }
@@ -343,7 +323,6 @@ NB_MODULE(_native, m) {
       .def("send_reset", &Engine::send_reset, "env_id"_a.none(), "seeds"_a.none(), "options"_a.none(),
            "preparation"_a = nb::none())
       .def("show_as", &Engine::show_as, "step"_a.none(), "reset"_a.none(), "players"_a = false)
-      .def("watch", &Engine::watch, "book"_a.none(), "look"_a.none())
       .def("lock_pages", &Engine::lock_pages, "gpu"_a)
       .def("close", &Engine::close)
       .def("__reduce_ex__", &refuse_copy)
@@ -351,26 +330,11 @@ NB_MODULE(_native, m) {
       .def("use", &Engine::use, "function"_a, "args"_a)
       .def("plainly", &Engine::plainly, "function"_a, "args"_a)
       .def("wait_until_left", &Engine::wait_until_left, "most"_a)
-      .def("stats", &Engine::stats)
       .def_prop_ro("closed", &Engine::closed)
       .def_prop_ro("in_flight_count", &Engine::in_flight_count)
       .def_prop_ro("in_flight_ids", &Engine::in_flight_ids)
       .def("seeds", &Engine::seeds, "env_ids"_a)
       .def_prop_ro("host", &Engine::host);
-
-  nb::class_<WatchBook>(m, "WatchBook")
-      .def(nb::init<std::int32_t>(), "num_envs"_a)
-      .def("look_every", [](WatchBook& book, double seconds) { book.look_every_ns = interval_of(seconds).count(); },
-           "seconds"_a)
-      .def_prop_ro("steps", &WatchBook::steps)
-      .def_prop_ro("episodes", &WatchBook::episodes)
-      .def("numbers", &numbers_in, "env_id"_a)
-      .def("recent", &recent_in)
-      .def("take_returns", [](WatchBook& book) {
-            const auto [sum, count] = book.take_returns();
-            return nb::make_tuple(sum, count);
-          })
-      .def("rewards", &rewards_in, "env_ids"_a, "most"_a);
 
   nb::class_<Host>(m, "Host")
       .def("__reduce_ex__", &refuse_copy)
@@ -432,7 +396,7 @@ NB_MODULE(_native, m) {
       .def("before_reset", &WorkerObject::before_reset, "env"_a, "function"_a.none())
       .def("picture", &WorkerObject::picture, "env"_a);
   register_atari_frames(m);
-  register_counter_words(m);
+  register_tap(m);
   m.def("install_crash_note", &install_crash_note, "worker"_a,
         "Makes this process say which worker it is, and which env it ran, when it crashes.");
   m.def("set_crash_env", &set_crash_env, "env"_a, "The env whose code runs from now on; -1: none.");

@@ -58,15 +58,12 @@ class WatchBook {
     else
       add_rows(batch, RewardsOf<double>{batch, players});
     for (const Fault& fault : faults) envs_[static_cast<std::size_t>(fault.env)].failures += 1;
-    steps_ += batch.rows;
     logged_ = std::min(logged_ + static_cast<std::size_t>(batch.rows), log_.size());
   }
 
   // ---- for readers ----
 
   bool has(std::int32_t env) const { return env >= 0 && static_cast<std::size_t>(env) < envs_.size(); }
-  std::int64_t steps() const { return locked(steps_); }
-  std::int64_t episodes() const { return locked(episodes_); }
   EnvNumbers numbers(std::int32_t env) const { return locked(envs_[static_cast<std::size_t>(env)]); }
   // The last episodes of all envs, in any order.
   std::vector<Episode> recent() const { return locked(recent_); }
@@ -181,7 +178,7 @@ class WatchBook {
   std::vector<Row> log_;  // the last rows of all envs, in a ring
   std::size_t next_ = 0, logged_ = 0;
   std::vector<Episode> recent_;
-  std::int64_t steps_ = 0, episodes_ = 0;
+  std::int64_t episodes_ = 0;
   Returns new_returns_;
 };
 

@@ -396,7 +396,7 @@ def draw_tree(canvas: Canvas, files: dict[str, str]) -> None:
 
 # From what a program calls down to what all else stands on: the parts of a row, and what they are for.
 NUCLEUS = (
-    (("make", "settings", "spec", "signatures"), "what everything begins with"),
+    (("make", "settings", "spec"), "what everything begins with"),
     (("views", "managers"), "what you hold: gymnasium, gym, dm; single envs by id"),
     (("hosts",), "where envs live: threads, this thread, processes, Ray"),
     (("sources",), "from a task to what is built"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stepmill import errors, zoo
 from stepmill._version import __version__
 from stepmill.errors import EnvError, StepmillError
+from stepmill.hosts.rollout.policy import per_env
 from stepmill.hosts.rollout.result import Rollout
 from stepmill.make import make, make_dm, make_gym, make_gymnasium, make_spec
 from stepmill.registry.listing import list_all_envs
@@ -45,13 +46,14 @@ __all__ = [
     "make_gym",
     "make_gymnasium",
     "make_spec",
+    "per_env",
     "register",
     "verify",
     "zoo",
 ]
 
 # Public too, but imported only when they are used: `import stepmill` stays cheap.
-_PARTS = ("envs", "interop", "managers", "testing", "values", "wrappers")
+_PARTS = ("envs", "interop", "managers", "testing", "values", "views", "wrappers")
 
 
 _OF_VERIFY = ("Difference", "Verification", "Verifications", "verify")

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from stepmill.views.gym import GymPool
     from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["make", "make_dm", "make_gym", "make_gymnasium", "make_spec"]
-
 EnvType = Literal["gymnasium", "gym", "dm"]
 
 
@@ -291,7 +289,7 @@ def make_spec(task_id: Any, env_type: EnvType = "gymnasium", **arguments: Any) -
     if spec is None:
         assert isinstance(source, PythonSource)
         if source.has_islands:
-            from stepmill.hosts.process.caller.describe_in_worker import describe_source_in_worker
+            from stepmill.hosts.process.caller.launcher import describe_source_in_worker
 
             source, env = describe_source_in_worker(source, settings)
         else:

@@ -13,11 +13,11 @@ from easydict import EasyDict
 from gymnasium import spaces
 
 from stepmill.envs import BaseEnv, BaseEnvInfo, BaseEnvTimestep, DingEnvWrapper, EnvElementInfo
+from stepmill.envs.base_env import MOST_SEED_BITS, EpisodeSeeds
 from stepmill.envs.configs import read_cfg
 from stepmill.envs.env_info import element_info_of
-from stepmill.envs.seeds import MOST_SEED_BITS, EpisodeSeeds
 from stepmill.errors import ConfigError, MissingConfigError, UnsupportedError
-from support.contract_envs import Pair, Walk
+from support.envs.contract import Pair, Walk
 
 
 def episode(env: BaseEnv, steps: int = 4) -> list[float]:
@@ -60,7 +60,7 @@ def test_discrete_has_shape_n_min_0_and_max_n() -> None:
     assert (info.shape, info.value["min"], info.value["max"]) == ((4,), 0, 4)
 
 
-def test_nested_spaces_have_a_shape_and_a_value_a_part() -> None:
+def test_nested_spaces_have_one_shape_and_value_per_part() -> None:
     box = spaces.Box(0, 255, (2, 2), np.uint8)
     info = element_info_of(
         spaces.Dict({"a": box, "b": spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 5])])})
@@ -152,7 +152,7 @@ def test_the_global_generators_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "3", None, True])
-def test_a_seed_that_cannot_be_is_an_error(seed: Any) -> None:
+def test_an_invalid_seed_is_an_error(seed: Any) -> None:
     with pytest.raises(ConfigError, match=r"seed: expected a whole number"):
         Walk({}).seed(seed)
 
@@ -198,7 +198,7 @@ def test_one_env_where_no_number_is_given() -> None:
 
 
 @pytest.mark.parametrize(("cfg", "says"), [({"collector_env_num": 0}, ">= 1, got 0"), ([1], "expected a dict")])
-def test_a_cfg_that_cannot_be_is_an_error(cfg: Any, says: str) -> None:
+def test_an_invalid_cfg_is_an_error(cfg: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Walk.create_collector_env_cfg(cfg)
 

@@ -24,6 +24,7 @@ import stepmill
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, EnvError, MissingPackageError, UnsupportedError
+from support.envs.replay import CountingEnv, counts, ffmpegs, frames, names, play, recording
 from support.interrupts import no_garbage_collection
 from support.process_envs import (
     belongings,
@@ -35,7 +36,6 @@ from support.process_envs import (
     outcome,
     signal_to,
 )
-from support.replay_envs import CountingEnv, counts, ffmpegs, frames, names, play, recording
 from support.subprocesses import run_well, start
 
 
@@ -252,7 +252,7 @@ BAD_FRAMES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD_FRAMES)
-def test_a_picture_that_is_none_names_the_env_the_expected_and_the_got(tmp_path: Path, kind: str) -> None:
+def test_an_invalid_picture_is_an_error_that_says_expected_and_got(tmp_path: Path, kind: str) -> None:
     frame, message = BAD_FRAMES[kind]
     env = recording(tmp_path / "video")
     env.env_id = 5
@@ -289,7 +289,7 @@ def test_a_size_that_changes_in_an_episode_is_an_error_and_between_episodes_is_n
 
 
 @pytest.mark.parametrize("fps", [0, -1, "fast", float("nan"), float("inf")])
-def test_a_speed_that_cannot_be_is_an_error(tmp_path: Path, fps: Any) -> None:
+def test_an_invalid_speed_is_an_error(tmp_path: Path, fps: Any) -> None:
     env = recording(tmp_path)
     env.metadata = {"render_fps": fps}
     with pytest.raises(
@@ -309,7 +309,7 @@ def test_without_a_speed_it_is_30(tmp_path: Path, metadata: Any) -> None:
     video.release()
 
 
-def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = recording(tmp_path / "file")
     with pytest.raises(ConfigError, match=r"enable_save_replay: expected a writable folder, got .*file"):
@@ -413,7 +413,7 @@ def test_an_env_that_nobody_closes_finishes_its_video_when_it_is_collected(tmp_p
 
 IN_A_PROCESS = """
     import os, sys
-    from support.replay_envs import ffmpegs, play, recording
+    from support.envs.replay import ffmpegs, play, recording
     env = recording({folder!r}, length=10)
     play(env, 2)
 """

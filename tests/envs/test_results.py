@@ -15,7 +15,7 @@ from stepmill.errors import (
     EnvError,
     ObservationError,
 )
-from support.adapter_envs import PAIR, ZEROS, Told
+from support.envs.adapted import PAIR, ZEROS, Obedient
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ from support.adapter_envs import PAIR, ZEROS, Told
     ],
 )
 def test_what_reset_returns_is_looked_at(returned: Any, says: str) -> None:
-    with pytest.raises(EnvError, match=rf"DingEnvWrapper\(.*Told.*\): {says}"):
-        DingEnvWrapper(Told(at_reset=returned)).reset()
+    with pytest.raises(EnvError, match=rf"DingEnvWrapper\(.*Obedient.*\): {says}"):
+        DingEnvWrapper(Obedient(at_reset=returned)).reset()
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_what_reset_returns_is_looked_at(returned: Any, says: str) -> None:
     ],
 )
 def test_what_step_returns_is_looked_at(returned: Any, says: str) -> None:
-    env = DingEnvWrapper(Told(at_step=returned))
+    env = DingEnvWrapper(Obedient(at_step=returned))
     env.reset()
-    with pytest.raises(EnvError, match=rf"DingEnvWrapper\(.*Told.*\): {says}"):
+    with pytest.raises(EnvError, match=rf"DingEnvWrapper\(.*Obedient.*\): {says}"):
         env.step(0)
 
 
@@ -71,4 +71,4 @@ def test_what_step_returns_is_looked_at(returned: Any, says: str) -> None:
 )
 def test_parts_of_observations_are_named(space: Any, value: Any, says: str) -> None:
     with pytest.raises(ObservationError, match=says):
-        DingEnvWrapper(Told(space, at_reset=(value, {}))).reset()
+        DingEnvWrapper(Obedient(space, at_reset=(value, {}))).reset()

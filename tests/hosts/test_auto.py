@@ -19,7 +19,7 @@ from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
-from support.auto_envs import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
+from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
 
@@ -156,7 +156,7 @@ def test_an_info_that_cannot_be_pickled_fails_no_trial(verdict: Any) -> None:
 
 @pytest.mark.parametrize("where", ["constructor", "reset", "step", "close"])
 @pytest.mark.parametrize("mishap", ["raises", "exits", "leaves", "dies", "crashes", "hangs"])
-def test_a_trial_that_goes_wrong_means_processes_and_is_not_heard_of(
+def test_a_trial_that_fails_means_processes_without_a_warning(
     verdict: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any, mishap: str, where: str
 ) -> None:
     verdict("inline")
@@ -188,7 +188,7 @@ def test_an_env_that_is_really_broken_is_reported_by_the_pool() -> None:
 def test_a_module_that_cannot_be_loaded_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "fine_only_here.py"
-    module.write_text("from support.auto_envs import Walk\nclass Env(Walk): pass\n")
+    module.write_text("from support.envs.unmovable import Walk\nclass Env(Walk): pass\n")
     from fine_only_here import Env  # type: ignore[import-not-found]
 
     module.write_text("raise RuntimeError('not in a worker')\n")
@@ -196,7 +196,7 @@ def test_a_module_that_cannot_be_loaded_is_reported_once(tmp_path: Path, monkeyp
         stepmill.make(Env, num_envs=2)
 
 
-def test_a_start_timeout_that_nobody_could_meet_is_reported_by_the_pool() -> None:
+def test_a_start_timeout_that_no_worker_can_meet_is_reported_by_the_pool() -> None:
     before = belongings()
     with pytest.raises(EnvTimeoutError, match="start_timeout=1e-06"):
         stepmill.make(Walk, num_envs=2, start_timeout=1e-6)
@@ -213,7 +213,7 @@ def test_what_the_env_on_trial_says_is_not_shown(backend: str) -> None:
     finished = run(
         f"""
         import logging
-        from support.auto_envs import Talkative
+        from support.envs.unmovable import Talkative
         import stepmill
         from stepmill.hosts import auto
 
@@ -238,7 +238,7 @@ def test_what_modules_say_when_they_are_loaded_is_shown_as_the_backend_does(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name = f"greets_for_{backend}"
-    text = "import sys\nfrom support.auto_envs import Walk\nclass Env(Walk): pass\n"
+    text = "import sys\nfrom support.envs.unmovable import Walk\nclass Env(Walk): pass\n"
     text += "print('hello')\nprint('oh', file=sys.stderr)\n"
     (tmp_path / f"{name}.py").write_text(text)
     env_class = __import__(name).Env
@@ -268,7 +268,7 @@ def test_nothing_is_left_where_the_calling_thread_is_chosen(verdict: Any) -> Non
 def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
     out = run_well(
         """
-        from support.auto_envs import Recorded, Walk
+        from support.envs.unmovable import Recorded, Walk
         from support.process_envs import *
         import subprocess, sys, tempfile
         import stepmill
@@ -299,7 +299,7 @@ def test_the_server_is_started_once_and_ends_with_the_choice() -> None:
 def test_ctrl_c_ends_a_trial(tmp_path: Path, where: str) -> None:
     gate = Gate(tmp_path, 1)
     code = f"""
-        from support.auto_envs import Recorded
+        from support.envs.unmovable import Recorded
         from support.process_envs import *
         import stepmill
         from stepmill.hosts import auto
@@ -539,7 +539,7 @@ def test_an_env_that_forks_is_not_for_the_calling_thread(where: str) -> None:
         f"""
         import os
         import stepmill
-        from support.auto_envs import Walk
+        from support.envs.unmovable import Walk
 
         class Forking(Walk):
             def fork(self, place):

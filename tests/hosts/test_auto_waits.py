@@ -17,7 +17,7 @@ from stepmill import _native
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost, Stopwatch
 from stepmill.settings import check_settings
-from support.auto_envs import Recorded, Walk
+from support.envs.unmovable import Recorded, Walk
 from support.process_envs import eventually
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -68,7 +68,7 @@ def test_envs_that_wait_have_a_worker_each(caplog: pytest.LogCaptureFixture) -> 
     assert said.endswith(" µs, most of which was waiting")
 
 
-def test_so_have_envs_whose_step_is_longer_than_the_trial(
+def test_envs_whose_step_is_longer_than_the_trial_have_a_worker_each(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(auto, "_HEAVY_S", LONG_S)

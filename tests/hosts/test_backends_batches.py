@@ -114,7 +114,7 @@ def test_arrays_of_different_batches_never_overlap(batch_size: int) -> None:
 
 
 @on_both_tasks
-def test_what_the_caller_writes_into_a_batch_reaches_nobody(task: Any) -> None:
+def test_what_the_caller_writes_into_a_batch_reaches_no_env(task: Any) -> None:
     with TWO.make(task, num_envs=N, length=5) as pool, INLINE.make(task, num_envs=N, length=5) as oracle:
         kept = []
         for got, expected in zip(go_on(pool, 60), go_on(oracle, 60), strict=True):

@@ -11,7 +11,7 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AskedEnv, Backend, assert_same, attempt
+from support.backend_envs import INLINE, PROCESSES, RAY, THREAD, TWO, AnsweringEnv, Backend, assert_same, attempt
 from support.envs import CountingEnv, FailingEnv
 from support.probes import VIEWS
 
@@ -75,7 +75,7 @@ def ask(backend: Backend, script: Callable[[Any], list[Any]], wrapped: bool) -> 
     configs = [{"start": 10 * i} for i in range(N)]
 
     def build(start: int) -> Any:
-        env = AskedEnv(start, render_mode="rgb_array")
+        env = AnsweringEnv(start, render_mode="rgb_array")
         return gymnasium.wrappers.TimeLimit(env, 1000) if wrapped else env
 
     with backend.make(build, num_envs=N, env_config=configs) as pool:
@@ -340,6 +340,6 @@ def test_a_closed_pool_refuses_everything_but_close(view: str) -> None:
     ],
     ids=str,
 )
-def test_make_refuses_what_cannot_be(arguments: dict[str, Any]) -> None:
+def test_make_refuses_invalid_arguments(arguments: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError, match=next(iter(arguments))):
         stepmill.make(CountingEnv, **{"num_envs": 3, "backend": "process", **arguments})

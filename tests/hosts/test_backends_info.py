@@ -19,10 +19,10 @@ from support.backend_envs import (
     TWO,
     Backend,
     Colour,
+    InfoEnv,
     Pair,
     RewritingEnv,
     Thing,
-    ToldEnv,
     assert_same,
 )
 
@@ -92,13 +92,13 @@ OURS_ALONE: dict[str, list[dict[str, Any]]] = {
 
 def steps_of(backend: Backend, rows: list[Any], mode: str) -> list[dict[str, Any]]:
     """Infos of a reset and of steps, with ends between, of envs that tell these."""
-    with backend.make([lambda row=row: ToldEnv(row, 2) for row in rows], autoreset=mode) as pool:
+    with backend.make([lambda row=row: InfoEnv(row, 2) for row in rows], autoreset=mode) as pool:
         infos = [pool.reset()[1], *(pool.step([0] * len(rows))[4] for _ in range(5))]
         return [*infos, pool.step([0, 0], [2, 0])[4]]
 
 
 def steps_of_gymnasium(rows: list[Any], mode: str) -> list[dict[str, Any]]:
-    envs = [lambda row=row: ToldEnv(row, 2) for row in rows]
+    envs = [lambda row=row: InfoEnv(row, 2) for row in rows]
     oracle = SyncVectorEnv(envs, autoreset_mode=AutoresetMode[mode.upper()])
     infos = [oracle.reset()[1], *(oracle.step([0] * len(rows))[4] for _ in range(5))]
     oracle.close()
@@ -135,7 +135,7 @@ INFOS = st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.dictionaries
 @pytest.fixture(scope="module")
 def pools() -> Iterator[list[Any]]:
     """One pool for all examples: what its envs tell can be set."""
-    with TWO.make(ToldEnv, num_envs=3, length=3) as pool, INLINE.make(ToldEnv, num_envs=3, length=3) as oracle:
+    with TWO.make(InfoEnv, num_envs=3, length=3) as pool, INLINE.make(InfoEnv, num_envs=3, length=3) as oracle:
         for one in (pool, oracle):
             one.reset()
         yield [pool, oracle]
@@ -178,12 +178,12 @@ def test_objects_of_a_class_that_only_the_caller_has(backend: Backend) -> None:
         def __init__(self, value: int) -> None:
             self.value = value
 
-    with backend.make([lambda i=i: ToldEnv({"x": Local(i), "deep": {"y": [Local(-i)]}}) for i in range(3)]) as pool:
+    with backend.make([lambda i=i: InfoEnv({"x": Local(i), "deep": {"y": [Local(-i)]}}) for i in range(3)]) as pool:
         info = pool.reset()[1]
     assert [type(one) is Local and one.value for one in info["x"]] == [0, 1, 2]
     assert [type(one[0]) is Local and one[0].value for one in info["deep"]["y"]] == [0, -1, -2]
 
 
 def test_functions_come_back_and_work() -> None:
-    with TWO.make([lambda i=i: ToldEnv({"x": lambda: i}) for i in range(3)]) as pool:
+    with TWO.make([lambda i=i: InfoEnv({"x": lambda: i}) for i in range(3)]) as pool:
         assert [one() for one in pool.reset()[1]["x"]] == [0, 1, 2]

@@ -117,7 +117,7 @@ def test_every_view_has_them(name: str, view: str) -> None:
     assert_same(run(TWO), run(INLINE))
 
 
-def test_async_echoes_reach_the_one_who_called() -> None:
+def test_async_echoes_reach_their_caller() -> None:
     space = SPACES["arrays and objects"]
     with TWO.make(lambda: EchoEnv(space, length=10**9), num_envs=5, batch_size=2) as pool:
         pool.async_reset()

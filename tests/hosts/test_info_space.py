@@ -154,7 +154,7 @@ def test_envs_that_declare_different_ones_share_a_pool(backend: Backend) -> None
     ],
     ids=["taken", "nested", "text", "mask"],
 )
-def test_a_space_that_cannot_be_is_told(space: Any, expected: str) -> None:
+def test_an_invalid_space_is_an_error(space: Any, expected: str) -> None:
     with pytest.raises(ConfigError, match=f"info_space: {expected}|info_space: .*{expected}"):
         stepmill.make(Telling, num_envs=1, space=spaces.Dict(space))
 

@@ -164,7 +164,7 @@ def test_hybrid_actions(make: Any) -> None:
     oracle.close()
 
 
-def test_dict_actions_have_a_key_a_leaf_and_may_carry_ids(make: Any) -> None:
+def test_dict_actions_have_one_key_per_leaf_and_may_carry_ids(make: Any) -> None:
     pool, oracle, envs = build_both(make, spaces.Discrete(2), SPACES["Dict"], "next_step")
     pool.reset()
     push = np.array([[0.5, 0.25], [1.0, 0.0]], np.float32)
@@ -458,7 +458,7 @@ def test_restart_marks_the_row_and_keeps_the_last_observation(make: Any) -> None
     assert pool.step([1])[0].tolist() == [[1.0]]
 
 
-def test_restart_raises_at_so_many_failures_in_a_row(make: Any) -> None:
+def test_restart_raises_at_the_limit_of_failures_in_a_row(make: Any) -> None:
     pool = make(FailingEnv, on_error="restart", max_restarts=3, fail_in="reset", fail_at=range(1, 100))
     for _ in range(2):
         assert pool.step([0])[4]["abnormal"].all()
@@ -474,7 +474,7 @@ def test_a_good_step_between_failures_starts_the_count_anew(make: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, StopIteration, AssertionError])
-def test_odd_exceptions_take_the_same_road(make: Any, error: type[BaseException]) -> None:
+def test_odd_exceptions_are_handled_like_any_other(make: Any, error: type[BaseException]) -> None:
     pool = make(FailingEnv, fail_in="step", fail_at={1}, error=error)
     pool.reset()
     with pytest.raises(EnvError) as caught:
@@ -549,7 +549,7 @@ def test_attributes_are_found_through_wrappers(make: Any) -> None:
     assert pool.reset()[0].tolist() == [[8.0]]
 
 
-def test_render_gives_a_picture_an_env(make: Any) -> None:
+def test_render_gives_one_picture_per_env(make: Any) -> None:
     pool = make(CountingEnv, num_envs=2, render_mode="rgb_array")
     pool.reset()
     pool.step([0, 0])

@@ -17,7 +17,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["inline", "process"])
 ZERO = np.zeros(1, np.float32)
 
 
-class Told(gymnasium.Env[Any, Any]):
+class Obedient(gymnasium.Env[Any, Any]):
     """Returns what it is told."""
 
     observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -33,17 +33,17 @@ class Told(gymnasium.Env[Any, Any]):
         return self.at_step
 
 
-class WithoutAny(Told):
+class WithoutAny(Obedient):
     def reset(self) -> Any:  # type: ignore[override]
         return self.at_reset
 
 
-class WithoutOptions(Told):
+class WithoutOptions(Obedient):
     def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
         return self.at_reset
 
 
-class Raises(Told):
+class Raises(Obedient):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         raise TypeError("of my own")
 
@@ -51,7 +51,7 @@ class Raises(Told):
 # ---- arguments of make ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", ["CartPole-v1", "gymnasium:CartPole-v1", Told, lambda size=3: Told()])
+@pytest.mark.parametrize("task", ["CartPole-v1", "gymnasium:CartPole-v1", Obedient, lambda size=3: Obedient()])
 @pytest.mark.parametrize("make", [stepmill.make, stepmill.make_gym, stepmill.make_dm, stepmill.make_spec])
 def test_a_misspelt_argument_is_asked_about(make: Callable[..., Any], task: Any) -> None:
     with pytest.raises(UnknownConfigError, match=r"has no config key 'num_env', .*: did you mean num_envs\?"):
@@ -90,7 +90,7 @@ STEP = r"step: expected \(observation, reward, terminated, truncated, info\), go
     ],
 )
 def test_a_wrong_step(backend: str, returned: Any, says: str) -> None:
-    with stepmill.make(lambda: Told(at_step=returned), backend=backend) as pool:
+    with stepmill.make(lambda: Obedient(at_step=returned), backend=backend) as pool:
         pool.reset()
         with pytest.raises(EnvError, match=says):
             pool.step([0])
@@ -106,7 +106,7 @@ def test_a_wrong_step(backend: str, returned: Any, says: str) -> None:
 )
 def test_a_wrong_reset(backend: str, returned: Any, says: str) -> None:
     with (
-        stepmill.make(lambda: Told(at_reset=returned), backend=backend) as pool,
+        stepmill.make(lambda: Obedient(at_reset=returned), backend=backend) as pool,
         pytest.raises(EnvError, match=says),
     ):
         pool.reset()
@@ -131,12 +131,12 @@ def test_a_reset_that_does_not_take_the_arguments(backend: str, env: Any, says: 
     assert isinstance(caught.value.__cause__, TypeError)
 
 
-class Sized(Told):
+class Sized(Obedient):
     def __init__(self, size: int, *, speed: float, colour: str = "red") -> None:
         super().__init__()
 
 
-class Anything(Told):
+class Anything(Obedient):
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
 
@@ -163,7 +163,7 @@ def test_an_id_whose_constructor_lacks_an_argument(monkeypatch: pytest.MonkeyPat
 @BACKENDS
 def test_wrappers_as_an_argument(backend: str) -> None:
     says = r".*: pass a function that makes the env and wraps it, such as make\(lambda: "
-    for task in ("CartPole-v1", Told):
+    for task in ("CartPole-v1", Obedient):
         with pytest.raises(UnknownConfigError, match=f"has no config key 'wrappers'{says}"):
             stepmill.make(task, backend=backend, wrappers=[gymnasium.Wrapper])
     with pytest.raises(ConfigError, match=f"Anything failed with TypeError: {says}"):

@@ -11,8 +11,8 @@ import pytest
 
 import stepmill
 from stepmill import errors
-from stepmill.hosts import warn_once
 from stepmill.hosts.infos import merge_infos
+from stepmill.system import warn_once
 from support.probes import MODES, VIEWS, ProbeTwin, seen
 
 pytestmark = pytest.mark.usefixtures("server", "deadline")

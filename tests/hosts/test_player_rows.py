@@ -1,7 +1,7 @@
 """Players that leave and join: whose rows a batch has, and which actions it then takes.
 
-The game is tag on a ring, native (``TemplatePlayers-v0``) and as a ``ParallelEnv`` (``support/tag.py``): the same seeds
-and actions give the same rows everywhere.
+The game is tag on a ring, native (``TemplatePlayers-v0``) and as a ``ParallelEnv`` (``support/envs/adapted.py``): the
+same seeds and actions give the same rows everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 import stepmill
 from stepmill.errors import ActionError, EnvError, EnvIdError, InFlightError, NeedsResetError, StepmillError
-from support.tag import TagEnv
+from support.envs.adapted import TagEnv
 
 MOST = 5
 RULES = {"tiles": 7, "stay": 9, "join": 0.35}

@@ -13,7 +13,7 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.errors import ActionError, ConfigError, EnvIdError, UnsupportedError
-from support.adapter_envs import Two
+from support.envs.adapted import Two
 
 
 def make(view: str = "gymnasium", **arguments: Any) -> Any:
@@ -151,7 +151,7 @@ def test_a_python_env_has_as_many_players_as_it_says(backend: str) -> None:
         assert pool.config["max_num_players"] == 2
 
 
-def test_ids_of_players_are_integers_in_a_row() -> None:
+def test_ids_of_players_are_consecutive_integers() -> None:
     with stepmill.make("Template-v0", num_envs=2, max_num_players=3) as pool:
         pool.reset()
         for ids in ([[0, 1]], [False, True], [0.0, 1.0], 0, "01"):

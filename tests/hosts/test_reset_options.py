@@ -10,8 +10,8 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.errors import ResetOptionError
-from support.contract_envs import Walk
 from support.envs import Plain
+from support.envs.contract import Walk
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])

@@ -236,7 +236,7 @@ def test_it_says_so_if_envs_have_moved() -> None:
         (
             {"steps": 2, "policy": 3},
             errors.InputError,
-            r"expected a function policy\(observation, env_ids, rngs\), got 3",
+            r"expected a function policy\(observations, env_ids, generators\), got 3",
         ),
     ],
 )
@@ -248,7 +248,7 @@ def test_bad_arguments_change_nothing(arguments: dict[str, Any], error: type[Exc
         pool.rollout(zeros, 2)
 
 
-def test_what_has_no_arrays_or_nobody_who_resets_is_refused() -> None:
+def test_a_pool_without_autoreset_or_a_closed_one_is_refused() -> None:
     with (
         stepmill.make("CartPole-v1", num_envs=3, autoreset="disabled") as pool,
         pytest.raises(errors.UnsupportedError, match="autoreset='next_step' or 'same_step'"),

@@ -9,9 +9,9 @@ import pytest
 
 from stepmill import EnvError
 from stepmill.managers import SyncSubprocessEnvManager
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import Trial, count, doing, make, states, step_all, suffering
 from support.manager_cases import SERIAL_AND_ASYNC, VOID
-from support.manager_envs import Trial, count, doing, make, states, step_all, suffering
 from support.process_envs import (
     Gate,
     belongings,
@@ -133,7 +133,7 @@ def test_a_manager_that_is_forgotten_with_a_stuck_child_leaves_nothing(gate: Gat
 def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     out = run_well(
         f"""
-        from support.manager_envs import make
+        from support.envs.managed import make
         from support.process_envs import descendants
         manager = make({kind!r}, [dict(folder={str(tmp_path)!r})] * 2)
         manager.launch()
@@ -151,7 +151,7 @@ def test_an_interpreter_that_ends_without_close_is_silent_and_leaves_nothing(kin
 def test_an_interpreter_that_ends_after_a_failure_leaves_nothing() -> None:
     out = run_well(
         """
-        from support.manager_envs import make, suffering
+        from support.envs.managed import make, suffering
         from support.process_envs import descendants
         manager = make("async", [suffering("step", "exit"), {}])
         manager.launch()

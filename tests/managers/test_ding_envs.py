@@ -15,9 +15,9 @@ import stepmill
 from stepmill.envs import BaseEnv, BaseEnvTimestep
 from stepmill.errors import ActionError, ConfigError
 from stepmill.managers import BaseEnvManager, EnvState
-from support.ding_like_envs import DingLike, Duel, Late, Long, LongTimestep, OldWrapper, Shifty, Team
+from support.envs.contract import DingLike, Duel, Late, Long, LongDingTimestep, OldWrapper, Shifty, Team
+from support.envs.managed import KINDS
 from support.manager_cases import EVERY_KIND
-from support.manager_envs import KINDS
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -156,8 +156,8 @@ def test_an_observation_that_the_space_does_not_describe_comes_as_it_is(kind: st
 def test_fields_beyond_the_four_come_back(kind: str, shared_memory: bool) -> None:
     with launched(kind, Long, shared_memory=shared_memory) as manager:
         timestep: Any = manager.step({0: 2})[0]
-        assert timestep._fields == LongTimestep._fields
-        assert type(timestep).__name__ == "LongTimestep"
+        assert timestep._fields == LongDingTimestep._fields
+        assert type(timestep).__name__ == "LongDingTimestep"
         assert (timestep.episode_steps, timestep.note) == (1, "step 1")
         assert timestep.info == {"type": "ndarray"}
         assert timestep.reward.tolist() == [2.0]

@@ -15,7 +15,7 @@ from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import EnvError, EnvTimeoutError, InputError, WorkerDiedError
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
 from stepmill.managers.env_class import in_class_of_cause
-from support.good_envs import GoodEnv
+from support.envs.good import GoodEnv
 
 MANAGERS = pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
 
@@ -139,7 +139,7 @@ def test_a_class_that_cannot_be_shown_without_its_constructor(manager: Any, wher
     assert "no map" in "".join(traceback.format_exception(error))
 
 
-def test_an_interrupt_of_an_env_is_none_of_the_caller() -> None:
+def test_an_interrupt_that_an_env_raises_does_not_become_one_of_the_manager() -> None:
     error = failure(SyncSubprocessEnvManager, [{"step": "Interrupting"}])
     assert isinstance(error, ValueError)
     assert not isinstance(error, KeyboardInterrupt)

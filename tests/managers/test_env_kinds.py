@@ -14,19 +14,20 @@ import stepmill
 from stepmill import EnvError
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import UnsupportedError
+from stepmill.hosts.observing import stats_of
 from stepmill.managers import (
     BaseEnvManager,
     SubprocessEnvManager,
 )
-from support.contract_envs import DmWalk, Pair, PairWithState, Walk
 from support.envs import SpaceEnv
+from support.envs.contract import DmWalk, Pair, PairWithState, Walk
+from support.envs.managed import KINDS, Shapeless, Trial, launched, make
+from support.envs.replay import CountingEnv, counts
 from support.manager_cases import SERIAL_AND_ASYNC, pool_of
-from support.manager_envs import KINDS, Shapeless, Trial, launched, make
 from support.probes import ProbeTwin, assert_equal
 from support.process_envs import (
     eventually,
 )
-from support.replay_envs import CountingEnv, counts
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -364,11 +365,11 @@ def test_ready_imgs_are_the_pictures_of_the_envs_that_are_ready(kind: str) -> No
         assert not images[1].any()
 
 
-def test_who_keeps_rewards_keeps_no_batches() -> None:
+def test_to_keep_rewards_keeps_no_batches() -> None:
     with BaseEnvManager([lambda: Walk({"length": 1000})] * 2) as manager:
         manager.launch()
         kept = [manager.step({0: 0, 1: 0})[0].reward for _ in range(50)]
-        assert pool_of(manager).stats()["batches_held"] <= 3
+        assert stats_of(pool_of(manager))["batches_held"] <= 3
         assert len(kept) == 50
 
 

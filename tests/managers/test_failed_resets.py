@@ -12,9 +12,9 @@ import pytest
 
 import stepmill
 from stepmill import EnvError, errors
-from support.contract_envs import Pair
+from support.envs.contract import Pair
+from support.envs.managed import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.manager_cases import MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID
-from support.manager_envs import Trial, count, doing, elapsed, launched, make, play, states, suffering
 from support.process_envs import (
     DEATHS,
     RAISED,
@@ -63,7 +63,7 @@ def test_a_child_that_dies_or_hangs_in_a_constructor_is_an_error_and_nothing_is_
     mishap: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mishap == "gate":
-        monkeypatch.setattr("stepmill.hosts.process.caller.deadline.time", GateClock(gate))
+        monkeypatch.setattr("stepmill.hosts.process.caller.child_process.time", GateClock(gate))
     before = belongings()
     cfgs = [{}, suffering("constructor", mishap, folder=gate.folder)]
     # One worker: env 0 has been built, and the caller has heard of it, before env 1 comes to the gate.

@@ -12,9 +12,10 @@ from gymnasium import spaces
 
 from stepmill import EnvError, errors
 from stepmill.managers import SubprocessEnvManager, SyncSubprocessEnvManager
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import KINDS, Trial, elapsed, launched, make, states, step_all, suffering
+from support.envs.replay import CountingEnv, counts
 from support.manager_cases import ERROR, MISSED_DEADLINE, RAISED_HERE, RUN, SERIAL_AND_ASYNC, VOID, pool_of
-from support.manager_envs import KINDS, Trial, elapsed, launched, make, states, step_all, suffering
 from support.process_envs import (
     DEATHS,
     RAISED,
@@ -26,7 +27,6 @@ from support.process_envs import (
     left_since,
     signal_to,
 )
-from support.replay_envs import CountingEnv, counts
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
 
@@ -273,7 +273,7 @@ class Visiting(SubprocessEnvManager):
 
 
 @pytest.mark.parametrize("mishap", ["raise", "unpicklable", "several arguments"])
-def test_an_exception_in_a_method_is_raised_and_harms_nobody(mishap: str) -> None:
+def test_an_exception_in_a_method_is_raised_and_harms_no_other_env(mishap: str) -> None:
     with Visiting(Trial, [suffering("visit", mishap), {}], 2) as manager:
         manager.launch()
         with pytest.raises(Exception, match="broken"):

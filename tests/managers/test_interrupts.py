@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from stepmill.managers import BaseEnvManager, EnvState, SyncSubprocessEnvManager
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import launched, suffering
 from support.manager_cases import pool_of
-from support.manager_envs import launched, suffering
 from support.process_envs import (
     Gate,
 )

@@ -12,7 +12,7 @@ import pytest
 from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnsupportedError
 from stepmill.managers import BaseEnvManager, SyncSubprocessEnvManager
-from support.contract_envs import Walk
+from support.envs.contract import Walk
 from support.islands import make_environment
 
 pytestmark = pytest.mark.usefixtures("deadline")

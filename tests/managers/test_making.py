@@ -22,9 +22,9 @@ from stepmill.managers import (
     create_env_manager,
     get_vec_env_setting,
 )
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import KINDS, Trial, count, make, play, suffering
 from support.manager_cases import SERIAL_AND_ASYNC
-from support.manager_envs import KINDS, Trial, count, make, play, suffering
 from support.process_envs import Gate
 
 pytestmark = pytest.mark.usefixtures("deadline", "server")
@@ -99,7 +99,7 @@ WRONG_ENVS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @SERIAL_AND_ASYNC
 @pytest.mark.parametrize("wrong", WRONG_ENVS)
-def test_envs_that_cannot_be_are_an_error(kind: str, wrong: str) -> None:
+def test_invalid_envs_are_an_error(kind: str, wrong: str) -> None:
     arguments, message = WRONG_ENVS[wrong]
     with pytest.raises(errors.ConfigError, match=message):
         KINDS[kind](*arguments)
@@ -184,7 +184,7 @@ WRONG_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_SETTINGS)
-def test_settings_that_cannot_be_are_an_error(wrong: str) -> None:
+def test_invalid_settings_are_an_error(wrong: str) -> None:
     cfg, message = WRONG_SETTINGS[wrong]
     with pytest.raises(errors.ConfigError, match=f"^SubprocessEnvManager.*{message}"):
         SubprocessEnvManager([Trial], cfg=cfg)
@@ -306,11 +306,11 @@ def test_get_vec_env_setting_gives_the_env_and_the_cfgs_of_a_run() -> None:
     assert get_vec_env_setting(cfg, collect=False)[1] is None
 
 
-@pytest.mark.parametrize("kind", ["support.manager_envs:Trial", "CartPole-v1"])
+@pytest.mark.parametrize("kind", ["support.envs.managed:Trial", "CartPole-v1"])
 def test_get_vec_env_setting_finds_envs_by_path_and_by_id(kind: str) -> None:
     env_fn, cfgs, _ = get_vec_env_setting({"type": kind, "collector_env_num": 2})
     env = env_fn((cfgs or [])[0])
-    assert env.observation_space.shape == ((3,) if kind == "support.manager_envs:Trial" else (4,))
+    assert env.observation_space.shape == ((3,) if kind == "support.envs.managed:Trial" else (4,))
     env.close()
 
 

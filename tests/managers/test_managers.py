@@ -12,8 +12,8 @@ from stepmill.errors import ConcurrentUseError
 from stepmill.managers import (
     SubprocessEnvManager,
 )
+from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, ERROR, EVERY_KIND, INIT, NEED_RESET, RESET, RUN, SERIAL_AND_ASYNC, VOID
-from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.process_envs import (
     Gate,
     eventually,
@@ -243,7 +243,7 @@ def test_attributes_of_the_envs_are_lists(kind: str) -> None:
 
 
 @SERIAL_AND_ASYNC
-def test_a_name_that_nobody_has_is_an_error(kind: str) -> None:
+def test_an_unknown_attribute_is_an_error(kind: str) -> None:
     with launched(kind, 2) as manager:
         assert not hasattr(manager, "no_such_thing")
         with pytest.raises(AttributeError, match="neither the manager nor its envs have an attribute 'no_such_thing'"):
@@ -309,7 +309,7 @@ def test_a_forked_child_cannot_use_the_manager(kind: str) -> None:
 import warnings
 from stepmill.errors import ForkedError
 from support.forks import child, went_well
-from support.manager_envs import launched
+from support.envs.managed import launched
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 with launched({kind!r}, [{{}}, {{}}]) as manager:

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from stepmill import EnvError, errors
-from stepmill.envs.seeds import EpisodeSeeds
+from stepmill.envs.base_env import EpisodeSeeds
 from stepmill.managers import EnvState
 from stepmill.managers.standings import Standings
+from support.envs.managed import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
 from support.manager_cases import DONE, ERROR, NEED_RESET, RESET, RUN, VOID
-from support.manager_envs import DIE, END, FAIL, GATED, KINDS, ODD, ON, Puppet
 from support.process_envs import Gate, no_hang, outcome
 
 pytestmark = pytest.mark.usefixtures("server")

@@ -17,9 +17,9 @@ from stepmill.managers import (
     BaseEnvManager,
     SyncSubprocessEnvManager,
 )
-from support.contract_envs import Walk
+from support.envs.contract import Walk
+from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, RUN, SERIAL_AND_ASYNC
-from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.process_envs import (
     Gate,
     eventually,
@@ -88,7 +88,7 @@ WRONG_RESETS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @SERIAL_AND_ASYNC
-def test_a_reset_that_cannot_be_is_an_error_and_changes_nothing(kind: str) -> None:
+def test_an_invalid_reset_is_an_error_and_changes_nothing(kind: str) -> None:
     with launched(kind, 2) as manager:
         manager.step({0: 0})
         for arguments, error, message in WRONG_RESETS.values():
@@ -181,7 +181,7 @@ WRONG_SEEDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_a_seed_that_cannot_be_is_an_error_and_changes_nothing() -> None:
+def test_an_invalid_seed_is_an_error_and_changes_nothing() -> None:
     with make("serial", 2) as manager:
         manager.seed(5, dynamic_seed=False)
         for arguments, message in WRONG_SEEDS.values():

@@ -15,7 +15,7 @@ from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import InputError
 from stepmill.managers.config import DEFAULTS, EnvRecipe, read_settings
 from stepmill.managers.manager_pool import open_pool
-from support.manager_envs import Trial, suffering
+from support.envs.managed import Trial, suffering
 from support.process_envs import Gate
 
 DTYPES = [np.bool_, np.uint8, np.int64, np.float16, np.float32, np.float64]
@@ -54,7 +54,7 @@ def test_rows_come_from_any_batches_in_any_order() -> None:
     assert not np.shares_memory(rows[0], rows[2])
 
 
-def test_who_keeps_a_row_does_not_keep_the_batch() -> None:
+def test_to_keep_a_row_does_not_keep_the_batch() -> None:
     given = batch(np.float32, (3, 2))
     kept = _native.own_rows([(given, 1)])[0]
     gone = weakref.ref(given)

@@ -11,9 +11,8 @@ from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import EnvError
 from stepmill.managers import EnvState
 from stepmill.managers.managed_env import ManagedEnv
-from stepmill.managers.moves import Arrival, Handover, Sending, SentResets
 from stepmill.managers.standings import Standings
-from stepmill.managers.states import Standing
+from stepmill.managers.states import Arrival, Handover, Sending, SentResets, Standing
 
 N = 4
 STEP = BaseEnvTimestep(np.zeros(1, np.float32), np.zeros(1, np.float32), False, {})

@@ -15,10 +15,10 @@ from stepmill.errors import ActionError
 from stepmill.managers import (
     BaseEnvManager,
 )
-from support.contract_envs import Walk
 from support.envs import SpaceEnv
+from support.envs.contract import Walk
+from support.envs.managed import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.manager_cases import DONE, ERROR, EVERY_KIND, NEED_RESET, RESET, SERIAL_AND_ASYNC
-from support.manager_envs import KINDS, Trial, count, doing, elapsed, gated, launched, make, play, states, suffering
 from support.probes import assert_equal
 from support.process_envs import Gate, eventually
 

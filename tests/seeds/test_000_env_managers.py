@@ -18,7 +18,7 @@ import pytest
 from stepmill.envs import BaseEnvTimestep
 from stepmill.errors import ClosedError, ConfigError, InFlightError, UsageError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
-from support.corridor import Corridor, corridors
+from support.envs.contract import Corridor, corridors
 from support.process_envs import eventually
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}
@@ -384,7 +384,7 @@ def test_step_of_a_list_of_envs(kind: str) -> None:
 
 
 @BOTH
-def test_envs_are_given_arrays(kind: str) -> None:
+def test_envs_get_arrays(kind: str) -> None:
     """_transform: an action of any kind becomes an array."""
     with make(kind, corridors(1, length=9)) as manager:
         manager.launch()

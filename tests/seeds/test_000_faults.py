@@ -15,7 +15,7 @@ import pytest
 from stepmill import EnvError
 from stepmill.envs import BaseEnvTimestep
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
-from support.corridor import Corridor, corridors
+from support.envs.contract import Corridor, corridors
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SubprocessEnvManager}
 BOTH = pytest.mark.parametrize("kind", MANAGERS)

@@ -17,8 +17,8 @@ from stepmill import EnvError
 from stepmill.envs import BaseEnvInfo, EnvElementInfo
 from stepmill.errors import ConfigError, InFlightError
 from stepmill.managers import BaseEnvManager, SubprocessEnvManager
-from support.corridor import Corridor, corridors
-from support.manager_envs import doing
+from support.envs.contract import Corridor, corridors
+from support.envs.managed import doing
 from support.process_envs import Gate, ends, eventually, parent_of
 from support.subprocesses import run_well
 
@@ -188,7 +188,7 @@ def test_processes_end_with_the_program() -> None:
     pids = run_well(
         """
         from stepmill.managers import SubprocessEnvManager
-        from support.corridor import Corridor, corridors
+        from support.envs.contract import Corridor, corridors
 
         manager = SubprocessEnvManager(Corridor, corridors(2), 2)
         manager.launch()

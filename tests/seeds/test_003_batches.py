@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("deadline")
 
 @pytest.mark.usefixtures("server")
 @EVERY_VIEW
-def test_a_batch_is_there_when_so_many_envs_have_finished(make: Any, view: str, gate: Gate) -> None:
+def test_a_batch_is_there_when_batch_size_envs_have_finished(make: Any, view: str, gate: Gate) -> None:
     """Batch size, text and figure: the results of the first that finish; the slow one comes with a later batch."""
     held = {"mishap": "gate", "folder": gate.folder}
     pool = make(FaultyEnv, view, num_envs=3, batch_size=2, backend="process", num_workers=3, env_config=[held, {}, {}])

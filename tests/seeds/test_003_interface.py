@@ -22,8 +22,8 @@ import stepmill as envpool
 from stepmill import _native
 from stepmill.errors import ActionError, ConfigError, EnvError, EnvIdError, UnsupportedError
 from support.envs import DiscountEnv, SpaceEnv, draws
+from support.envs.adapted import TagEnv
 from support.probes import ProbeTwin, assert_equal, seen
-from support.tag import TagEnv
 
 VIEWS = ("gym", "dm")  # those of the document
 EVERY_VIEW = pytest.mark.parametrize("view", VIEWS)
@@ -45,7 +45,7 @@ def test_task_id_is_one_of_those_that_list_all_envs_shows(id: str) -> None:
     assert envpool.make_spec(id).config["task_id"] == id
 
 
-def test_task_id_that_nobody_has_is_refused() -> None:
+def test_an_unknown_task_id_is_refused() -> None:
     """make, task_id."""
     with pytest.raises(KeyError, match="CartPole-v1"):
         envpool.make("CartPol-v1")
@@ -368,7 +368,7 @@ def test_step_is_send_and_recv(make: Any, view: str) -> None:
 
 
 @pytest.mark.parametrize("ids", [[0, 0], [3], [-1]], ids=["twice", "too high", "negative"])
-def test_ids_that_cannot_be_are_refused(make: Any, ids: list[int]) -> None:
+def test_invalid_ids_are_refused(make: Any, ids: list[int]) -> None:
     """Extended API: the ids of envs are 0 to ``num_envs`` - 1, each once."""
     pool = make("CartPole-v1", "gym", num_envs=3)
     with pytest.raises(EnvIdError):

@@ -118,7 +118,7 @@ def test_step_and_reset_are_gyms() -> None:
     assert env.reward_space.contains(timestep.reward)
 
 
-def test_an_env_of_gyms_interface_is_a_line_away() -> None:
+def test_an_env_of_gyms_interface_takes_one_line() -> None:
     """Its introduction: a BaseEnv follows gym.Env; here each can be turned into the other."""
     env = as_gymnasium(TideEnv({}))
     assert isinstance(env, gymnasium.Env)
@@ -308,7 +308,7 @@ class Eager(TideEnv):
 
 
 @pytest.mark.parametrize("way", IN_ONE_PROCESS)
-def test_note_whoever_builds_in_the_constructor_may(way: str) -> None:
+def test_note_an_env_may_build_its_simulator_in_the_constructor(way: str) -> None:
     """First note, its last sentence."""
     assert_same(play(way, Eager, [{}], action=rise), play("alone", TideEnv, [{}], action=rise))
 

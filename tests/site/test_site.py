@@ -182,7 +182,7 @@ SHOWN = "return [...document.images].map(one => one.offsetParent ? one.src : '')
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pictures_follow_the_theme(site, theme):
     site.window.dark(theme == "dark")
-    window = site.open("performance.html")
+    window = site.open("figures.html")
     shown = window.run(SHOWN)
     assert len(shown) >= 5
     assert all(f"-{theme}.png" in address for address in shown)
@@ -191,6 +191,6 @@ def test_pictures_follow_the_theme(site, theme):
 @pytest.mark.parametrize("width", [360, 1400])
 def test_no_page_is_wider_than_the_window(site, width):
     site.window.resize(width, 900)
-    for name in ("index.html", "performance.html", "interface.html", "reference/pools.html"):
+    for name in ("index.html", "performance.html", "figures.html", "interface.html", "reference/pools.html"):
         window = site.open(name)
         assert window.run("return document.documentElement.scrollWidth") <= width, name

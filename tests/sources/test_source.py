@@ -58,7 +58,7 @@ def test_a_class_a_function_and_a_lambda(make: Any) -> None:
     assert make(lambda: CountingEnv(start=3)).reset()[0].tolist() == [[3.0]]
 
 
-def test_a_list_of_factories_one_an_env(make: Any) -> None:
+def test_a_list_of_factories_has_one_per_env(make: Any) -> None:
     pool = make([CountingEnv, lambda: CountingEnv(5), lambda start=7: CountingEnv(start)])
     assert pool.num_envs == 3
     assert pool.reset()[0].tolist() == [[0.0], [5.0], [7.0]]

@@ -133,7 +133,7 @@ def stack(space: spaces.Space[Any], values: list[Any]) -> Any:
 
 
 def play(pool: Any, steps: int, seed: int = 0) -> list[Any]:
-    """The results of a reset and so many steps of random actions; where autoreset is off, of the resets between."""
+    """The results of a reset and of ``steps`` random actions; where autoreset is off, of the resets between."""
     act = Actor(pool, seed)
     results = [pool.reset()]
     for _ in range(steps):
@@ -279,7 +279,7 @@ class EchoEnv(gymnasium.Env[Any, Any]):
         return action, float(self.steps), self.steps == self.length, False, {"action": [copy.deepcopy(action)]}
 
 
-class ToldEnv(CountingEnv):
+class InfoEnv(CountingEnv):
     """Tells the info that it is told to tell; an env that ``length`` steps end."""
 
     def __init__(self, info: Any = None, length: int = 10**9) -> None:
@@ -358,7 +358,7 @@ class WishingEnv(CountingEnv):
         return {"count": count, "wish": "salt"}, *rest
 
 
-class AskedEnv(CountingEnv):
+class AnsweringEnv(CountingEnv):
     """Answers questions."""
 
     def echo(self, *args: Any, **kwargs: Any) -> Any:

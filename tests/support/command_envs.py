@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+import stepmill
 from stepmill.envs import BaseEnv, BaseEnvTimestep, read_cfg
 
 
@@ -225,25 +226,45 @@ class Endless(Walk):
 # ---- policies ------------------------------------------------------------------------------------
 
 
+@stepmill.per_env
 def two(observation: Any, generator: Any) -> int:
     """Always the same action."""
     return 2
 
 
-def many(observations: Any, generators: Any) -> Any:
+def many(observations: Any, env_ids: Any, generators: Any) -> Any:
     """The same for a batch."""
-    assert len(observations) == len(generators)
+    assert len(observations) == len(env_ids) == len(generators)
     return np.full(len(observations), 2)
 
 
-many.batched = True  # type: ignore[attr-defined]
+def one_env(observation: Any, generator: Any) -> int:
+    """A function of one env, which is no policy by itself."""
+    return 2
 
 
+class Alternating:
+    """A policy with a memory: 0, 1, 0 and so on in each episode."""
+
+    def __init__(self) -> None:
+        self.last: dict[int, int] = {}
+
+    def begin(self, env_ids: Any) -> None:
+        self.last.update(dict.fromkeys(env_ids.tolist(), 1))
+
+    def __call__(self, observations: Any, env_ids: Any, generators: Any) -> Any:
+        for env_id in env_ids.tolist():
+            self.last[env_id] = 1 - self.last[env_id]
+        return np.array([self.last[env_id] for env_id in env_ids.tolist()])
+
+
+@stepmill.per_env
 def confused(observation: Any, generator: Any) -> int:
     """Fails."""
     raise ValueError("left or right?")
 
 
+@stepmill.per_env
 def leaving(observation: Any, generator: Any) -> int:
     """Ends the program."""
     sys.exit(0)

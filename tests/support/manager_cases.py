@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepmill.managers import BaseEnvManager, EnvState
-from support.manager_envs import KINDS
+from support.envs.managed import KINDS
 from support.process_envs import BrokenText, SeveralArguments, Unpicklable
 
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)

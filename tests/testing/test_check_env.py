@@ -19,7 +19,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from stepmill.envs import DingEnvWrapper
 from stepmill.errors import ConfigError
 from stepmill.testing import RULES, Finding, Report, check_env
-from support.broken_envs import (
+from support.envs.broken import (
     DoubleObs,
     NumpyDone,
     RaisesInInit,
@@ -28,8 +28,8 @@ from support.broken_envs import (
     ResetsInInit,
     SameArray,
 )
-from support.broken_runs import StepsFromTheStream, close_what_is_left
-from support.good_envs import BROKEN, GOOD, Endless, GoodEnv, NothingRandom
+from support.envs.broken_runs import StepsFromTheStream, close_what_is_left
+from support.envs.good import BROKEN, GOOD, Endless, GoodEnv, NothingRandom
 
 pytest_plugins = ("pytester",)
 
@@ -227,7 +227,7 @@ def test_nothing_is_printed_where_that_was_not_wanted(capsys: pytest.CaptureFixt
 def test_a_trial_that_breaks_off_says_what_it_could_not_check() -> None:
     report = check(RaisesInInit, CFG)
     (finding,) = report
-    assert finding.got.startswith("KeyError: 'level' (broken_envs.py:")
+    assert finding.got.startswith("KeyError: 'level' (broken.py:")
     assert report.checked == ["no_exception"]
     assert str(report).splitlines()[2:] == [
         f"  not checked: {len(RULES) - 1} rules: the constructor raised",
@@ -444,7 +444,7 @@ def test_an_env_that_exists_takes_no_cfg() -> None:
 
 @pytest.mark.parametrize(("name", "least"), [("seed", 0), ("episodes", 1), ("steps", 1)])
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "3"])
-def test_numbers_that_cannot_be(name: str, least: int, wrong: Any) -> None:
+def test_invalid_numbers_are_an_error(name: str, least: int, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number.*, got {wrong!r}"):
         check_env(GoodEnv, **{name: wrong})
     with pytest.raises(ConfigError, match=f"check_env: {name}: expected a whole number >= {least}, got {least - 1}"):

@@ -117,7 +117,7 @@ def test_a_configuration_goes_to_the_env_of_an_id() -> None:
 
 
 def test_an_id_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.registry._records", {})
+    monkeypatch.setattr("stepmill.registry.records._records", {})
     stepmill.register("Walks-v0", factory=Global)
     assert "global_generators" in {finding.rule for finding in check("Walks-v0")}
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stepmill.testing import RULES, EnvTestMixin
-from support.broken_envs import NumpyDone
-from support.good_envs import GoodEnv
+from support.envs.broken import NumpyDone
+from support.envs.good import GoodEnv
 
 pytest_plugins = ("pytester",)
 
@@ -33,7 +33,7 @@ def test_the_mixin_has_a_test_for_each_rule() -> None:
 
 
 AUTHORS_FILE = """
-    from support.broken_envs import NumpyDone
+    from support.envs.broken import NumpyDone
     from stepmill.testing import EnvTestMixin
 
     class TestMine(EnvTestMixin):

@@ -75,7 +75,7 @@ def test_dm_view_in_same_step_mode_has_no_first_between_episodes(make: Any) -> N
     assert kinds == [MID, LAST, MID, LAST]
 
 
-def test_dm_view_after_a_masked_reset_tells_who_began_anew(make: Any) -> None:
+def test_dm_view_after_a_masked_reset_tells_which_envs_began_anew(make: Any) -> None:
     pool = make("Probe-v0", "dm", num_envs=3)
     pool.reset()
     pool.step(probe_actions(0, 0), env_id=[0, 1])

@@ -85,6 +85,7 @@ def test_managers_have_the_same(call: str) -> None:
 CASES = [
     *((MAKERS[view], call) for view in ("gymnasium", "gym", "dm") for call in CALLS),
     (MAKERS["gymnasium"], "rollout"),
+    (MAKERS["gymnasium"], "play"),
     *((None, call) for call in ("step", "reset")),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from stepmill.errors import ActionError, SpaceError
-from stepmill.wrappers.gym_hybrid_dict_action import GymHybridDictAction
+from stepmill.wrappers.action_wrappers import GymHybridDictAction
 from support.wrapper_probe import VECTOR, ScriptedEnv
 
 MOVING = spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32), spaces.Box(-1, 1, (1,), np.float32)])

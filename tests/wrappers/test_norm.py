@@ -12,10 +12,8 @@ from gymnasium import spaces
 
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError
-from stepmill.wrappers.obs_norm import ObsNormEnv
-from stepmill.wrappers.reward_norm import RewardNormEnv
+from stepmill.wrappers.normalisation import ObsNormEnv, RewardNormEnv, StaticObsNorm
 from stepmill.wrappers.running_mean_std import RunningMeanStd
-from stepmill.wrappers.static_obs_norm import StaticObsNorm
 from support.wrapper_probe import VECTOR, ScriptedEnv, play, rewards_of
 
 IMAGE = spaces.Box(0, 255, (2, 2, 3), np.uint8)

@@ -15,13 +15,10 @@ from gymnasium import spaces
 
 from stepmill.envs.env_info import element_info_of
 from stepmill.errors import ConfigError, EnvError
-from stepmill.wrappers.action_repeat import ActionRepeat
-from stepmill.wrappers.delay_reward import DelayReward
-from stepmill.wrappers.eval_episode_return import EvalEpisodeReturn
-from stepmill.wrappers.flat_obs import FlatObs
-from stepmill.wrappers.gym_hybrid_dict_action import GymHybridDictAction
-from stepmill.wrappers.obs_plus_prev_act_rew import ObsPlusPrevActRew
-from stepmill.wrappers.time_limit import TimeLimit
+from stepmill.wrappers.action_wrappers import ActionRepeat, GymHybridDictAction
+from stepmill.wrappers.episodes import TimeLimit
+from stepmill.wrappers.observations import FlatObs, ObsPlusPrevActRew
+from stepmill.wrappers.rewards import DelayReward, EvalEpisodeReturn
 from support.wrapper_probe import IMAGE, NESTED, VECTOR, ScriptedEnv, play, rewards_of
 
 FLOAT_IMAGE = spaces.Box(0, 1, (1, 2, 2), np.float32)

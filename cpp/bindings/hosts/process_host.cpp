@@ -1,11 +1,8 @@
-#include "bindings/python/numpy_api.h"
-
 #include "bindings/hosts/process_host.h"
 
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <fstream>
 
 #include "bindings/python/bytes.h"
 #include "bindings/python/errors.h"
@@ -15,18 +12,6 @@
 namespace nb = nanobind;
 
 namespace stepmill {
-namespace {
-
-// The share of a process in the machine's memory (PSS), in bytes; 0 if it cannot be read.
-std::uint64_t memory_of(int pid) {
-  if (pid <= 0) return 0;
-  std::ifstream lines("/proc/" + std::to_string(pid) + "/smaps_rollup");
-  for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("Pss:")) return std::strtoull(line.c_str() + 4, nullptr, 10) * 1024;
-  return 0;
-}
-
-}  // namespace
 
 // ---- workers -----------------------------------------------------------------------------------
 
@@ -183,39 +168,6 @@ nb::object ProcessHost::take_notes(const Batch& batch, std::vector<Fault>& fault
 
 // ---- measurements ------------------------------------------------------------------------------
 
-void ProcessHost::add_stats(nb::dict& out, double age_s) const {
-  nb::list workers;
-  std::uint32_t restarts = 0;
-  for (const ProcessPool::WorkerStats& w : processes().worker_stats()) {
-    nb::dict one;
-    // None, because kill() would take 0 or -1 for many processes.
-    one["pid"] = w.pid > 0 ? nb::object(nb::int_(w.pid)) : nb::none();
-    one["alive"] = w.alive;
-    one["use"] = age_s > 0.0 ? std::min(1.0, w.busy_s / age_s) : 0.0;
-    one["busy_seconds"] = w.busy_s;
-    one["actions"] = w.steps;
-    one["restarts"] = w.restarts;
-    one["outbox_bytes"] = w.outbox_bytes;
-    one["memory_bytes"] = memory_of(w.pid);
-    workers.append(one);
-    restarts += w.restarts;
-  }
-  // One column per percentile, one row per env.
-  constexpr std::array<double, 3> kParts = {0.5, 0.9, 0.99};
-  constexpr std::array<const char*, 3> kNames = {"p50", "p90", "p99"};
-  npy_intp count = pool().num_envs();
-  std::array<nb::object, 3> columns;
-  for (nb::object& column : columns) column = owned(PyArray_ZEROS(1, &count, NPY_FLOAT64, 0));
-  for (std::int32_t env = 0; env < pool().num_envs(); ++env) {
-    const auto values = processes().step_percentiles(env, kParts);
-    for (std::size_t k = 0; k < kParts.size(); ++k)
-      static_cast<double*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(columns[k].ptr())))[env] = values[k];
-  }
-  nb::dict times;
-  for (std::size_t k = 0; k < kParts.size(); ++k) times[kNames[k]] = columns[k];
-  out["workers"] = workers;
-  out["restarts"] = restarts;
-  out["step_seconds"] = times;
-}
+void ProcessHost::add_stats(nb::dict& out) const { out["outbox_bytes"] = processes().outbox_bytes(); }
 
 }  // namespace stepmill

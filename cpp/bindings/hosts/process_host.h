@@ -1,6 +1,6 @@
 // Envs in worker processes: `stepmill._native.ProcessHost`.
 //
-// Python starts the processes (stepmill/pool/process): `to_restart` says which workers need one, `admit` announces it.
+// Python starts the processes (stepmill/hosts/process): `to_restart` says which workers need one, `admit` announces it.
 #pragma once
 
 #include <string>
@@ -48,7 +48,7 @@ class ProcessHost final : public Host {
   // needed.
   void attend() override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
-  void add_stats(nanobind::dict& out, double age_s) const override;
+  void add_stats(nanobind::dict& out) const override;
 
  private:
   void kill() override { processes().kill(); }

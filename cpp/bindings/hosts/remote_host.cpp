@@ -88,6 +88,7 @@ void RemoteHost::lose(int group, const std::string& why, const std::string& kind
   reason.message = why;
   reason.kind = kind_of_fault;
   pool.lose(group, reason);
+  add_to(pool.counters()->pool().restarts, 1);  // the derived class starts another
 }
 
 // ---- lending -----------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ nb::object RemoteHost::take_notes(const Batch& batch, std::vector<Fault>&) {
   return out;
 }
 
-void RemoteHost::add_stats(nb::dict& out, double) const {
+void RemoteHost::add_stats(nb::dict& out) const {
   for (auto [key, value] : nb::cast<nb::dict>(nb::find(*this).attr("describe")())) out[key] = value;
 }
 

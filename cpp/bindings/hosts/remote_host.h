@@ -56,7 +56,7 @@ class RemoteHost final : public Host {
   void work(std::chrono::nanoseconds most) override;
   nanobind::object take_notes(const Batch& batch, std::vector<Fault>& faults) override;
   // Calls the derived class: `describe()` returns what it knows about its connections.
-  void add_stats(nanobind::dict& out, double age_s) const override;
+  void add_stats(nanobind::dict& out) const override;
 
  private:
   RemotePool& remote() const { return static_cast<RemotePool&>(pool()); }

@@ -63,13 +63,13 @@ constexpr std::uint64_t kWorkers = offsetof(PoolRecord, num_workers) / sizeof(Wo
 constexpr std::uint64_t kCaller = offsetof(PoolRecord, caller) / sizeof(Word);
 
 // The record at a word of the file, if it is still that of the same pool when it has been copied.
-std::optional<SeenPools::Pool> read_pool(const Mapping& file, std::uint64_t first, std::uint64_t end) {
+std::optional<PoolWords> read_pool(const Mapping& file, std::uint64_t first, std::uint64_t end) {
   if (end < words_in<PoolRecord> || first > end - words_in<PoolRecord>) return std::nullopt;
   const std::uint64_t serial = file[first + kSerial].load(std::memory_order_acquire);
   const std::uint64_t workers = get(file[first + kWorkers]);
   const std::uint64_t after = first + words_in<PoolRecord>;
   if (serial == 0 || workers > (end - after) / words_in<WorkerRecord>) return std::nullopt;
-  SeenPools::Pool out;
+  PoolWords out;
   out.pool = file.copy(first, kCaller);
   out.caller = file.copy(first + kCaller, words_in<WorkerRecord>);
   for (std::uint64_t w = 0; w < workers; ++w)

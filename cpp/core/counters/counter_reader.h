@@ -18,15 +18,9 @@ struct UnreadableCounters : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-using Words = std::vector<std::uint64_t>;
-
 struct SeenPools {
   Words header;  // without the places
-  struct Pool {
-    Words pool, caller;
-    std::vector<Words> workers;
-  };
-  std::vector<Pool> pools;
+  std::vector<PoolWords> pools;
 };
 
 SeenPools read_pools(int descriptor);

@@ -1,4 +1,4 @@
-// The counters of one pool, which `pool.stats()` and, from outside, `stepmill top` read.
+// The counters of one pool: `pool.stats()`, its page and, from outside, `stepmill top` show them.
 //
 // They are in the file of this process (`counter_file.h`) while the pool exists. Where the system refuses that, and after
 // the pool has ended, they are in ordinary memory, and everything else is the same.
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/counters/counter_file.h"
@@ -34,6 +35,9 @@ class PoolCounters {
   void publish();
   // From now on they cannot. The pool has ended: there are no workers, and what was counted stays.
   void withdraw();
+
+  // All words as they are now, for any thread. After the end there are no workers.
+  PoolWords copy() const;
 
   // ---- the calling thread's time ----
 
@@ -73,6 +77,7 @@ class PoolCounters {
   static constexpr std::uint32_t kSampledWaits = 4;
 
   CounterFile::Loan loan_;
+  mutable std::mutex mutex_;  // of `pool_`, for those who copy it while the pool ends
   PoolRecord* pool_;
   std::unique_ptr<WorkerRecord[]> refused_;  // the record and its workers, if they are not in the file
   PoolRecord last_{};                        // what is left after the pool

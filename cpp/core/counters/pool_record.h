@@ -1,4 +1,4 @@
-// What a process shows of its pools: the words of a file that `stepmill top` reads from outside.
+// What a process shows of its pools: the words that `pool.stats()`, its page and, from outside, `stepmill top` read.
 //
 //   header | record of a pool, records of its workers | record of a pool, ...
 //
@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace stepmill {
 
@@ -47,7 +48,7 @@ inline constexpr std::uint64_t kSlowWindow = 10;
 #define STEPMILL_POOL_WORDS(ONE, MANY)                                                                             \
   ONE(serial) /* differs from every other pool of the process; 0: none is here, or it is being written */          \
   /* written before the record can be seen */                                                                      \
-  ONE(made)   /* ticks */                                                                                          \
+  ONE(made)   /* ticks; once more when the engine is there: workers have started by then */                        \
   ONE(num_envs)                                                                                                    \
   ONE(batch_size)                                                                                                  \
   ONE(num_workers) /* records of workers that follow this one */                                                   \
@@ -73,7 +74,8 @@ inline constexpr std::uint64_t kSlowWindow = 10;
   ONE(batches_held)                                                                                                \
   ONE(memory_bytes)                                                                                                \
   ONE(helped_waiting_ns) /* of `caller.busy_ns`: while it was `kWaiting` or `kStepping` */                         \
-  MANY(more_spare, 2)
+  ONE(restarts) /* of actors elsewhere; each worker process counts its own */                                      \
+  ONE(more_spare)
 
 #define STEPMILL_WORKER_WORDS(ONE, MANY)                                                                           \
   ONE(pid)      /* of the process; 0: a thread, or no process at the moment */                                     \
@@ -116,6 +118,13 @@ inline constexpr std::array kPoolWords{STEPMILL_POOL_WORDS(STEPMILL_ONE_NAME, ST
 inline constexpr std::array kWorkerWords{STEPMILL_WORKER_WORDS(STEPMILL_ONE_NAME, STEPMILL_MANY_NAMES)};
 #undef STEPMILL_ONE_NAME
 #undef STEPMILL_MANY_NAMES
+
+// Copies of them.
+using Words = std::vector<std::uint64_t>;
+struct PoolWords {
+  Words pool, caller;
+  std::vector<Words> workers;
+};
 
 inline constexpr std::size_t kMostPools = sizeof(FileHeader::places) / sizeof(Word);
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of the file

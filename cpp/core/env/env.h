@@ -31,7 +31,7 @@
 // still work meanwhile.
 //
 // An env of a simulator that Python builds (`envs/mujoco`) takes a second Config everywhere: what the Python half of its
-// family (`stepmill/pool/simulator.py`) says about the simulator. For `spec` these are its sizes; for an env also the
+// family (`stepmill/sources/simulator.py`) says about the simulator. For `spec` these are its sizes; for an env also the
 // addresses of what was built for it.
 //
 //       static EnvSpec spec(const Config&, const Config& simulator);
@@ -236,7 +236,7 @@ concept StepsMany = requires(Turns<E>& turns) {
 template <class E>
 concept HasSimulator = requires(const Config& config) { E::spec(config, config); };
 // Adds the numbers that a drawing of the env shows: its state, and what Gymnasium's env remembers only to draw it. The
-// drawing itself is Python's work (stepmill/pool/drawing.py).
+// drawing itself is Python's work (stepmill/sources/drawing.py).
 template <class E>
 concept HasPicture = requires(const E& env, std::vector<double>& numbers) { env.picture(numbers); };
 template <class E>

@@ -92,11 +92,6 @@ class ProcessChecks {
     return tables_.worker(worker).busy_ns.load(std::memory_order_relaxed);
   }
   std::uint64_t steps(std::int32_t worker) const { return tables_.worker(worker).steps.load(std::memory_order_relaxed); }
-  StepTimes step_times(std::int32_t env) const {
-    StepTimes times;
-    for (int i = 0; i < StepTimes::kBuckets; ++i) times.count[i] = copy(tables_.times(env).count[i]);
-    return times;
-  }
 
  private:
   Activity activity_of(std::int32_t env, std::uint64_t begun) const;

@@ -59,16 +59,6 @@ double StepTimes::upper_bound_ns(int bucket) {
   return std::ldexp(1.0 + (bucket % 4 + 1) / 4.0, kFirstOctave + bucket / 4);
 }
 
-double StepTimes::percentile_s(double part) const {
-  std::uint64_t all = 0, below = 0;
-  for (const std::uint32_t some : count) all += some;
-  for (int i = 0; i < kBuckets && all != 0; ++i) {
-    below += count[i];
-    if (static_cast<double>(below) >= part * static_cast<double>(all)) return upper_bound_ns(i) * 1e-9;
-  }
-  return 0.0;
-}
-
 // ---- the layout --------------------------------------------------------------------------------
 
 ProcessTables::ProcessTables(const EnvSpec& spec, const TableOptions& table, std::int32_t batch_size,

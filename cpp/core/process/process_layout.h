@@ -114,8 +114,6 @@ struct StepTimes {
 
   void add(std::uint64_t ns);
   static double upper_bound_ns(int bucket);
-  // The time below which that part of the steps stayed; 0 without any.
-  double percentile_s(double part) const;
 };
 
 // One per worker, on its own cache lines. All of these are hints: a lost one costs a look, but no result.

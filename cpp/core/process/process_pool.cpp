@@ -206,21 +206,13 @@ double ProcessPool::step_cost_ns() const {
   return steps ? static_cast<double>(busy) / static_cast<double>(steps) : 0.0;
 }
 
-std::vector<ProcessPool::WorkerStats> ProcessPool::worker_stats() const {
-  std::vector<WorkerStats> out;
+std::vector<std::size_t> ProcessPool::outbox_bytes() const {
+  std::vector<std::size_t> out;
   const Lock lock(books_.mutex);
   for (std::int32_t w = 0; w < process_.num_workers; ++w) {
-    const WorkerRoster::Crew& crew = books_.roster.crew(w);
-    out.push_back({crew.life.pid, crew.life.number != 0, static_cast<double>(checks_.busy_ns(w)) * 1e-9,
-                   checks_.steps(w), crew.restarts, crew.life.outbox ? crew.life.outbox->memory() : 0});
+    const WorkerRoster::Life& life = books_.roster.crew(w).life;
+    out.push_back(life.outbox ? life.outbox->memory() : 0);
   }
-  return out;
-}
-
-std::vector<double> ProcessPool::step_percentiles(std::int32_t env, std::span<const double> parts) const {
-  const StepTimes times = checks_.step_times(env);
-  std::vector<double> out;
-  for (const double part : parts) out.push_back(times.percentile_s(part));
   return out;
 }
 

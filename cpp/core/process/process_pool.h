@@ -94,17 +94,8 @@ class ProcessPool final : public Pool {
   // ---- measurements ----
 
   double step_cost_ns() const override;
-  struct WorkerStats {
-    int pid;
-    bool alive;
-    double busy_s;
-    std::uint64_t steps;
-    std::uint32_t restarts;
-    std::size_t outbox_bytes;
-  };
-  std::vector<WorkerStats> worker_stats() const;
-  // The percentiles of an env's step times, in seconds; 0 if it has made no steps.
-  std::vector<double> step_percentiles(std::int32_t env, std::span<const double> parts) const;
+  // What the outbox of each worker takes.
+  std::vector<std::size_t> outbox_bytes() const;
 
  private:
   using Lock = ProcessBooks::Lock;

@@ -13,7 +13,7 @@ T read_at(std::span<const std::byte> bytes, std::size_t offset) {
   return out;
 }
 
-// The first so many bytes, which are taken from the span.
+// Takes the first bytes off the span.
 std::span<const std::byte> take(std::span<const std::byte>& rest, std::int64_t bytes) {
   if (bytes < 0 || static_cast<std::uint64_t>(bytes) > rest.size()) throw BrokenParcel("a parcel that ends too soon");
   const auto out = rest.first(static_cast<std::size_t>(bytes));

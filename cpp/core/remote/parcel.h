@@ -45,7 +45,7 @@ class Parcel {
   static std::span<std::byte> pack(std::span<std::byte> to, std::size_t row_bytes, std::span<const Enclosure> enclosures,
                                    std::int32_t spare = 0);
 
-  // A parcel that has arrived, for so many envs. It refers to the bytes. Throws BrokenParcel.
+  // A parcel that has arrived, for some of `num_envs` envs. It refers to the bytes. Throws BrokenParcel.
   Parcel(std::span<const std::byte> parcel, std::int32_t num_envs);
 
   std::int32_t spare() const { return spare_; }

@@ -93,6 +93,19 @@ TEST(a_name_is_cut_between_two_characters) {
   CHECK(text(seen.pools[1].pool, offsetof(PoolRecord, name), sizeof(PoolRecord::name)) == std::string(95, 'x'));
 }
 
+TEST(a_copy_shows_what_a_reader_sees_and_after_the_end_no_workers) {
+  const auto counters = shown();
+  set(counters->pool().steps, 7);
+  set(counters->worker(1).busy_ns, 3);
+  const PoolWords copy = counters->copy(), seen = look().pools[0];
+  CHECK(copy.pool == seen.pool);
+  CHECK(copy.caller == seen.caller);
+  CHECK(copy.workers == seen.workers);
+  counters->withdraw();
+  CHECK(word(counters->copy().pool, offsetof(PoolRecord, steps)) == 7);
+  CHECK(counters->copy().workers.empty());
+}
+
 TEST(a_pool_that_is_not_published_is_not_seen) {
   const PoolCounters counters(kLabel, 1, 1, 0);
   CHECK(files().size() == 1u);

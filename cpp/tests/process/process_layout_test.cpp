@@ -90,18 +90,6 @@ TEST(the_bounds_grow) {
     CHECK(StepTimes::upper_bound_ns(i) > StepTimes::upper_bound_ns(i - 1));
 }
 
-TEST(percentiles_are_the_upper_bounds_of_step_times) {
-  StepTimes times{};
-  CHECK(times.percentile_s(0.5) == 0.0);
-  for (int i = 0; i < 9; ++i) times.add(1'000);
-  times.add(1'000'000);
-  CHECK(times.percentile_s(0.5) == times.percentile_s(0.9));
-  CHECK(times.percentile_s(0.9) >= 1e-6);
-  CHECK(times.percentile_s(0.9) <= 1.3e-6);
-  CHECK(times.percentile_s(0.99) >= 1e-3);
-  CHECK(times.percentile_s(0.99) <= 1.3e-3);
-}
-
 TEST(times_beyond_the_buckets_count_in_the_last_ones) {
   for (const std::uint64_t ns : {0u, 1u, 5u, 100u, 127u}) CHECK(bucket_of(ns) == 0);
   CHECK(bucket_of(std::uint64_t{1} << 45) == StepTimes::kBuckets - 1);

@@ -24,11 +24,13 @@ from gymnasium import spaces
 from stepmill.envs.configs import env_cfgs
 from stepmill.envs.conform import as_arrays
 from stepmill.envs.env_info import BaseEnvInfo, FromInfo, element_info_of
-from stepmill.envs.seeds import SEED_BITS, EpisodeSeeds
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnsupportedError
+from stepmill.registry.factories import accepts
+from stepmill.values.arguments import true_or_false, whole_number
 
-__all__ = ["BaseEnv"]
+SEED_BITS = 31  # of the seeds that we draw: numpy's old generator and many simulators accept no more than 32
+MOST_SEED_BITS = 63  # of those that a caller may give, or ask for
 
 
 class BaseEnv(ABC):
@@ -167,3 +169,84 @@ class BaseEnv(ABC):
     def create_evaluator_env_cfg(cfg: Any) -> list[Any]:
         """One cfg for each env that evaluates: ``cfg["evaluator_env_num"]`` copies, ``is_train`` false."""
         return env_cfgs(cfg, "evaluator_env_num", is_train=False)
+
+
+# ---- seeds ---------------------------------------------------------------------------------------
+
+
+class EpisodeSeeds:
+    """Static: every episode has the same seed. Dynamic: each has a new seed, and the whole run repeats.
+
+    Dynamic seeds have ``bits`` bits and come from the env's own generator. The default suits every simulator; with 63
+    bits two envs hardly ever draw the same seed.
+    """
+
+    def __init__(self, seed: Any, dynamic: Any = True, bits: int = SEED_BITS) -> None:
+        self.dynamic = true_or_false("dynamic_seed", dynamic)
+        # A dynamic seed only seeds the generator, so it may have more bits than the env accepts. A static one goes to
+        # the env; the default number of bits is our caution and says nothing about the env.
+        is_free = self.dynamic or bits == SEED_BITS
+        self.seed = whole_number("seed", seed, 0, 2 ** (MOST_SEED_BITS if is_free else bits) - 1)
+        self._limit = 2**bits
+        self._generator = np.random.Generator(np.random.PCG64(self.seed))
+
+    def next(self) -> int:
+        """The seed of the next episode."""
+        if not self.dynamic:
+            return self.seed
+        return int(self._generator.integers(self._limit))
+
+
+def seed_env(env: Any, seed: int, dynamic_seed: bool) -> None:
+    """Calls ``env.seed``, without ``dynamic_seed`` if it does not accept that, as in older envs."""
+    if accepts(env.seed, seed, dynamic_seed):
+        env.seed(seed, dynamic_seed)
+    elif accepts(env.seed, seed, dynamic_seed=dynamic_seed):
+        env.seed(seed, dynamic_seed=dynamic_seed)
+    else:
+        env.seed(seed)
+
+
+# ---- around an env of another kind ---------------------------------------------------------------
+
+
+class EnvHolder(BaseEnv):
+    """Holds an env, ``_env``, which ``_open`` builds when it is first needed and again after ``close``."""
+
+    _env: Any = None
+    _is_open = _has_begun = False
+    # Set by ``_open``.
+    _observation_space: spaces.Space[Any]
+    _action_space: spaces.Space[Any]
+
+    @abstractmethod
+    def _open(self) -> Any:
+        """The env inside, built if it is not yet."""
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        self._open()
+        return self._observation_space
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        self._open()
+        return self._action_space
+
+    @property
+    def metadata(self) -> Any:  # type: ignore[override]
+        return self._open().metadata
+
+    @property
+    def render_mode(self) -> str | None:
+        """The render mode of the env inside."""
+        return getattr(self._open(), "render_mode", None)
+
+    def render(self) -> Any:
+        return self._open().render()
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+        self._env = None
+        self._is_open = self._has_begun = False

@@ -9,8 +9,6 @@ from typing import Any
 from stepmill.errors import ConfigError, MissingConfigError
 from stepmill.values.arguments import whole_number
 
-__all__ = ["copy_cfg", "env_cfgs", "read_cfg"]
-
 
 def env_cfgs(cfg: Any, count_key: str, is_train: bool) -> list[Any]:
     """``cfg[count_key]`` independent copies (1 if that key is absent) without that key and with ``is_train`` set."""

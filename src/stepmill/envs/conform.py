@@ -1,10 +1,11 @@
-"""Values of any Gymnasium space in the types of ``BaseEnv``: arrays of float32, int64 or uint8.
+"""Values of any Gymnasium space in the types of ``BaseEnv`` (arrays of float32, int64 or uint8), and actions back.
 
 A space is read once; the result is the new space, and a function that converts values of the old one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,29 +13,27 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.errors import ObservationError
-from stepmill.values.fitting import Fitter, array_of, holds_arrays
+from stepmill.errors import ActionError, ObservationError
+from stepmill.values.fitting import Fitter, Misfit, array_of, cast, holds_arrays
 from stepmill.values.trees import map_tree, map_trees, space_from, tree_of
-
-__all__ = ["Conformed", "as_arrays", "conform"]
 
 
 @dataclass(frozen=True)
-class Conformed:
-    """The space of the values that ``convert`` returns. They are copies: nothing writes into them later."""
+class Conversion:
+    """``space`` has the values that ``convert`` returns. They are copies: nothing writes into them later."""
 
     space: spaces.Space[Any]
     convert: Callable[[Any], Any]
 
 
-def conform(space: spaces.Space[Any], owner: str, name: str = "observation") -> Conformed:
+def conform(space: spaces.Space[Any], owner: str, name: str = "observation") -> Conversion:
     """Floats become float32, whole numbers int64; uint8 and values that are not arrays stay unchanged.
 
     ``convert`` raises an error that names ``owner`` and ``name`` if a value does not have the form of ``space``. It
     does not check bounds.
     """
     whole = map_tree(_with_contract_dtype, tree_of(space))
-    return Conformed(space_from(whole), Fitter(map_tree(_converter, whole), owner, name, ObservationError))
+    return Conversion(space_from(whole), Fitter(map_tree(_converter, whole), owner, name, ObservationError))
 
 
 def _with_contract_dtype(space: spaces.Space[Any]) -> Any:
@@ -85,3 +84,56 @@ class _ToArray:
 
     def __call__(self, value: Any) -> np.ndarray:
         return array_of(self.shape, self.dtype, value, copy=True)
+
+
+# ---- actions -------------------------------------------------------------------------------------
+
+
+def action_reader(space: spaces.Space[Any], owner: str, name: str = "action") -> Fitter:
+    """A function from actions as arrays, lists or numbers to what an env with that action space takes in ``step``."""
+    return Fitter(map_tree(_leaf_reader, tree_of(space)), owner, name, ActionError)
+
+
+def _leaf_reader(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Discrete):
+        return _Number(space)
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        return _Array(space)
+    return _as_it_is
+
+
+# Classes, not closures: an env is pickled together with its reader. An action may have extra axes of length one, since
+# policies often add them.
+
+
+@dataclass(frozen=True)
+class _Number:
+    space: spaces.Discrete
+
+    def __call__(self, action: Any) -> int:
+        number = action if type(action) is int else _whole_number(action)
+        if number is None or not 0 <= number - int(self.space.start) < int(self.space.n):
+            raise Misfit(self.space, action)
+        return number
+
+
+def _whole_number(action: Any) -> int | None:
+    array = cast(action, np.dtype(np.int64))
+    return None if array is None or array.size != 1 else int(array.item())
+
+
+@dataclass(frozen=True)
+class _Array:
+    space: spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
+
+    def __call__(self, action: Any) -> np.ndarray:
+        array = cast(action, self.space.dtype)
+        if array is not None and array.shape != self.space.shape and array.size == math.prod(self.space.shape):
+            array = array.reshape(self.space.shape)
+        if array is None or array.shape != self.space.shape:
+            raise Misfit(self.space, action)
+        # Values outside the bounds of a Box are left to the env, as in Gymnasium; an index out of range is an error.
+        outside = not isinstance(self.space, spaces.Box) and not self.space.contains(array)
+        if outside or np.isnan(array).any():
+            raise Misfit(self.space, action)
+        return array

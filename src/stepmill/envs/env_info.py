@@ -21,16 +21,6 @@ from stepmill.registry.factories import close_quietly
 from stepmill.values.arguments import whole_number
 from stepmill.values.trees import map_tree, space_from, step_into, tree_of
 
-__all__ = [
-    "BaseEnvInfo",
-    "EnvElementInfo",
-    "FromInfo",
-    "copy_if_possible",
-    "declared_space",
-    "element_info_of",
-    "info_of",
-]
-
 
 class _FieldNames:
     """``_fields``, of a class and of its instances: a subclass that adds fields has them too."""
@@ -155,7 +145,7 @@ class FromInfo:
             f"return a BaseEnvInfo with {self._field}"
         )
 
-    def _described(self, env: Any) -> _Described | None:
+    def _described(self, env: Any) -> _InfoReading | None:
         """What the env's own ``info()`` says; None if it has none, or if defaults do beside spaces of its own."""
         if type(env).info is self._base.info:  # type: ignore[attr-defined]
             return None
@@ -166,17 +156,17 @@ class FromInfo:
         if "_described" not in own:
             own["_described"] = None  # while info() runs: it may ask for what it is expected to say
             try:
-                own["_described"] = _Described(info_of(env), {})
+                own["_described"] = _InfoReading(info_of(env), {})
             except BaseException as error:
                 del own["_described"]
                 if isinstance(error, NotImplementedError):
                     raise UnsupportedError(f"{_expected(env)}, got {summary(error)}") from error
                 raise
-        described: _Described | None = own["_described"]
+        described: _InfoReading | None = own["_described"]
         return described
 
 
-class _Described(NamedTuple):
+class _InfoReading(NamedTuple):
     """What an ``info()`` said, and what has been read of it: a space or a number by the name of its field."""
 
     info: Any

@@ -27,8 +27,6 @@ from stepmill.envs.video_file import VideoFile, frame_problem, frames_per_second
 from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.system.optional import require
 
-__all__ = ["EpisodeRecorder", "record_episodes"]
-
 
 class Recordable(Protocol):
     """What a recorder needs from an env. ``BaseEnv`` has all of it; this module cannot import it."""

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepmill.errors import EnvError
-from stepmill.values.casting import cast, description
-
-__all__ = ["reset_parts", "rewards_of", "step_parts", "truth", "wrong_reset", "wrong_result"]
+from stepmill.values.fitting import cast, description
 
 _FORMS = {
     "reset": ("observation", "info"),
@@ -107,3 +105,51 @@ def truth(owner: Any, name: str, value: Any) -> bool:
     if flag is None or flag.size != 1:
         raise EnvError(f"{owner}: step: expected True or False as {name}, got {description(value)}")
     return bool(flag.item())
+
+
+# ---- by agent ------------------------------------------------------------------------------------
+
+
+class AgentStep(NamedTuple):
+    """The result of a step."""
+
+    observations: Any  # not checked yet
+    rewards: np.ndarray  # one per possible agent, 0 for those that got none
+    terminated: Mapping[Any, Any]
+    truncated: Mapping[Any, Any]
+    infos: Mapping[Any, Any]
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether an agent was truncated, and not terminated as well."""
+        return any(self.truncated[agent] and not self.terminated.get(agent) for agent in self.truncated)
+
+
+def step_by_agent(owner: Any, agents: Sequence[Any], result: Any) -> AgentStep:
+    """Reads what ``step`` returned; ``agents`` are all possible ones."""
+    observations, rewards, terminated, truncated, infos = step_parts(owner, result)
+    for name, part in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
+        check_by_agent(owner, "step", name, part)
+    paid = np.array([_number(owner, agent, rewards.get(agent, 0.0)) for agent in agents])
+    return AgentStep(observations, paid, terminated, truncated, infos)
+
+
+def check_by_agent(owner: Any, call: str, name: str, part: Any) -> None:
+    """Raises if a part of the result of ``call`` is not a dict."""
+    if not isinstance(part, Mapping):
+        raise EnvError(f"{owner!r}: {call}: expected a dict by agent as {name}, got {description(part)}")
+
+
+def own_infos(infos: Mapping[Any, Any]) -> dict[str, Any]:
+    """The agents' infos as ``info["agents"]`` has them; empty if no agent has one."""
+    own = {str(agent): info for agent, info in infos.items() if info}
+    return {"agents": own} if own else {}
+
+
+def _number(owner: Any, agent: Any, reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise EnvError(
+            f"{owner!r}: step: expected a number as reward of agent {agent!r}, got {description(reward)}"
+        ) from None

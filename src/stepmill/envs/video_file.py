@@ -19,8 +19,6 @@ from stepmill.errors import ConfigError, EnvError
 from stepmill.system.optional import require
 from stepmill.values.arguments import real_number
 
-__all__ = ["VideoFile", "frame_problem", "frames_per_second"]
-
 _DEFAULT_FPS = 30  # of envs that do not say it in their metadata
 
 

@@ -1,8 +1,10 @@
-"""From the arguments of ``make`` to an engine over its host, in reading order.
+"""Where the envs of a pool live, in reading order.
 
-``settings`` checks the arguments, ``source`` finds the envs. ``host`` says what a host is: the place where envs live.
-There are three: ``native``, ``inline`` and ``process``; ``auto`` chooses between the last two. What a step returns
-besides arrays passes through ``infos`` and ``rows``, and ``faults`` decides what a failed env means for the caller.
-``models`` changes the physics models of envs, ``drawing`` draws native ones. To follow an action through the engine,
-read ``cpp/bindings/engine.cpp`` and ``cpp/core``.
+``host`` says what a host is, and puts an engine on top of it. There are four: ``native_host`` (compiled envs, on
+threads), ``inline_host`` (Python envs, in the calling thread), ``process`` (worker processes) and ``ray`` (actors of a
+cluster). ``open_host`` and ``open_local_host`` choose one; ``auto`` decides between the calling thread and processes,
+and ``shares`` which worker has which envs. What a step returns besides arrays passes through ``rows`` and ``infos``,
+and ``faults`` says what a failed env means for the caller; what goes with actions and resets is in ``mail``.
+``frames`` and ``generators`` ask single envs. ``rollout`` plays many steps in one call. To follow an action through
+the engine, read ``cpp/bindings/engine.cpp`` and ``cpp/core``.
 """

@@ -20,13 +20,11 @@ from typing import Any, Literal
 from stepmill import _native
 from stepmill.errors import ConfigError
 from stepmill.hosts.process.caller.launcher import Launcher
-from stepmill.hosts.process.trial import StepCost, Trial
+from stepmill.hosts.process.trial import StepCost, StepTrial
 from stepmill.registry.factories import EnvFactory
 from stepmill.registry.records import GymnasiumFactory
 from stepmill.settings import Settings
 from stepmill.sources.source import PythonSource
-
-__all__ = ["choose_backend"]
 
 Backend = Literal["inline", "process"]
 
@@ -72,7 +70,7 @@ def choose_backend(source: PythonSource, settings: Settings) -> tuple[Backend, L
         if _are_heavy(source) or not _first_stands_for_all(source, settings):
             _tell(source, settings, "process", "without a trial, because they are heavy or of several kinds")
             return "process", launcher, settings
-        cost = launcher.try_out(Trial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
+        cost = launcher.try_out(StepTrial(settings.seed[0], _HEAVY_S, _ENOUGH_S, _MOST_S))
         if cost is not None and cost.waits:
             settings = replace(settings, num_workers=_workers_that_wait(settings))
             launcher.share_out(source, settings)
@@ -103,7 +101,7 @@ def is_faster_in_processes(step: StepCost, settings: Settings) -> bool:
 
 
 def _workers_that_wait(settings: Settings) -> int:
-    """One per env, up to 64, and so many that they take at most half of the memory that is free."""
+    """One per env, up to 64, and only as many as half of the free memory has room for."""
     wanted = min(settings.num_envs, _MOST_WAITING)
     affordable = _free_bytes() // 2 // _WORKER_BYTES
     return max(settings.num_workers, min(wanted, affordable))

@@ -20,15 +20,14 @@ from stepmill.hosts.host import (
     python_env_arguments,
 )
 from stepmill.hosts.infos import info_leaves
-from stepmill.hosts.object_actions import object_parts
 from stepmill.hosts.process import plain
-from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.process.pickling import Destination, dumps_argument
-from stepmill.hosts.rows import Note, RowFinisher
+from stepmill.hosts.rows import Note, RowFinisher, object_parts
 from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings
-from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.env_model import ModelQuestion
+from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.values.spaces import FlatSpace, flatten
 

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from stepmill.errors import EnvError, EnvTimeoutError, WorkerDiedError, import_hint, summary
 
-__all__ = ["Fault", "FaultPolicy"]
-
 # In the order of sm_fault_phase in cpp/core/env/env_table.h.
 _PHASES = ("reset", "step", "observe", "constructor", "call")
 # In the order of Fault::Kind in cpp/core/fault_log.h.
@@ -17,7 +15,7 @@ _KINDS = (EnvError, WorkerDiedError, EnvTimeoutError, WorkerDiedError)
 _UNPLACED = 3
 
 
-class _Raised(Protocol):
+class _NoteOfError(Protocol):
     """The exception of an env that came with its row: a ``Note``."""
 
     @property
@@ -48,6 +46,11 @@ class Fault:
         env_id, phase, episode, step, failures, message, kind = fault
         return cls(env_id, _PHASES[phase], episode, step, failures, message, _KINDS[kind], is_final=kind == _UNPLACED)
 
+    @classmethod
+    def in_call(cls, env_id: int, phase: str, error: BaseException) -> EnvError:
+        """The error for what an env raised outside of its steps and resets."""
+        return cls(env_id, phase, 0, 0, 1, "").caused_by(error).error()
+
     def caused_by(self, cause: BaseException | None, phase: str | None = None, message: str | None = None) -> Fault:
         """The same fault with the env's own exception, if it is known; ``message`` is that exception's text."""
         if cause is None:
@@ -55,7 +58,7 @@ class Fault:
         said = summary(cause) if message is None else message + import_hint(cause)
         return replace(self, cause=cause, message=said, phase=phase or self.phase)
 
-    def with_cause(self, raised: _Raised | None) -> Fault:
+    def with_cause(self, raised: _NoteOfError | None) -> Fault:
         """The same fault with the exception that came with the env's row, if any."""
         return self if raised is None else self.caused_by(raised.error, raised.phase, raised.message or self.message)
 
@@ -84,3 +87,23 @@ class FaultPolicy:
 
     def _is_tolerated(self, fault: Fault) -> bool:
         return not fault.is_final and (self.max_restarts is None or fault.failures < max(self.max_restarts, 1))
+
+
+class contained:  # used like a function
+    """Turns exceptions that would end the caller's program, above all ``sys.exit`` in an env, into an ``EnvError``.
+
+    KeyboardInterrupt passes through: it may be the user's Ctrl-C. A class and not a generator, because a signal handler
+    that raises before the block begins would close the generator with an exception of the same kind.
+    """
+
+    def __init__(self, env_id: int, phase: str) -> None:
+        self._env_id = env_id
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Exception | KeyboardInterrupt):
+            return
+        raise Fault.in_call(self._env_id, self._phase, error) from error

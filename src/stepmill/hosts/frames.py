@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepmill.errors import summary
-from stepmill.system.user_code import try_or
-
-__all__ = ["Frame", "frame_of", "picture_of", "shrunk"]
+from stepmill.system.uninterrupted import try_or
 
 _MOST_TEXT = 4000
 
@@ -32,6 +31,30 @@ def frame_of(env_id: int, render: Callable[[], Any], most: int) -> Frame:
     if content is None and failure is None:
         failure = "render() returned nothing that can be shown"
     return Frame(env_id, time.perf_counter() - start, content, failure)
+
+
+class FramesAtOnce:
+    """The part of a ``Host`` that shows envs which the calling thread draws, as soon as it is asked to."""
+
+    _num_envs: int
+    _frames: list[Frame] = []  # noqa: RUF012  (replaced, not changed)
+
+    def _draw(self, env_id: int) -> Any:
+        """What ``render`` of an env returns."""
+        raise NotImplementedError
+
+    @property
+    def crews(self) -> list[range]:
+        return [range(self._num_envs)]
+
+    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
+        drawn = [frame_of(env_id, functools.partial(self._draw, env_id), most) for env_id in env_ids]
+        self._frames = [*self._frames, *drawn]
+        return list(env_ids)
+
+    def take_frames(self) -> list[Frame]:
+        frames, self._frames = self._frames, []
+        return frames
 
 
 def _content_of(shown: Any, most: int) -> np.ndarray | str | None:

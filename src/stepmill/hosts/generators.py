@@ -9,8 +9,6 @@ import numpy as np
 
 from stepmill import _native
 
-__all__ = ["generators_of", "seeds_of"]
-
 UNKNOWN = -1  # Gymnasium's value for a seed that the env does not know
 
 # The state of numpy's PCG64: state and increment as (high word, low word), has_uint32, uinteger.

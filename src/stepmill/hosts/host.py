@@ -2,21 +2,24 @@
 
 The engine (``_native.Engine``) checks actions, waits and returns batches, on top of any host. A host is one class with
 two halves. The engine talks to the native half (``cpp/bindings/host.h``) while envs step. This file describes the other
-half: values that do not fit in arrays, calls of the envs' methods, and the end. There are four hosts: ``native.py``,
-``inline.py``, ``process/host.py`` and ``ray/host.py``.
+half: values that do not fit in arrays, calls of the envs' methods, and the end. There are four hosts:
+``native_host.py``, ``inline_host.py``, ``process/process_host.py`` and ``ray/ray_host.py``.
 """
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol, SupportsIndex
 
 from gymnasium import spaces
 
 from stepmill import _native
-from stepmill.errors import EnvError
-from stepmill.hosts.attributes import contained
+from stepmill.errors import ConcurrentUseError, CopyError, EnvError
+from stepmill.hosts.faults import contained
 from stepmill.hosts.frames import Frame
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import close_quietly
@@ -24,23 +27,8 @@ from stepmill.settings import ACTION_BOUNDS, AUTORESET_MODES, Settings
 from stepmill.sources.models.env_model import ModelQuestion
 from stepmill.sources.simulator import Simulator, SimulatorSource
 from stepmill.sources.source import NativeSource, PythonSource
-from stepmill.system.at_exit import close_at_exit
-from stepmill.values.spaces import FlatSpace, Leaf
+from stepmill.values.spaces import ArrayLeaf, FlatSpace
 from stepmill.values.trees import leaves
-
-__all__ = [
-    "SLOW_S",
-    "Host",
-    "Preparation",
-    "PythonHost",
-    "describe_source",
-    "host_arguments",
-    "make_simulators",
-    "native_env_arguments",
-    "native_spaces",
-    "open_engine",
-    "python_env_arguments",
-]
 
 # How long an env may run without a deadline before a warning names it.
 SLOW_S = 60.0
@@ -164,7 +152,7 @@ def open_engine(host: Host, settings: Settings) -> _native.Engine:
         bounds=ACTION_BOUNDS.index(settings.action_bounds),
         seeds=settings.seed,
     )
-    close_at_exit(engine)
+    _engines.add(engine)
     return engine
 
 
@@ -187,7 +175,7 @@ def host_arguments(name: str, backend: str, settings: Settings, max_episode_step
 
 
 def python_env_arguments(
-    observation: FlatSpace, action: FlatSpace, described: EnvDescription, infos: Sequence[Leaf]
+    observation: FlatSpace, action: FlatSpace, described: EnvDescription, infos: Sequence[ArrayLeaf]
 ) -> dict[str, Any]:
     """Arguments for Python envs; each has its own time limit, see ``cpp/bindings/hosts/python_env.h``."""
     kinds = sorted(set(described.player_kinds))  # the order of a Dict space
@@ -260,3 +248,38 @@ def describe_source(source: PythonSource) -> EnvDescription:
             return EnvDescription.of(env)
     finally:
         close_quietly(env)
+
+
+# ---- the end of the program ----------------------------------------------------------------------
+
+# Engines, not views: an engine outlives its view if the user kept one of its methods.
+_engines: weakref.WeakSet[_native.Engine] = weakref.WeakSet()
+_LEAVING_S = 1.0  # how long a daemon thread may take to leave an env's step; one that only waits leaves at once
+
+
+@atexit.register
+def _close_open_pools() -> None:
+    """Ends the threads of every pool while the interpreter is still intact, even if closing one pool raises."""
+    _native.begin_exit()
+    with ExitStack() as stack:
+        for engine in list(_engines):
+            stack.callback(_close, engine)
+
+
+def _close(engine: _native.Engine) -> None:
+    engine.wait_until_left(_LEAVING_S)
+    with suppress(ConcurrentUseError):  # a daemon thread is in an env: it ends with this process, and so do workers
+        engine.close()
+
+
+# ---- one of a kind -------------------------------------------------------------------------------
+
+
+class Uncopyable:
+    """The base of what owns an engine. Refuses ``copy``, ``deepcopy`` and ``pickle``: a copy would close it as well."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise CopyError(
+            f"a {type(self).__name__} cannot be copied or pickled: its threads, processes and envs exist once. "
+            "Make another one"
+        )

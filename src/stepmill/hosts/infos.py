@@ -14,15 +14,14 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ConfigError, summary
-from stepmill.system.user_code import reproduced_failure, try_or
+from stepmill.system.uninterrupted import reproduced_failure, try_or
 from stepmill.system.warn_once import warn_once
-from stepmill.values.spaces import Leaf, flatten
-
-__all__ = ["EnvInfo", "engine_keys", "info_leaves", "info_of_row", "merge_infos", "plain_info"]
+from stepmill.values.spaces import ArrayLeaf, flatten
 
 # The keys that the engine adds to a batch; the second set has masks. An env's own key of the same name is left out.
 _ENGINE_KEYS = {"env_id", "players", "elapsed_step"}
-_MASKED_KEYS = {"episode_return", "episode_length", "abnormal"}
+_COUNTED_KEYS = {"episode_return", "episode_length"}
+_MASKED_KEYS = {*_COUNTED_KEYS, "abnormal"}
 _FINAL_KEYS = {"final_obs", "final_info"}  # only if an episode ends and the next one starts in the same step
 _MOST_LEVELS = 100  # of nested dicts; one that contains itself never ends
 
@@ -37,7 +36,7 @@ def engine_keys(autoreset: str) -> frozenset[str]:
     return frozenset(_ENGINE_KEYS | masked | {f"_{key}" for key in masked})
 
 
-def info_leaves(space: spaces.Dict | None, autoreset: str) -> list[Leaf]:
+def info_leaves(space: spaces.Dict | None, autoreset: str) -> list[ArrayLeaf]:
     """The arrays of an env's ``info_space``: the keys of its infos that need no pickling and no merging."""
     if space is None:
         return []
@@ -80,10 +79,40 @@ def merge_infos(infos: Sequence[EnvInfo], count: int, taken: frozenset[str] = fr
         return merge_infos([one for one in infos if one[0] not in broken], count, taken)
 
 
-def info_of_row(info: Mapping[Any, Any], row: int) -> dict[Any, Any]:
-    """The way back from ``merge_infos``: what the env of one row told."""
+def rows_of_info(info: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """The way back from the info of a batch: what the env of each row told. See ``PoolView.info_rows``."""
+    own = {key: column for key, column in info.items() if key not in _COUNTED_KEYS}
+    if "abnormal" in own:
+        own["_abnormal"] = own["abnormal"]
+    return _split(own, len(info["env_id"]))
+
+
+def _split(info: Mapping[Any, Any], count: int) -> list[dict[Any, Any]]:
+    rows: list[dict[Any, Any]] = [{} for _ in range(count)]
+    for key, column in info.items():
+        mask = info.get(f"_{key}")
+        if mask is None:  # it is a mask itself, or the pool's own
+            continue
+        values = _split(column, count) if isinstance(column, dict) else _plain_values(column)
+        for row, value, is_there in zip(rows, values, mask.tolist(), strict=True):
+            if is_there:
+                row[key] = value
+    return rows
+
+
+def _plain_values(column: np.ndarray) -> list[Any]:
+    """The rows of a column: Python's own numbers, or arrays that do not keep the whole column."""
+    if column.ndim > 1:
+        return list(column.copy())
+    values: list[Any] = column.tolist()
+    if column.dtype == object:  # of different types: numpy's numbers are still among them
+        return [one.item() if isinstance(one, np.number | np.bool_) else one for one in values]
+    return values
+
+
+def _info_of_row(info: Mapping[Any, Any], row: int) -> dict[Any, Any]:
     return {
-        key: info_of_row(column, row) if isinstance(column, dict) else column[row]
+        key: _info_of_row(column, row) if isinstance(column, dict) else column[row]
         for key, column in info.items()
         if f"_{key}" in info and info[f"_{key}"][row]
     }
@@ -177,7 +206,7 @@ def _as_objects(column: Any, mask: np.ndarray) -> np.ndarray:
     nested = column.as_dict() if type(column) is _Level else None
     out = np.full(len(mask), None, object)
     for row in np.flatnonzero(mask):
-        out[row] = column[row] if nested is None else info_of_row(nested, int(row))
+        out[row] = column[row] if nested is None else _info_of_row(nested, int(row))
     return out
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvError
-from stepmill.hosts.attributes import call_env, contained, get_attribute, set_attribute
-from stepmill.hosts.faults import Fault, FaultPolicy
-from stepmill.hosts.frames import Frame, frame_of
+from stepmill.hosts.faults import Fault, FaultPolicy, contained
+from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import Preparation, host_arguments, python_env_arguments
 from stepmill.hosts.infos import info_leaves, plain_info
-from stepmill.hosts.object_actions import object_parts
-from stepmill.hosts.rows import Note, RowFinisher, object_copier, snapshot
+from stepmill.hosts.rows import Note, RowFinisher, object_copier, object_parts, snapshot
+from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import close_quietly
 from stepmill.settings import Settings, check_players
@@ -22,10 +21,8 @@ from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.sources.source import PythonSource
 from stepmill.values.spaces import flatten
 
-__all__ = ["InlineHost"]
 
-
-class InlineHost(_native.InlineHost):
+class InlineHost(FramesAtOnce, _native.InlineHost):
     """A ``Host`` whose envs are stepped one after another, in ``recv``."""
 
     backend = "inline"
@@ -40,7 +37,6 @@ class InlineHost(_native.InlineHost):
     ) -> None:
         self._builder = EnvBuilder(source)
         self._envs: list[Any] = []
-        self._frames: list[Frame] = []
         self._num_envs = settings.num_envs
         try:
             self._build_envs()
@@ -150,25 +146,15 @@ class InlineHost(_native.InlineHost):
         frames = []
         for env_id in env_ids:
             try:
-                frames.append(self._envs[env_id].render())
+                frames.append(self._draw(env_id))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                raise _failure(env_id, "render", error) from error
+                raise Fault.in_call(env_id, "render", error) from error
         return tuple(frames)
 
-    @property
-    def crews(self) -> list[range]:
-        return [range(self._num_envs)]
-
-    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
-        """Draws them now: the calling thread is the one that has the envs."""
-        self._frames += [frame_of(env_id, self._envs[env_id].render, most) for env_id in env_ids]
-        return list(env_ids)
-
-    def take_frames(self) -> list[Frame]:
-        frames, self._frames = self._frames, []
-        return frames
+    def _draw(self, env_id: int) -> Any:
+        return self._envs[env_id].render()
 
     def _each(self, phase: str, env_ids: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
         out = []
@@ -193,7 +179,7 @@ class InlineHost(_native.InlineHost):
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                errors.append(_failure(env_id, "close", error))
+                errors.append(Fault.in_call(env_id, "close", error))
         if errors:
             raise EnvError.gather(errors)
 
@@ -208,7 +194,3 @@ class InlineHost(_native.InlineHost):
 
 def _read_note(row: int, env_id: int, info: Any, final_info: Any, *rest: Any) -> Note:
     return Note(row, env_id, plain_info(info, env_id), plain_info(final_info, env_id), *rest)
-
-
-def _failure(env_id: int, phase: str, error: BaseException) -> EnvError:
-    return Fault(env_id, phase, 0, 0, 1, "").caused_by(error).error()

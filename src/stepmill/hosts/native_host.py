@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from stepmill import _native
 from stepmill.errors import EnvError, StepmillError, summary
 from stepmill.hosts import host
 from stepmill.hosts.faults import Fault, FaultPolicy
-from stepmill.hosts.frames import Frame, frame_of
+from stepmill.hosts.frames import FramesAtOnce
 from stepmill.hosts.host import host_arguments, make_simulators, native_env_arguments, native_spaces
 from stepmill.hosts.rows import Note
 from stepmill.settings import Settings, check_players
@@ -21,10 +20,8 @@ from stepmill.sources.models.env_model import ModelQuestion, ask_each, ask_model
 from stepmill.sources.source import NativeSource
 from stepmill.system.warn_once import warn
 
-__all__ = ["NativeHost"]
 
-
-class NativeHost(_native.NativeHost):
+class NativeHost(FramesAtOnce, _native.NativeHost):
     """A ``Host``. Its envs are not Python objects, so it has no ``call``, ``get_attr`` and the like."""
 
     is_native = True
@@ -36,7 +33,6 @@ class NativeHost(_native.NativeHost):
         check_players(source.max_num_players, settings)
         self._source_id = source.id
         self._num_envs = settings.num_envs
-        self._frames: list[Frame] = []
         self.backend = "inline" if settings.backend == "inline" else "thread"
         self.observation, self.action = native_spaces(source)
         self.info_space = source.info_space
@@ -95,21 +91,8 @@ class NativeHost(_native.NativeHost):
             except (KeyboardInterrupt, StepmillError):
                 raise
             except BaseException as error:
-                raise Fault(env_id, "render", 0, 0, 1, "").caused_by(error).error() from error
+                raise Fault.in_call(env_id, "render", error) from error
         return tuple(frames)
-
-    @property
-    def crews(self) -> list[range]:
-        return [range(self._num_envs)]
-
-    def ask_frames(self, env_ids: Sequence[int], most: int) -> list[int]:
-        """Draws them now, in the calling thread."""
-        self._frames += [frame_of(one, functools.partial(self._draw, one), most) for one in env_ids]
-        return list(env_ids)
-
-    def take_frames(self) -> list[Frame]:
-        frames, self._frames = self._frames, []
-        return frames
 
     def _draw(self, env_id: int) -> Any:
         return self.render([env_id])[0]

@@ -9,8 +9,6 @@ from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings
 from stepmill.sources.source import NativeSource, PythonSource
 
-__all__ = ["open_host"]
-
 
 def open_host(
     source: NativeSource | PythonSource, settings: Settings, finisher: type[RowFinisher] = RowFinisher

@@ -10,8 +10,6 @@ from stepmill.hosts.rows import RowFinisher
 from stepmill.settings import Settings, refuse_processes
 from stepmill.sources.source import NativeSource, PythonSource
 
-__all__ = ["open_local_host"]
-
 
 def open_local_host(
     source: NativeSource | PythonSource, settings: Settings, finisher: type[RowFinisher] = RowFinisher

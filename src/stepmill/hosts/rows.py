@@ -1,4 +1,4 @@
-"""What the rows of a batch have besides their arrays: infos, Python objects, failures."""
+"""What the rows of a batch have besides their arrays (infos, Python objects, failures), and the objects in actions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stepmill.errors import EnvError
+from stepmill.errors import ActionError, EnvError
 from stepmill.hosts.faults import Fault, FaultPolicy
 from stepmill.hosts.infos import engine_keys, merge_infos
-from stepmill.values.spaces import FlatSpace, map_object_leaves, object_reader
+from stepmill.system.uninterrupted import try_or
+from stepmill.values.spaces import FlatSpace, map_object_leaves, object_leaves, object_reader
 from stepmill.values.trees import map_tree
-
-__all__ = ["Note", "RowFinisher", "is_abnormal", "object_copier", "raised_by", "snapshot"]
 
 
 class Note(NamedTuple):  # made for every row with a text or an info: a dataclass would take five times as long
@@ -128,3 +127,29 @@ def snapshot(value: Any) -> Any:
 
 def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+# ---- objects among actions -----------------------------------------------------------------------
+
+
+def object_parts(flat: FlatSpace, action: Any, env_ids: Sequence[int]) -> dict[int, list[Any]]:
+    """The object parts of each env's action, checked. ``action`` is what the user sent to these envs."""
+    tree = flat.tree
+    if isinstance(action, dict) and "action" in action and not (isinstance(tree, dict) and "action" in tree):
+        action = action["action"]
+    try:
+        columns = list(object_leaves(tree, action))
+    except (KeyError, TypeError, ValueError):
+        raise ActionError(f"action: expected the parts of {flat.space}, got {action!r}") from None
+    for space, column in zip(flat.object_spaces, columns, strict=True):
+        if not isinstance(column, list | tuple | np.ndarray) or len(column) != len(env_ids):
+            raise ActionError(f"action: expected a list of {len(env_ids)} values of {space}, got {column!r}")
+        for env_id, value in zip(env_ids, column, strict=True):
+            if not _contains(space, value):
+                raise ActionError(f"action of env {env_id}: expected a value of {space}, got {value!r}")
+    return {env_id: [column[i] for column in columns] for i, env_id in enumerate(env_ids)}
+
+
+def _contains(space: Any, value: Any) -> bool:
+    """Whether a space has a value. Some raise for a value that they do not have."""
+    return try_or(lambda: bool(space.contains(value)), lambda _: False)

@@ -11,8 +11,6 @@ from stepmill.errors import ConfigError
 from stepmill.settings import Settings
 from stepmill.sources.source import NativeSource, PythonSource
 
-__all__ = ["Share", "share_out", "with_workers_for"]
-
 
 class Share(NamedTuple):
     """The envs of one worker, and the interpreter that runs them; None is the caller's own."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from stepmill.views.outputs import Converter
 
-__all__ = ["convert_nested"]
-
 
 def convert_nested(converter: Converter, value: Any) -> Any:
     """``value`` with what ``converter`` makes of its arrays of numbers.

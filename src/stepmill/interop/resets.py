@@ -7,8 +7,6 @@ from typing import Any
 
 from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["reset_until_good"]
-
 
 def reset_until_good(
     pool: GymnasiumPool,

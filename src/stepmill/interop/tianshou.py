@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill._native import call_into
 from stepmill.errors import ActionError, ConfigError, EnvError, InputError, SpaceError, UnsupportedError, UsageError
-from stepmill.hosts.infos import info_of_row
 from stepmill.interop.resets import reset_until_good
 from stepmill.make import make_gymnasium
 from stepmill.settings import check_seeds
@@ -28,9 +26,6 @@ __all__ = ["PoolVectorEnv", "make_vector_env"]
 
 Row = tuple[Any, Any, Any, Any, dict[str, Any]]
 Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-# What the engine tells of every row. Tianshou counts steps and returns itself.
-_ENGINE_KEYS = frozenset({"env_id", "elapsed_step", "episode_return", "episode_length"})
 
 # What a reset raises before anything was reset.
 _REFUSALS = (ConfigError, InputError, UsageError)
@@ -66,7 +61,7 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             "action_space": [copy.deepcopy(pool.single_action_space) for _ in range(pool.num_envs)],
             "observation_space": [copy.deepcopy(pool.single_observation_space) for _ in range(pool.num_envs)],
         }
-        self._seed_spaces(pool.config["seed"])
+        self._seed_spaces(pool.settings.seed)
         # What Ctrl-C has interrupted, if the pool is not async.
         self._batch: Any = None  # results of a step that nobody has got
         self._kept: dict[int, Row] = {}  # the same by env; the next step of each env returns its row
@@ -80,7 +75,7 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     @property
     def waiting_id(self) -> list[int]:
         """The envs that are under way."""
-        return list(self.pool._engine.in_flight_ids)
+        return self.pool.in_flight
 
     @property
     def ready_id(self) -> list[int]:
@@ -145,7 +140,8 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self._keep_interrupted()
         if self._kept:
             return self._step_with_kept(action, ids)
-        call_into(self, "_batch", self.pool.step, action, np.asarray(ids))
+        self.pool.send(action, np.asarray(ids))
+        self.pool.recv_into(self, "_batch")
         step = _step(self._batch)
         self._batch = None
         return step
@@ -157,9 +153,9 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         """Keeps the rows of a step that Ctrl-C has interrupted. Does an interrupted reset again: its rows are ends."""
         if self._unfinished is not None:
             self._finish_reset(*self._unfinished)
-        if self._batch is None and self.pool._engine.in_flight_count:
+        if self._batch is None and self.pool.in_flight:
             try:
-                call_into(self, "_batch", self.pool.recv)
+                self.pool.recv_into(self, "_batch")
             except EnvError as error:
                 self._batch = error.batch  # envs in this thread were in the middle of a step
                 if not all(isinstance(one.__cause__, KeyboardInterrupt) for one in error.errors):
@@ -169,7 +165,7 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             self._keep(self._batch)
 
     def _finish_reset(self, env_id: Any, kwargs: dict[str, Any]) -> None:
-        self.pool._drop_in_flight()
+        self.pool.drain()
         try:
             _, obs, infos = self._reset(env_id, **kwargs)
         except _REFUSALS:
@@ -194,7 +190,8 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
         some = map_tree(rows, action)
         if new:
-            call_into(self, "_batch", self.pool.step, some, np.asarray(ids)[new])
+            self.pool.send(some, np.asarray(ids)[new])
+            self.pool.recv_into(self, "_batch")
             self._keep(self._batch)
         kept = dict(self._kept)
         obs, *others, infos = zip(*[kept.pop(int(one)) for one in ids], strict=True)
@@ -244,17 +241,17 @@ class PoolVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 def _check(pool: Any) -> None:
     if not isinstance(pool, GymnasiumPool):
         raise ConfigError(f"PoolVectorEnv: expected a pool of stepmill.make(..., 'gymnasium'), got {pool!r}")
-    if pool.config["autoreset"] == "same_step":
+    if pool.settings.autoreset == "same_step":
         raise UnsupportedError(
             "PoolVectorEnv: Tianshou resets envs itself, and stores the last observation of an episode: "
             "make(..., autoreset='next_step')"
         )
-    if pool._settings.output != "numpy":
+    if pool.settings.output != "numpy":
         raise ConfigError(
-            f"PoolVectorEnv: Tianshou takes numpy arrays, but the pool has output={pool._settings.output!r}: leave out "
+            f"PoolVectorEnv: Tianshou takes numpy arrays, but the pool has output={pool.settings.output!r}: leave out "
             "output in make(...)"
         )
-    if pool.config["max_num_players"] > 1:
+    if pool.num_players > 1:
         raise UnsupportedError("PoolVectorEnv: Tianshou's vector envs have one player per env")
     if isinstance(pool.single_observation_space, spaces.Tuple):
         raise SpaceError("PoolVectorEnv: Tianshou takes no Tuple observations: use a Dict or an array")
@@ -272,7 +269,7 @@ def _observations(obs: Any) -> np.ndarray:
 
 
 def _stack(rows: Sequence[Any]) -> np.ndarray:
-    """The same from single rows of such arrays."""
+    """Stacks single rows of such arrays."""
     return np.stack(rows) if isinstance(rows[0], np.ndarray | np.generic) else _objects(list(rows))
 
 
@@ -282,9 +279,9 @@ def _step(batch: Any) -> Step:
 
 
 def _infos(info: Mapping[str, Any]) -> np.ndarray:
-    """One dict per row: what the env told, and its id."""
-    own = {key: values for key, values in info.items() if key not in _ENGINE_KEYS}
-    return _objects([{**info_of_row(own, i), "env_id": env_id} for i, env_id in enumerate(info["env_id"].tolist())])
+    """One dict per row: what the env told, and its id. Tianshou counts steps and returns itself."""
+    rows = zip(GymnasiumPool.info_rows(info), info["env_id"].tolist(), strict=True)
+    return _objects([{**row, "env_id": env_id} for row, env_id in rows])
 
 
 def _objects(rows: list[Any]) -> np.ndarray:

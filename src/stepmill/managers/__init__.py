@@ -2,9 +2,13 @@
 
 from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.create import create_env_manager, get_vec_env_setting
-from stepmill.managers.ray_manager import RayEnvManager
 from stepmill.managers.states import EnvState
-from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
+from stepmill.managers.subprocess import (
+    AsyncSubprocessEnvManager,
+    RayEnvManager,
+    SubprocessEnvManager,
+    SyncSubprocessEnvManager,
+)
 
 __all__ = [
     "AsyncSubprocessEnvManager",

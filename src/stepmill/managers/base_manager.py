@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Any, Self
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError, UsageError, summary
-from stepmill.managers.config import DEFAULTS, asked_by_envs, read_recipes, read_settings
+from stepmill.hosts.host import Uncopyable
+from stepmill.managers.config import (
+    DEFAULTS,
+    asked_by_envs,
+    read_actions,
+    read_ids,
+    read_recipes,
+    read_replay_paths,
+    read_reset_params,
+    read_seeds,
+    read_settings,
+)
 from stepmill.managers.env_side import EnvSpaces, env_info_of, spaces_of
-from stepmill.managers.inputs import read_actions, read_ids, read_replay_paths, read_reset_params, read_seeds
 from stepmill.managers.scheduler import Scheduler
 from stepmill.managers.states import EnvState, Standing
 from stepmill.registry.factories import close_quietly
-from stepmill.system.uncopyable import Uncopyable
 from stepmill.values.arguments import true_or_false
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
     from stepmill.tools.watching.watch import Watch
-
-__all__ = ["BaseEnvManager"]
 
 
 class BaseEnvManager(Uncopyable):

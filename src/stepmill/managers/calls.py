@@ -1,6 +1,6 @@
 """One call at a time: a manager refuses a second call while one is inside, and finishes what an exception interrupted.
 
-Ctrl-C and signal handlers may raise anywhere in a call. See ``moves.py`` for how the next call finds what was left.
+Ctrl-C and signal handlers may raise anywhere in a call. See ``states.py`` for how the next call finds what was left.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from stepmill.errors import ConcurrentUseError
+from stepmill.hosts.host import Uncopyable
 from stepmill.managers.standings import Standings
-from stepmill.system.uncopyable import Uncopyable
-
-__all__ = ["OneCallAtATime", "exclusive"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,10 +11,12 @@ from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
 from stepmill.errors import ConfigError
 from stepmill.managers.base_manager import BaseEnvManager
-from stepmill.managers.ray_manager import RayEnvManager
-from stepmill.managers.subprocess import AsyncSubprocessEnvManager, SubprocessEnvManager, SyncSubprocessEnvManager
-
-__all__ = ["MANAGERS", "create_env_manager", "get_vec_env_setting"]
+from stepmill.managers.subprocess import (
+    AsyncSubprocessEnvManager,
+    RayEnvManager,
+    SubprocessEnvManager,
+    SyncSubprocessEnvManager,
+)
 
 MANAGERS: dict[str, type[BaseEnvManager]] = {
     "base": BaseEnvManager,

@@ -11,9 +11,7 @@ from functools import partial
 from typing import Any
 
 from stepmill.errors import EnvError, RemoteEnvError
-from stepmill.system.user_code import try_or
-
-__all__ = ["in_class_of_cause"]
+from stepmill.system.uninterrupted import try_or
 
 # Raised by `step`, these would silently end a generator or a loop of the caller, or the program.
 _NEVER = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)

@@ -11,16 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepmill import _native
-from stepmill.envs.adapters.leftover import LEFTOVER
-from stepmill.envs.common import to_tensor
-from stepmill.envs.timestep import BaseEnvTimestep, is_timestep
+from stepmill.envs.common.conversions import to_tensor
+from stepmill.envs.timestep import LEFTOVER, BaseEnvTimestep, is_timestep
 from stepmill.hosts.faults import Fault
 from stepmill.hosts.rows import Note, RowFinisher, is_abnormal, raised_by
 from stepmill.system.optional import TORCH, require
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import Tree, map_tree
-
-__all__ = ["EnvRows", "RowReader", "RowsAsTheyCome", "StoredObs", "any_abnormal", "result_of", "with_tensors"]
 
 # Where the manager keeps an observation: a batch of them and a row of it; or one that is in no batch, and _NO_BATCH.
 StoredObs = tuple[Any, int]

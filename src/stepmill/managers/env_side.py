@@ -9,30 +9,18 @@ import gymnasium
 from gymnasium import spaces
 
 from stepmill.envs.adapters import as_base_env, as_pool_env, is_pettingzoo
-from stepmill.envs.adapters.any_value import AnyValue
 from stepmill.envs.adapters.as_gymnasium import AsGymnasium
-from stepmill.envs.adapters.ding import DingAsBaseEnv, is_ding_env
-from stepmill.envs.adapters.ding_as_it_is import DingAsItIs
+from stepmill.envs.adapters.ding import DingAsBaseEnv, DingAsItIs, is_ding_env
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.env_info import BaseEnvInfo, declared_space, element_info_of, info_of
 from stepmill.errors import UnsupportedError
-from stepmill.hosts.attributes import get_attribute, has_attribute, set_attribute
 from stepmill.managers.config import EnvRecipe
-
-__all__ = [
-    "EnvFactory",
-    "EnvSpaces",
-    "Instructions",
-    "ReadAttribute",
-    "check_can_record",
-    "env_info_of",
-    "random_action_of",
-    "spaces_of",
-]
+from stepmill.registry.attributes import get_attribute, has_attribute, set_attribute
+from stepmill.values.spaces import AnyValue
 
 
 @dataclass(frozen=True)
-class EnvFactory:
+class ManagedEnvFactory:
     """Makes an env for the pool that sends everything its timesteps have: ``RowReader`` puts them together again."""
 
     recipe: EnvRecipe
@@ -173,7 +161,7 @@ def check_can_record(env: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Instructions:
+class EnvInstructions:
     """What an env's configuration does not say. Called with an env, it tells the env."""
 
     is_seeded: bool = False  # whether the caller has seeded it

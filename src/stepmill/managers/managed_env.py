@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.envs.seeds import SEED_BITS
-from stepmill.managers.env_side import Instructions
-
-__all__ = ["ManagedEnv"]
+from stepmill.envs.base_env import SEED_BITS
+from stepmill.managers.env_side import EnvInstructions
 
 
 @dataclass(slots=True)
@@ -46,12 +44,12 @@ class ManagedEnv:
         """The caller wants videos there."""
         self.replay_path, self.is_instructed = replay_path, False
 
-    def instructions(self, renew: bool) -> Instructions | None:
+    def instructions(self, renew: bool) -> EnvInstructions | None:
         """What it has to be told before its next reset; ``renew``: it is built anew for that."""
         if self.is_instructed and not renew:
             return None
-        told = Instructions(self.seed is not None, self.dynamic_seed, self.replay_path)
-        return None if told == Instructions() else told
+        told = EnvInstructions(self.seed is not None, self.dynamic_seed, self.replay_path)
+        return None if told == EnvInstructions() else told
 
     def seed_for_reset(self, renew: bool, automatic: bool) -> int | None:
         """A static seed goes with every reset, others once. An env built anew gets another one: no episode repeats."""

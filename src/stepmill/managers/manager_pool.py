@@ -10,14 +10,14 @@ from stepmill import _native
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.errors import ActionError, StepmillError
 from stepmill.hosts.host import Preparation, PythonHost, open_engine
+from stepmill.hosts.observing import Subject
 from stepmill.hosts.open_host import open_host
-from stepmill.hosts.subject import Subject
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.env_rows import RowReader, RowsAsTheyCome, result_of
 from stepmill.managers.env_side import (
-    EnvFactory,
+    EnvInstructions,
     EnvSpaces,
-    Instructions,
+    ManagedEnvFactory,
     ReadAttribute,
     check_can_record,
     env_info_of,
@@ -28,14 +28,12 @@ from stepmill.managers.stacking import stack_actions, stack_any_actions
 from stepmill.settings import check_settings, default_workers
 from stepmill.sources.islands import IslandTask
 from stepmill.sources.source import EnvBlueprint, PythonSource
-from stepmill.system.user_code import try_or
-
-__all__ = ["ManagerPool", "open_pool"]
+from stepmill.system.uninterrupted import try_or
 
 
 def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: str) -> _native.Engine:
     """A pool that gives results as soon as they are ready, and resets nothing by itself."""
-    factories = [EnvFactory(one, not settings.shared_memory) for one in recipes]
+    factories = [ManagedEnvFactory(one, not settings.shared_memory) for one in recipes]
     source = PythonSource(
         _name_of(recipes[0].env_fn), [_blueprint(one, settings.python) for one in factories], None, None
     )
@@ -45,7 +43,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
     pool_settings = check_settings(
         num_envs=len(recipes),
         num_workers=workers,
-        seed=None,  # until the caller calls `seed`; a BaseEnv does not see these, see EnvFactory
+        seed=None,  # until the caller calls `seed`; a BaseEnv does not see these, see ManagedEnvFactory
         backend=settings.ray or backend,
         python=settings.python,
         autoreset="disabled",
@@ -58,7 +56,7 @@ def open_pool(recipes: Sequence[EnvRecipe], settings: ManagerSettings, backend: 
     return open_engine(open_host(source, pool_settings, RowsAsTheyCome), pool_settings)
 
 
-def _blueprint(factory: EnvFactory, python: str | None) -> EnvBlueprint:
+def _blueprint(factory: ManagedEnvFactory, python: str | None) -> EnvBlueprint:
     task = factory if python is None else IslandTask.of(factory)
     return EnvBlueprint(task, {}, None, python=python)
 
@@ -145,7 +143,7 @@ class ManagerPool:
         ids: Sequence[int],
         seeds: Sequence[int | None],
         params: Sequence[Mapping[str, Any]],
-        instructions: Instructions | None,
+        instructions: EnvInstructions | None,
         renew: bool,
     ) -> None:
         """Sends one reset per env; with ``renew`` each env is built anew first, then given the instructions."""

@@ -17,20 +17,16 @@ from typing import Any
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ClosedError, EnvError, InFlightError, InputError, UsageError
 from stepmill.managers.calls import OneCallAtATime, exclusive
-from stepmill.managers.config import EnvRecipe, ManagerSettings
+from stepmill.managers.config import EnvRecipe, ManagerSettings, ResetParams, read_ids
 from stepmill.managers.env_class import in_class_of_cause
 from stepmill.managers.env_rows import with_tensors
 from stepmill.managers.env_side import EnvSpaces
-from stepmill.managers.inputs import ResetParams, read_ids
 from stepmill.managers.managed_env import ManagedEnv
 from stepmill.managers.manager_pool import ManagerPool
-from stepmill.managers.moves import Handover
 from stepmill.managers.standings import Standings
-from stepmill.managers.states import EnvState, Standing
+from stepmill.managers.states import EnvState, Handover, Standing
 from stepmill.managers.traffic import Traffic
 from stepmill.registry.factories import close_quietly
-
-__all__ = ["Scheduler"]
 
 # A call that waits for steps looks this often at what has come: an env that ended is reset beside the others, a reset
 # that failed is tried again. To look at each row as it comes would wake the caller on a CPU that the workers need.
@@ -209,7 +205,7 @@ class Scheduler(OneCallAtATime):
         return self.pool.rows.pick(list(map(self.standings.last_obs.__getitem__, ids)))
 
     def ready_observations(self) -> dict[int, Any]:
-        """Those of the envs that can take an action, by env id."""
+        """The last observations of the envs that can take an action, by env id."""
         ids = self.await_ready()
         return self._output(dict(zip(ids, self.last_observations(ids), strict=True)))
 

@@ -11,12 +11,9 @@ import numpy as np
 
 from stepmill import _native
 from stepmill.errors import ActionError
-from stepmill.values.casting import as_numbers
-from stepmill.values.fitting import Misfit, fits, form_of, has_form
+from stepmill.values.fitting import Misfit, as_numbers, fits, form_of, has_form
 from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import Tree, map_tree, step_into
-
-__all__ = ["stack_actions", "stack_any_actions"]
 
 
 def stack_actions(space: FlatSpace, actions: list[Any], players: int) -> Any:

@@ -8,10 +8,7 @@ from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import EnvError
 from stepmill.managers.env_rows import StoredObs
 from stepmill.managers.managed_env import ManagedEnv
-from stepmill.managers.moves import Arrival, Handover, Sending
-from stepmill.managers.states import EnvState, Standing
-
-__all__ = ["Standings"]
+from stepmill.managers.states import Arrival, EnvState, Handover, Sending, Standing
 
 READY, STEPPING, DROPPED, RESETTING = Standing.READY, Standing.STEPPING, Standing.DROPPED, Standing.RESETTING
 
@@ -24,7 +21,7 @@ class Standings:
     the end of its last episode waits for the next ``step``.
 
     A move of several envs is written down in ``sending``, ``arrival`` or ``handover`` before it is made, so
-    that ``mend`` can finish it if an exception interrupted it: see ``moves.py``.
+    that ``mend`` can finish it if an exception interrupted it: see ``states.py``.
 
     Args:
         envs: What else is known about them, which moves change as well.

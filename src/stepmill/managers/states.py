@@ -1,4 +1,4 @@
-"""Where an env of a manager stands: as users see it, and in the finer steps that the manager needs.
+"""Where an env of a manager stands, as users see it and in the finer steps that the manager needs; and the moves.
 
 ::
 
@@ -16,9 +16,14 @@ Inside RUN and RESET::
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
-__all__ = ["EnvState", "Standing"]
+from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.errors import EnvError
+from stepmill.managers.env_rows import StoredObs
 
 
 class EnvState(Enum):
@@ -50,3 +55,56 @@ class Standing(Enum):
 
     def __init__(self, _: int, state: EnvState) -> None:
         self.state = state
+
+
+# ---- moves ---------------------------------------------------------------------------------------
+# What takes envs from one standing to another, written down before it is done. A signal handler may raise between any
+# two instructions of Python code, Ctrl-C above all. Then the next call of the manager finds here what the last one was
+# doing, and does it again: each move says what things are afterwards, not by how much they change, so making it twice
+# is the same as making it once.
+
+
+@dataclass(frozen=True, slots=True)
+class SentResets:
+    """What a ``Sending`` of resets adds, with one seed per env."""
+
+    seeds: Sequence[int | None]
+    automatic: bool  # the caller did not ask for them; if it did, unreturned results of the last episode are dropped
+    params: Mapping[int, Mapping[str, Any]]  # the new ones
+    episodes: Mapping[int, int]  # how many have ended, without those whose end the caller never saw
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Actions or resets are being sent. They were sent if the pool has these envs in flight."""
+
+    ids: Sequence[int]
+    resets: SentResets | None = None
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A batch has come: what it means for its envs."""
+
+    ids: Sequence[int]
+    stored_obs: Sequence[StoredObs]  # their observations
+    standings: dict[int, Standing] = field(default_factory=dict)  # of the envs that are not READY now
+    timesteps: dict[int, BaseEnvTimestep] = field(default_factory=dict)  # for `step` to return
+    errors: dict[int, EnvError] = field(default_factory=dict)  # for `step` to raise
+    episodes: dict[int, int] = field(default_factory=dict)  # how many have ended
+    failures: dict[int, int] = field(default_factory=dict)  # in a row, of resets that came back; 0: it succeeded
+    retry_at: dict[int, float] = field(default_factory=dict)  # when resets that failed are tried again
+    fatal: EnvError | None = None  # of a reset that failed for good: the manager is to be closed
+    has_ended: bool = False  # some of the envs are ENDED
+    lost_worker: bool = False
+
+
+@dataclass(slots=True)
+class Handover:
+    """What ``step`` is about to return or raise. It is the one move that is undone, if the caller did not get it."""
+
+    call: object
+    timesteps: dict[int, BaseEnvTimestep]
+    errors: dict[int, EnvError]
+    error: EnvError | None
+    is_lost: bool = False  # something else was raised instead

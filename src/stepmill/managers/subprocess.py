@@ -1,4 +1,4 @@
-"""Managers whose envs run in worker processes."""
+"""Managers whose envs run in worker processes, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 from stepmill.managers.base_manager import BaseEnvManager
 from stepmill.managers.config import DEFAULTS
-
-__all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManager", "SyncSubprocessEnvManager"]
+from stepmill.settings import Ray
 
 
 class SubprocessEnvManager(BaseEnvManager):
@@ -68,3 +67,13 @@ class SyncSubprocessEnvManager(SubprocessEnvManager):
     """Envs in worker processes; ``step`` returns when all actions are done."""
 
     _defaults = DEFAULTS
+
+
+class RayEnvManager(SubprocessEnvManager):
+    """``SubprocessEnvManager`` with envs in the actors of a Ray cluster.
+
+    Its configuration has ``backend`` in addition: ``"ray"``, or ``stepmill.Ray(...)`` as for ``stepmill.make``.
+    """
+
+    _backend = "ray"
+    _defaults = {**SubprocessEnvManager._defaults, "backend": Ray()}  # noqa: RUF012  (read only)

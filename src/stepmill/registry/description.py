@@ -12,11 +12,9 @@ from gymnasium.vector.utils import batch_space
 
 from stepmill.errors import ConfigError
 
-__all__ = ["EnvDescription", "player_rows"]
-
 
 def player_rows(space: spaces.Space[Any], envs: int, players: int, kinds: tuple[str, ...]) -> spaces.Space[Any]:
-    """The space of the rows of all players of so many envs, from that of one player, or of one of each kind."""
+    """The space of the rows of all players of some envs, from that of one player, or of one of each kind."""
     if not kinds:
         return batch_space(space, envs * players)
     assert isinstance(space, spaces.Dict)

@@ -10,19 +10,6 @@ from typing import Any
 from stepmill.errors import UnknownConfigError
 from stepmill.registry.description import EnvDescription
 
-__all__ = [
-    "REQUIRED",
-    "WRAPPERS",
-    "WRAPPERS_HINT",
-    "EnvFactory",
-    "accepted_keys",
-    "accepts",
-    "check_keys",
-    "close_quietly",
-    "default_values",
-    "parameters_of",
-]
-
 REQUIRED = inspect.Parameter.empty
 """Stands for the default of an argument that has none."""
 

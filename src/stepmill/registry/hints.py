@@ -6,8 +6,6 @@ import difflib
 import re
 from collections.abc import Iterable
 
-__all__ = ["ids_like"]
-
 _MOST = 4
 _CUTOFF = 0.75  # two letters exchanged in a short name: a far-fetched hint is worse than none
 _VERSION = re.compile(r"[-_]v\d+$")

@@ -17,8 +17,6 @@ from stepmill.registry.records import Family, families, family_of, load_family, 
 from stepmill.system.interpreters import ask, interpreter
 from stepmill.system.optional import imported, is_installed
 
-__all__ = ["EnvList", "MissingFamily", "list_all_envs", "parts"]
-
 _NOWHERE = frozenset({"Pusher-v4"})  # Gymnasium registers it, but it refuses every MuJoCo from 3.0 on
 
 
@@ -26,7 +24,7 @@ class MissingFamily(NamedTuple):
     """What an extra would bring."""
 
     example: str | None
-    at_least: int  # so many ids
+    at_least: int  # the number of ids
 
     def __str__(self) -> str:
         if self.example is None:

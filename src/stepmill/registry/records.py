@@ -10,30 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError
+from stepmill.errors import ConfigError, MissingPackageError, StepmillError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, default_values
 from stepmill.registry.hints import ids_like
 from stepmill.system.optional import Package, check_installed, explained_misfit, imported, is_installed, require
 from stepmill.values.arguments import whole_number
-
-__all__ = [
-    "EnvRecord",
-    "Family",
-    "GymnasiumFactory",
-    "add",
-    "add_family",
-    "drawer_of",
-    "families",
-    "family_of",
-    "find",
-    "gymnasium_spec",
-    "load_family",
-    "own_ids",
-    "records",
-    "register",
-    "register_drawer",
-    "registered",
-]
 
 
 @dataclass(frozen=True)
@@ -224,6 +205,20 @@ def find(id: str) -> EnvRecord:
     )
 
 
+def python_twin(record: EnvRecord, why: str) -> tuple[EnvRecord, Callable[..., Any]]:
+    """The Python env of an id, and what makes it: for a native id that has none, Gymnasium's env of that name.
+
+    Raises if there is none either; ``why`` says who needs a Python env.
+    """
+    if record.factory is None:
+        try:
+            record = find(f"gymnasium:{record.id}")
+        except UnknownEnvError:
+            raise UnsupportedError(f"{record.id} is native only: there is no Python env of that name. {why}") from None
+    assert record.factory is not None
+    return record, record.factory
+
+
 def _found_in(family: Family, id: str) -> EnvRecord:
     """The record of an id in a family that Gymnasium does not know."""
     assert family.ids is not None
@@ -387,5 +382,5 @@ class GymnasiumFactory(EnvFactory):
         return list(dict.fromkeys([*parameters, "render_mode", "disable_env_checker"]))
 
     def defaults(self) -> dict[str, Any]:
-        """Those of the env class, or what the id is registered with."""
+        """The arguments of the env class, or what the id is registered with."""
         return {**default_values(self.creator()), **gymnasium_spec(self.id).kwargs}

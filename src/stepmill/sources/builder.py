@@ -21,8 +21,6 @@ from stepmill.registry.factories import close_quietly
 from stepmill.sources.models.python_env import PythonModels
 from stepmill.sources.source import PythonSource
 
-__all__ = ["EnvBuilder"]
-
 
 class EnvBuilder:
     """Builds the envs that this process runs, and refuses an env that is shared with another slot."""

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 from stepmill.errors import ConfigError
 from stepmill.system.interpreters import interpreter
 
-__all__ = ["configs_of", "distinct", "for_each", "interned", "once", "split_python"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -17,8 +17,6 @@ from stepmill.errors import NeedsResetError, UnsupportedError
 from stepmill.sources.simulator import Simulator
 from stepmill.sources.source import NativeSource
 
-__all__ = ["Drawer", "Renderer", "Scene"]
-
 
 @dataclass(frozen=True)
 class Scene:
@@ -42,7 +40,7 @@ class Drawer(Protocol):
 
     @classmethod
     def render_modes(cls) -> Sequence[str]:
-        """Those of Gymnasium's env."""
+        """The render modes of Gymnasium's env."""
         ...
 
     @classmethod

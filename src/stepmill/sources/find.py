@@ -11,19 +11,16 @@ from typing import Any
 from stepmill import _native
 from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
 from stepmill.registry.factories import EnvFactory, accepted_keys, check_keys
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find
+from stepmill.registry.records import EnvRecord, GymnasiumFactory, drawer_of, find, python_twin
 from stepmill.settings import ARGUMENTS, refuse_islands_on_ray, refuse_options_of_ray, refuse_processes
 from stepmill.sources.configurations import configs_of, distinct, for_each, interned, once, split_python
 from stepmill.sources.islands import IslandTask
-from stepmill.sources.models.model_config import MODEL_KEYS, GivenModel, is_argument_of
-from stepmill.sources.render_modes import is_drawn_on_request, shared_render_mode
+from stepmill.sources.models.env_model import MODEL_KEYS, ModelConfig, is_argument_of
 from stepmill.sources.simulator import SimulatorFamily, SimulatorSource, UnsuitableSimulator
-from stepmill.sources.source import EnvBlueprint, Found, NativeSource, PythonSource
+from stepmill.sources.source import EnvBlueprint, IslandFacts, NativeSource, PythonSource
 from stepmill.system.optional import imported
 from stepmill.system.warn_once import warn_once
 from stepmill.values.spaces import info_space_of, native_tree, space_of
-
-__all__ = ["find_source", "resolved"]
 
 
 def find_source(
@@ -112,8 +109,8 @@ def _native_source(
     env_class = record.native
     assert env_class is not None
     drawer = drawer_of(env_class)
-    render_mode = shared_render_mode(record.id, [{**record.config, **one}.get("render_mode") for one in once(configs)])
-    if not is_drawn_on_request(record.id, render_mode, () if drawer is None else drawer.render_modes(), backend):
+    render_mode = _shared_render_mode(record.id, [{**record.config, **one}.get("render_mode") for one in once(configs)])
+    if not _is_drawn_on_request(record.id, render_mode, () if drawer is None else drawer.render_modes(), backend):
         if drawer is not None:
             warn_once(
                 f"render_mode={render_mode!r} draws {record.id} at every step, so a Python env runs in place of the "
@@ -131,7 +128,7 @@ def _native_source(
     if family is not None:
         read_in_python = for_each(
             whole,
-            lambda one: GivenModel.take({key: value for key, value in one.items() if key not in defaults}),
+            lambda one: ModelConfig.take({key: value for key, value in one.items() if key not in defaults}),
         )
         simulators = SimulatorSource(
             family, interned([one for one, _ in read_in_python]), [model for _, model in read_in_python]
@@ -206,7 +203,50 @@ def _shared_description(
     return described[0]
 
 
+# ---- render modes --------------------------------------------------------------------------------
+
+
+def _shared_render_mode(id: str, modes: Sequence[Any]) -> str | None:
+    """The render mode of all envs of a native pool, from that of each."""
+    for mode in modes:
+        if mode is not None and not isinstance(mode, str):
+            raise ConfigError(f"render_mode: expected None or a str, got {mode!r:.200}")
+        if mode != modes[0]:
+            raise ConfigError(
+                f"env_config: the envs of one pool share their render_mode, but got {modes[0]!r} and {mode!r}. Python "
+                f"envs may differ: make('gymnasium:{id}', ...) runs Gymnasium's own"
+            )
+    mode = modes[0]
+    return None if mode is None else str(mode)
+
+
+def _is_drawn_on_request(id: str, mode: str | None, modes: Sequence[str], backend: str) -> bool:
+    """Whether nothing is drawn in this mode unless ``render`` is called. Then the env can be native.
+
+    In the other modes Gymnasium's env draws at every step, into a window or a list. So it has to run itself, and cannot
+    on threads. ``modes`` are those of Gymnasium's env; there are none if native envs of this id cannot be drawn.
+    """
+    drawn = [one for one in modes if one != "human"]
+    if mode is None or mode in drawn:
+        return True
+    every_step = ["human", *(f"{one}_list" for one in drawn)]
+    if drawn and mode not in every_step:
+        known = ", ".join(map(repr, [*drawn, *every_step]))
+        raise ConfigError(f"render_mode: expected None or a mode of {id}, which are {known}, got {mode!r}")
+    if backend == "thread":
+        why = f"in mode {mode!r} it would be drawn at every step" if drawn else "cannot be drawn"
+        raise UnsupportedError(
+            f"render_mode: {id} is native, and {why}. make('gymnasium:{id}', backend='inline', render_mode={mode!r}) "
+            "runs Gymnasium's own env, if it has one"
+        )
+    return False
+
+
 # ---- Python envs ---------------------------------------------------------------------------------
+
+_WHY_PYTHON = (
+    "A pool with several kinds of envs, or with a render_mode in which a native env cannot be drawn, runs Python envs"
+)
 
 
 def _blueprints(
@@ -224,19 +264,9 @@ def _ids(pair: tuple[Any, Any]) -> tuple[int, int]:
 
 def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None) -> EnvBlueprint:
     if isinstance(task, str):
-        record = _find(task)
-        if record.factory is None:  # a native id that must run in Python: Gymnasium's env of that name
-            try:
-                record = find(f"gymnasium:{task}")
-            except UnknownEnvError:
-                raise UnsupportedError(
-                    f"{task} is native only: there is no Python env of that name. A pool with several kinds of envs, "
-                    "or with a render_mode in which a native env cannot be drawn, runs Python envs"
-                ) from None
-        assert record.factory is not None
-        given, model = _split_model(record.factory, {**record.config, **config})
+        record, factory = python_twin(_find(task), _WHY_PYTHON)
+        given, model = _split_model(factory, {**record.config, **config})
         limit = max_episode_steps or record.max_episode_steps
-        factory = record.factory
         if isinstance(factory, EnvFactory):
             _check_keys(task, config, given, factory.known_keys())
             given, limit = factory.limited(given, max_episode_steps, record.max_episode_steps)
@@ -249,12 +279,12 @@ def _python_env(task: Any, config: dict[str, Any], max_episode_steps: int | None
     return EnvBlueprint(task, given, max_episode_steps, model)
 
 
-def _split_model(factory: Callable[..., Any], config: dict[str, Any]) -> tuple[dict[str, Any], GivenModel | None]:
+def _split_model(factory: Callable[..., Any], config: dict[str, Any]) -> tuple[dict[str, Any], ModelConfig | None]:
     """A configuration without what changes in the env's model, and that."""
     if "model" not in config:
         return config, None
     creator = factory.creator() if isinstance(factory, GymnasiumFactory) else factory
-    return (config, None) if is_argument_of(creator) else GivenModel.take(config)
+    return (config, None) if is_argument_of(creator) else ModelConfig.take(config)
 
 
 def _limit_and_threshold(
@@ -302,7 +332,7 @@ def resolved(source: PythonSource) -> PythonSource:
     first = next(env for env in source.envs if env.python is not None)
     assert isinstance(first.factory, IslandTask)
     limit, threshold = _limit_and_threshold(first.factory.task, made[id(first)], first.max_episode_steps)
-    return replace(source, envs=envs, found=Found(defaults, limit, threshold))
+    return replace(source, envs=envs, found=IslandFacts(defaults, limit, threshold))
 
 
 def _resolved_env(env: EnvBlueprint) -> EnvBlueprint:

@@ -15,8 +15,6 @@ import gymnasium
 from stepmill.registry import records as registry
 from stepmill.system.interpreters import own_folders
 
-__all__ = ["IslandTask"]
-
 
 @dataclass(frozen=True)
 class IslandTask:

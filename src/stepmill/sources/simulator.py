@@ -17,11 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from stepmill.errors import ConfigError
-from stepmill.sources.models.env_model import EnvModel
+from stepmill.sources.models.env_model import EnvModel, ModelConfig
 from stepmill.sources.models.fields import Field
-from stepmill.sources.models.model_config import GivenModel
-
-__all__ = ["Simulator", "SimulatorFamily", "SimulatorKind", "SimulatorSource", "UnsuitableSimulator"]
 
 # What C++ reads by name (``Config`` in cpp/core/env/spec.h).
 Values = Mapping[str, bool | int | float | str | Sequence[float]]
@@ -50,7 +47,7 @@ class SimulatorKind(Protocol):
     sizes: Values  # what the description of the env depends on
 
     def describe_model(self, names: Sequence[str]) -> list[Field]:
-        """As ``EnvModel`` has it."""
+        """See ``EnvModel``."""
         ...
 
     def make(self) -> Simulator: ...
@@ -72,13 +69,13 @@ class SimulatorSource:
 
     family: SimulatorFamily
     configs: list[dict[str, Any]]
-    models: list[GivenModel | None]  # what changes in the model of each env before its first reset
+    models: list[ModelConfig | None]  # what changes in the model of each env before its first reset
     # By the id of the configuration. `_promised`, in a worker: the sizes that the caller laid its batches out for.
     _kinds: dict[int, SimulatorKind] = field(default_factory=dict, compare=False)
     _promised: dict[int, Values] = field(default_factory=dict, compare=False)
 
     def part(self, first: int, last: int) -> SimulatorSource:
-        """Those of some of the envs, neighbours, counted from 0."""
+        """The simulators of some of the envs, neighbours, counted from 0."""
         return replace(self, configs=self.configs[first:last], models=self.models[first:last])
 
     def kind(self, env_id: int) -> SimulatorKind:

@@ -22,11 +22,9 @@ from stepmill.registry.factories import (
     parameters_of,
 )
 from stepmill.sources.configurations import for_each, once
-from stepmill.sources.models.model_config import GivenModel
+from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.values.trees import Tree
-
-__all__ = ["EnvBlueprint", "Found", "NativeSource", "PythonSource"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class NativeSource:
     reward_threshold: float | None
     simulators: SimulatorSource | None
     render_mode: str | None
-    drawer: Any  # a class that is a ``pool.drawing.Drawer``; None if nothing draws these envs
+    drawer: Any  # a class that is a ``drawing.Drawer``; None if nothing draws these envs
 
     @property
     def config(self) -> dict[str, Any]:
@@ -72,7 +70,7 @@ class NativeSource:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """That of Gymnasium's env; empty if nothing draws these envs."""
+        """The ``metadata`` of Gymnasium's env; empty if nothing draws these envs."""
         return {} if self.drawer is None else dict(self.drawer.metadata(self))
 
 
@@ -80,13 +78,13 @@ class NativeSource:
 class EnvBlueprint:
     """How one Python env is built, and the time limit that the engine puts on it.
 
-    Of an env on an island, the factory is an ``IslandTask``: the island makes its own blueprint of it.
+    The factory of an env on an island is an ``IslandTask``: the island makes its own blueprint of it.
     """
 
     factory: Callable[..., Any]
     config: dict[str, Any]
     max_episode_steps: int | None
-    model: GivenModel | None = None  # what changes in its model before its first reset
+    model: ModelConfig | None = None  # what changes in its model before its first reset
     python: str | None = None  # the interpreter of its worker, if it is not the caller's
 
     def shown_config(self) -> dict[str, Any]:
@@ -98,7 +96,7 @@ class EnvBlueprint:
         return self.factory.describe(self.config) if isinstance(self.factory, EnvFactory) else None
 
 
-def _shown(model: GivenModel | None) -> dict[str, Any]:
+def _shown(model: ModelConfig | None) -> dict[str, Any]:
     return {} if model is None else model.shown()
 
 
@@ -110,7 +108,7 @@ _ELSEWHERE = EnvBlueprint(_is_elsewhere, {}, None)
 
 
 @dataclass(frozen=True)
-class Found:
+class IslandFacts:
     """What an island has found out: by env id, defaults of the configurations; of its first env, what a pool shows."""
 
     defaults: dict[int, dict[str, Any]]
@@ -126,7 +124,7 @@ class PythonSource:
     envs: list[EnvBlueprint]
     max_episode_steps: int | None
     reward_threshold: float | None
-    found: Found | None = None  # on an island
+    found: IslandFacts | None = None  # on an island
     first_env: int = 0  # of a part of a pool: the id that factories are given for its first env
     first_worker: int = 0  # and for its first worker
 
@@ -153,7 +151,7 @@ class PythonSource:
             return self
         return replace(self, envs=[env if env.python == python else _ELSEWHERE for env in self.envs])
 
-    def completed(self, founds: Iterable[Found]) -> PythonSource:
+    def completed(self, founds: Iterable[IslandFacts]) -> PythonSource:
         """The source with what islands have found out."""
         envs = list(self.envs)
         limit, threshold = self.max_episode_steps, self.reward_threshold

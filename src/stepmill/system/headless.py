@@ -12,8 +12,6 @@ from collections.abc import Iterator
 
 from stepmill.errors import StepmillError, UnsupportedError, summary
 
-__all__ = ["drawing", "drawing_in_gymnasium", "drawing_libraries"]
-
 # What MUJOCO_GL calls them, the libraries that they are, and the Debian package of these.
 _BACKENDS = {
     "egl": (("libEGL.so.1",), "libegl1 and, without a GPU, libgl1-mesa-dri"),
@@ -127,7 +125,7 @@ def _advice() -> str:
 
 
 def drawing_libraries() -> list[str]:
-    """Those that draw without a display and are installed, as MUJOCO_GL calls them."""
+    """The installed renderers that draw without a display, as MUJOCO_GL calls them."""
     return [name for name, (files, _) in _BACKENDS.items() if any(map(_loads, files))]
 
 

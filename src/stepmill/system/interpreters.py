@@ -24,19 +24,6 @@ from stepmill._version import __version__
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, StepmillError
 from stepmill.system.optional import imported
 
-__all__ = [
-    "answer",
-    "ask",
-    "build_mark",
-    "end_program",
-    "environ_for",
-    "interpreter",
-    "is_same_build",
-    "own_folders",
-    "start_program",
-    "why_unusable",
-]
-
 _OLDEST = (3, 11)
 _PACKAGE = Path(__file__).parents[1]
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from stepmill import _native
 
-__all__ = ["float32_trig_mismatches", "match_numpy"]
-
 
 def match_numpy() -> None:
     """Picks the float32 routine that agrees with numpy on the most probes: usually all of them."""

@@ -12,34 +12,6 @@ from typing import Any, NamedTuple
 
 from stepmill.errors import MissingPackageError, summary
 
-__all__ = [
-    "ALE",
-    "BOX2D",
-    "DM_CONTROL",
-    "HIGHWAY",
-    "JAX",
-    "METAWORLD",
-    "MINIGRID",
-    "MPE2",
-    "MUJOCO",
-    "NLE",
-    "PETTINGZOO",
-    "RAY",
-    "ROBOTICS",
-    "SB3",
-    "TIANSHOU",
-    "TORCH",
-    "TORCHRL",
-    "VIZDOOM",
-    "Package",
-    "check_installed",
-    "explained_misfit",
-    "imported",
-    "is_installed",
-    "missing",
-    "require",
-]
-
 
 class Package(NamedTuple):
     """A package that an extra of ours installs. ``require(*package, user)`` imports it."""

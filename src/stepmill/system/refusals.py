@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from stepmill.errors import OutOfMemoryError, ResourceError, StepmillError
 
-__all__ = ["explained_refusals", "refusal"]
-
 _FEWER = "or use fewer envs or workers, or close unused pools"
 _ADVICE = {
     errno.EMFILE: f"This process has no descriptors left: raise the limit (ulimit -n), {_FEWER}",

@@ -1,4 +1,4 @@
-"""Runs work that no signal handler may interrupt."""
+"""Runs work that no signal handler may interrupt, and tells failures of the user's code from what a handler raised."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
-
-__all__ = ["LastingThread", "uninterrupted"]
 
 R = TypeVar("R")
 
@@ -207,3 +205,35 @@ class _Task(Generic[R]):
             self._is_cancelled = True
             if self._cancel_fd is not None:
                 os.eventfd_write(self._cancel_fd, 1)
+
+
+# ---- failures of the user's code -----------------------------------------------------------------
+# A signal handler may raise anything at any moment, for example a TimeoutError after `signal.alarm`. We catch what an
+# env's objects raise and go on without them, but what a handler raises must reach the caller.
+
+
+def try_or(work: Callable[[], R], otherwise: Callable[[BaseException], R]) -> R:
+    """``work()``, or ``otherwise(failure)`` if it fails by itself. What a signal handler raises passes through."""
+    try:
+        return work()
+    except BaseException as error:
+        failure = reproduced_failure(work)
+        if failure is None or isinstance(error, KeyboardInterrupt) > isinstance(failure, KeyboardInterrupt):
+            raise  # from a handler, or Ctrl-C
+    return otherwise(failure)
+
+
+def reproduced_failure(work: Callable[[], object]) -> BaseException | None:
+    """Runs ``work``, which has just failed, again where no signal handler can raise, and returns what it raises.
+
+    None means that a signal handler had raised.
+    """
+
+    def attempt(_: int | None) -> BaseException | None:
+        try:
+            work()
+        except BaseException as error:
+            return error
+        return None
+
+    return uninterrupted(attempt)

@@ -6,8 +6,6 @@ import os
 import sys
 import warnings
 
-__all__ = ["warn", "warn_once"]
-
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _shown: set[str] = set()

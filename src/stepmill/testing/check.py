@@ -1,13 +1,14 @@
-"""``check_env``: reports, line by line, where an env breaks the contract."""
+"""``check_env`` reports, line by line, where an env breaks the contract; ``EnvTestMixin`` makes tests of it."""
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
+from unittest import SkipTest
 
 import numpy as np
 
@@ -15,11 +16,9 @@ from stepmill.testing.finding import Finding, Problem, Report, Unchecked, count_
 from stepmill.testing.play import Moment
 from stepmill.testing.rules import RULES
 from stepmill.testing.rules.rule import MomentRule, Rule
-from stepmill.testing.subject import Subject
+from stepmill.testing.subject import CheckedEnvs
 from stepmill.testing.trial import Trial, run_trial
 from stepmill.values.arguments import whole_number
-
-__all__ = ["Examination", "check_env"]
 
 
 def check_env(
@@ -56,7 +55,7 @@ class Examination:
     def __init__(self, env: Any, cfg: Any = None, *, seed: int = 0, episodes: int = 3, steps: int = 1000) -> None:
         self._episodes = whole_number("check_env: episodes", episodes, 1)
         self._steps = whole_number("check_env: steps", steps, 1)
-        self._trial = Trial(Subject(env, cfg), whole_number("check_env: seed", seed, 0))
+        self._trial = Trial(CheckedEnvs(env, cfg), whole_number("check_env: seed", seed, 0))
         self._findings = _Findings(self._trial.subject)
 
     def run(self, see: Callable[[Moment], None] = lambda moment: None) -> None:
@@ -77,7 +76,7 @@ class Examination:
 class _Findings:
     """Applies the rules, and merges repeated problems into one finding."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: CheckedEnvs) -> None:
         self._subject = subject
         self._found: dict[tuple[str, str], Finding] = {}
         self._applied: set[str] = set()
@@ -139,3 +138,57 @@ def _generators_restored() -> Iterator[None]:
     finally:
         np.random.set_state(of_numpy)
         random.setstate(of_python)
+
+
+# ---- as tests ------------------------------------------------------------------------------------
+
+
+class EnvTestMixin:
+    """One test per rule, for pytest and unittest. To test your own env, write one method.
+
+    ::
+
+        class TestMyEnv(EnvTestMixin):
+            def make_env(self):
+                return MyEnv({"level": 3})
+
+    ``test_obs_dtype`` and all others then fail with the findings of their rule, and are skipped if the rule could not
+    be checked. If an env breaks a rule on purpose, write ``test_obs_dtype = None``.
+
+    ``check_options`` are passed to ``check_env``: ``{"steps": 5000}``. If they contain a ``cfg``, it is passed to
+    ``make_env``, and the check includes that the env does not change it.
+    """
+
+    check_options: ClassVar[Mapping[str, Any]] = {}
+    _report: ClassVar[Report | None] = None
+
+    def make_env(self) -> Any:
+        """A new env: the method to write."""
+        raise NotImplementedError(f"{type(self).__name__}: write make_env(self), which returns a new env")
+
+    def _report_of_class(self) -> Report:
+        """The report of this class, made when the first test needs it."""
+        kind = type(self)
+        if "_report" not in vars(kind):
+            kind._report = check_env(self.make_env, print_report=False, **self.check_options)
+        assert kind._report is not None
+        return kind._report
+
+
+def _test_of(rule: Rule | MomentRule) -> Callable[[EnvTestMixin], None]:
+    def test(self: EnvTestMixin) -> None:
+        report = self._report_of_class()
+        if rule.name in report.unchecked:
+            raise SkipTest(f"{rule.name}: {report.unchecked[rule.name]}")
+        lines = [str(finding) for finding in report if finding.rule == rule.name]
+        if lines:
+            raise AssertionError("\n".join(lines))
+
+    test.__name__ = f"test_{rule.name}"
+    test.__qualname__ = f"EnvTestMixin.{test.__name__}"
+    test.__doc__ = rule.meaning
+    return test
+
+
+for _rule in RULES:
+    setattr(EnvTestMixin, f"test_{_rule.name}", _test_of(_rule))

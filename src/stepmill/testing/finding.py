@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Finding", "Problem", "Report", "Unchecked"]
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -69,7 +67,7 @@ class Report(list[Finding]):
         self.unchecked = dict(unchecked or {})
 
     def lines(self) -> list[str]:
-        """As printed: a title, one line per finding, one per reason why rules were not checked, and a summary."""
+        """What is printed: a title, one line per finding, one per reason why rules were not checked, and a summary."""
         width = max((len(finding.rule) for finding in self), default=0)
         lines = [self.title]
         lines += [f"  {finding.rule:<{width}}  {finding.text}" for finding in self]

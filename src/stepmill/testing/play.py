@@ -13,10 +13,8 @@ from gymnasium import spaces
 
 from stepmill.envs.conform import as_arrays
 from stepmill.envs.timestep import BaseEnvTimestep, is_timestep
-from stepmill.testing.subject import Stopped, Subject
+from stepmill.testing.subject import CheckedEnvs, StopTrial
 from stepmill.testing.values import arrays_in
-
-__all__ = ["Actions", "Held", "HeldArray", "Moment", "Spaces", "fixed_actions", "new_actions", "play"]
 
 _NAMES = BaseEnvTimestep._fields
 
@@ -43,7 +41,7 @@ class HeldArray(NamedTuple):
 
 
 @dataclass
-class Held:
+class HeldResults:
     """What an env returned and a caller may still hold: the last few results, and the first of the episode."""
 
     first: list[HeldArray] = field(default_factory=list)
@@ -73,7 +71,7 @@ class Moment:
     call: str  # "reset" or "step"
     episode: int
     spaces: Spaces
-    held: Held
+    held: HeldResults
     form: Form
     obs: Any
     step: int = 0
@@ -172,10 +170,10 @@ def fixed_actions(space: spaces.Space[Any], seed: int) -> Actions:
 
 
 def play(
-    envs: Subject, env: Any, seen: Spaces, actions: Actions, episodes: int, steps: int, run: str = ""
+    envs: CheckedEnvs, env: Any, seen: Spaces, actions: Actions, episodes: int, steps: int, run: str = ""
 ) -> Iterator[Moment]:
-    """Plays episodes of at most ``steps`` steps each. Raises ``Stopped`` if the env cannot go on."""
-    held = Held()
+    """Plays episodes of at most ``steps`` steps each. Raises ``StopTrial`` if the env cannot go on."""
+    held = HeldResults()
     for episode in range(episodes):
         returned = envs.call("reset", place(run, "reset", episode), env.reset)
         obs, form = read_reset(returned, seen.observation)
@@ -206,7 +204,7 @@ def play(
             )
             yield moment
             if parts is None:
-                raise Stopped(f"{moment.where} returned something unreadable")
+                raise StopTrial(f"{moment.where} returned something unreadable")
             held.add(moment)
             if moment.over:
                 break

@@ -14,25 +14,26 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import utils
 
 from stepmill.envs import as_base_env
+from stepmill.envs.base_env import seed_env
 from stepmill.envs.configs import copy_cfg
-from stepmill.envs.seeds import seed_env
-from stepmill.errors import ConfigError, summary
-from stepmill.testing.ids import EnvOfId
-
-__all__ = ["FAILURES", "Raised", "Stopped", "Subject", "Touched"]
+from stepmill.errors import ConfigError, UnsupportedError, summary
+from stepmill.make import make
+from stepmill.sources.find import find_source
+from stepmill.sources.source import NativeSource
 
 # What counts as a failure of the env, as in pools: sys.exit() in a step does not end the check.
 FAILURES = (Exception, SystemExit)
 
 
-class Stopped(Exception):
+class StopTrial(Exception):
     """The trial cannot go on, with the reason."""
 
 
 @dataclass(frozen=True)
-class Raised:
+class CallFailure:
     """An exception that an env raised."""
 
     call: str
@@ -42,7 +43,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Touched:
+class GeneratorUse:
     """A call that changed the state of a global generator."""
 
     call: str
@@ -50,7 +51,7 @@ class Touched:
     generator: str
 
 
-class Subject:
+class CheckedEnvs:
     """Envs of one kind, each as a ``BaseEnv``. Every call to them goes through here and is watched.
 
     Attributes:
@@ -71,8 +72,8 @@ class Subject:
         self.is_gymnasium = False
         self.given_cfg = cfg
         self.first_cfg: Any = None
-        self.raised: list[Raised] = []
-        self.touched: list[Touched] = []
+        self.raised: list[CallFailure] = []
+        self.touched: list[GeneratorUse] = []
         self._env = env
         self._last = env  # the env itself, without an adapter
         self._open: list[Any] = []
@@ -97,22 +98,22 @@ class Subject:
     # ---- calls -------------------------------------------------------------------------------
 
     def call(self, call: str, where: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls the function; if it raises, notes that and raises ``Stopped``."""
+        """Calls the function; if it raises, notes that and raises ``StopTrial``."""
         try:
             return function(*args, **kwargs)
         except FAILURES as error:
-            self.raised.append(Raised(call, where, type(error), _last_line(error)))
-            raise Stopped(f"{where} raised") from error
+            self.raised.append(CallFailure(call, where, type(error), _last_line(error)))
+            raise StopTrial(f"{where} raised") from error
         finally:
             # Between two calls nothing draws from them, so the state after one call is the state before the next:
             # reading it is the expensive part of a call.
             before, self._generators = self._generators, _generators()
             changed = [name for name in before if before[name] != self._generators[name]]
-            self.touched += [Touched(call, where, name) for name in changed]
+            self.touched += [GeneratorUse(call, where, name) for name in changed]
 
     def attempt(self, call: str, where: str, function: Callable[..., Any], *args: Any) -> Any:
         """A call that the rest does not depend on; None if it raises."""
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(StopTrial):
             return self.call(call, where, function, *args)
         return None
 
@@ -178,3 +179,47 @@ def _last_line(error: BaseException) -> str:
     file = Path(frame.filename)
     is_ours = file.parent == Path(__file__).parent  # raised before the call reached the env
     return summary(error) if is_ours else f"{summary(error)} ({file.name}:{frame.lineno})"
+
+
+# ---- ids -----------------------------------------------------------------------------------------
+
+
+class EnvOfId:
+    """A function that makes envs: Python envs as they are, native ones in a pool of one."""
+
+    def __init__(self, id: str) -> None:
+        self.__name__ = id
+        source = find_source(id, 1, {}, None, "auto", None, None)  # raises if there is no such id
+        if isinstance(source, NativeSource) and source.max_num_players > 1:
+            raise UnsupportedError(f"check_env: {id} is native and has several players, expected an env of one")
+
+    def __call__(self, **config: Any) -> Any:
+        source = find_source(self.__name__, 1, config, None, "auto", None, None)
+        if isinstance(source, NativeSource):
+            return _NativeEnv(self.__name__, config)
+        return source.call_factory(0)
+
+
+class _NativeEnv(gymnasium.Env[Any, Any]):
+    """A native env as one of Gymnasium's: a pool of one, and the only row of its results."""
+
+    def __init__(self, id: str, config: Mapping[str, Any]) -> None:
+        self._pool = make(id, autoreset="disabled", backend="inline", **config)
+        self.observation_space = self._pool.single_observation_space
+        self.action_space = self._pool.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = self._pool.reset(seed=None if seed is None else [seed], options=options)
+        return self._only(obs), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        place: Any = utils.create_empty_array(self.action_space, 1)
+        actions = utils.concatenate(self.action_space, [action], place)
+        obs, reward, terminated, truncated, _ = self._pool.step(actions)
+        return self._only(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def _only(self, obs: Any) -> Any:
+        return next(iter(utils.iterate(self._pool.observation_space, obs)))
+
+    def close(self) -> None:
+        self._pool.close()

@@ -25,11 +25,9 @@ from gymnasium import spaces
 
 from stepmill.testing.finding import Unchecked
 from stepmill.testing.play import Moment, Spaces, fixed_actions, new_actions, play
-from stepmill.testing.subject import Raised, Stopped, Subject
+from stepmill.testing.subject import CallFailure, CheckedEnvs, StopTrial
 from stepmill.testing.values import digest
 from stepmill.testing.watch import ConstructorWatch, OpenResources
-
-__all__ = ["Episode", "Trial", "run_trial"]
 
 # Many short episodes show more about seeds than a few long ones.
 _DYNAMIC_EPISODES = 6
@@ -46,7 +44,7 @@ Episode = list[tuple[Any, ...]]
 class Trial:
     """What was seen of an env, for the rules. Parts that the trial did not reach are None."""
 
-    subject: Subject
+    subject: CheckedEnvs
     seed: int
     # Why the trial stopped early.
     stopped: str | None = None
@@ -80,7 +78,7 @@ class Trial:
             raise Unchecked(self.stopped or "the trial did not get that far")
         return part
 
-    def raised_in(self, *calls: str) -> list[Raised]:
+    def raised_in(self, *calls: str) -> list[CallFailure]:
         """What calls of these names raised."""
         return [one for one in self.subject.raised if one.call in calls]
 
@@ -97,7 +95,7 @@ def run_trial(trial: Trial, episodes: int, steps: int, see: Callable[[Moment], N
         player.play_whole_episodes(episodes)
         player.compare_dynamic_seeds()
         player.compare_static_seeds()
-    except Stopped as stop:
+    except StopTrial as stop:
         trial.stopped = str(stop)
     except KeyboardInterrupt:
         trial.stopped = "the check was interrupted"
@@ -143,7 +141,7 @@ class _Player:
 
     def _ask_optional(self, env: Any) -> None:
         if self._envs.has(env, "random_action"):
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(StopTrial):
                 self._trial.random_action = (self._envs.call("random_action", "random_action()", env.random_action),)
         if self._envs.has(env, "info") and all(one is not None for one in self._spaces):  # it describes these
             self._envs.attempt("info", "info()", env.info)
@@ -160,7 +158,7 @@ class _Player:
         self._envs.call("reset", "the first reset", env.reset)
         late = self._ask(env, "after reset")
         if not _has_spaces(late):
-            raise Stopped("there is no observation_space or no action_space, neither before nor after reset")
+            raise StopTrial("there is no observation_space or no action_space, neither before nor after reset")
         return late
 
     # ---- seeds -------------------------------------------------------------------------------

@@ -12,21 +12,6 @@ from stepmill.values.fitting import form_of, has_form, holds_arrays
 from stepmill.values.trees import Tree, as_tree, paths, step_into, tree_of
 from stepmill.values.trees import leaves as leaves_of
 
-__all__ = [
-    "Leaf",
-    "Mismatch",
-    "arrays_in",
-    "bounds",
-    "digest",
-    "kind_of",
-    "leaves",
-    "mismatches",
-    "outside",
-    "same",
-    "show",
-    "text_of",
-]
-
 
 class Leaf(NamedTuple):
     """A value and its space."""
@@ -36,7 +21,7 @@ class Leaf(NamedTuple):
     value: Any
 
 
-class Mismatch(NamedTuple):
+class WrongForm(NamedTuple):
     """A value that does not have the form of its space."""
 
     path: str
@@ -44,17 +29,17 @@ class Mismatch(NamedTuple):
     got: str
 
 
-def _walk(tree: Tree, value: Any, path: str) -> Iterator[Leaf | Mismatch]:
+def _walk(tree: Tree, value: Any, path: str) -> Iterator[Leaf | WrongForm]:
     if isinstance(tree, dict | tuple):
         if not has_form(tree, value):
-            yield Mismatch(path, form_of(tree), _got(value))
+            yield WrongForm(path, form_of(tree), _got(value))
         elif isinstance(value, list):  # pools accept lists, a Tuple space does not contain them
-            yield Mismatch(path, "a tuple", "a list")
+            yield WrongForm(path, "a tuple", "a list")
         else:
             for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
                 yield from _walk(child, value[key], step_into(path, key))
     elif holds_arrays(tree) and not isinstance(value, np.ndarray):
-        yield Mismatch(path, "an np.ndarray", kind_of(value))
+        yield WrongForm(path, "an np.ndarray", kind_of(value))
     else:
         yield Leaf(path, tree, value)
 
@@ -70,9 +55,9 @@ def leaves(space: spaces.Space[Any], value: Any, path: str) -> list[Leaf]:
     return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Leaf)]
 
 
-def mismatches(space: spaces.Space[Any], value: Any, path: str) -> list[Mismatch]:
+def mismatches(space: spaces.Space[Any], value: Any, path: str) -> list[WrongForm]:
     """The parts of a value that do not."""
-    return [one for one in _walk(tree_of(space), value, path) if isinstance(one, Mismatch)]
+    return [one for one in _walk(tree_of(space), value, path) if isinstance(one, WrongForm)]
 
 
 def outside(space: spaces.Space[Any], value: Any) -> str | None:

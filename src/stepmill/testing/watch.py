@@ -16,8 +16,6 @@ import gymnasium
 
 from stepmill.envs.base_env import BaseEnv
 
-__all__ = ["ConstructorWatch", "OpenResources"]
-
 # How long threads and processes may take to end after close().
 _GRACE_SECONDS = 2.0
 

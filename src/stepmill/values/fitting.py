@@ -16,10 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import StepmillError
-from stepmill.values.casting import as_numbers, cast, description
 from stepmill.values.trees import Tree, step_into
-
-__all__ = ["Fitter", "Misfit", "array_of", "fit", "fits", "form_of", "has_form", "holds_arrays", "member_of"]
 
 
 class Misfit(Exception):
@@ -153,8 +150,50 @@ def array_of(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any, copy: boo
 
 
 def member_of(space: spaces.Space[Any], value: Any) -> np.ndarray:
-    """As ``array_of``; the values of a Discrete, MultiDiscrete or MultiBinary must also be in range."""
+    """Does what ``array_of`` does; the values of a Discrete, MultiDiscrete or MultiBinary must also be in range."""
     array = array_of(space.shape or (), np.dtype(space.dtype), value)
     if not isinstance(space, spaces.Box) and not space.contains(array):
         raise Misfit(space, value)
     return array
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+# Whatever an env or a policy gives as numbers: as an array of the right type, or described for an error message.
+
+_SHORT = 80
+
+
+def as_numbers(value: Any) -> np.ndarray | None:
+    """``value`` as an array; None if it is not numeric."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # ragged, or a tensor that numpy cannot read
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray | None:
+    """A copy of ``value`` as an array of ``dtype``; None if it is not numeric, or if a whole number would change.
+
+    Floats lose digits if ``dtype`` has fewer.
+    """
+    given = as_numbers(value)
+    if given is None or given.dtype == dtype:
+        return None if given is None else given.copy()
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinite
+        array = given.astype(dtype)
+    return None if dtype.kind in "biu" and not (array == given).all() else array
+
+
+def description(value: Any) -> str:
+    """A value in a few words, for an error message."""
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}" + (f": {value}" if value.size <= 8 else "")
+    text = repr(value)
+    if len(text) <= _SHORT:
+        return text
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}: {text[:_SHORT]}..."

@@ -17,19 +17,6 @@ from gymnasium import spaces
 
 from stepmill.values.trees import Tree, map_tree, map_trees, paths, space_from, tree_of
 
-__all__ = [
-    "FlatSpace",
-    "Leaf",
-    "LeafKind",
-    "flatten",
-    "info_space_of",
-    "map_object_leaves",
-    "object_leaves",
-    "object_reader",
-    "space_of",
-    "spec_of",
-]
-
 
 class LeafKind(IntEnum):
     """The kinds of ``cpp/core/env/spec.h``, by the same numbers."""
@@ -41,7 +28,7 @@ class LeafKind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ArrayLeaf:
     """One array of a space: ``cpp/core/env/spec.h`` describes the fields."""
 
     name: str
@@ -70,7 +57,7 @@ class FlatSpace:
 
     space: spaces.Space[Any]
     tree: Tree  # its leaves are indices into `leaves`; object leaf k is -1 - k
-    leaves: list[Leaf]
+    leaves: list[ArrayLeaf]
     object_spaces: list[spaces.Space[Any]]
 
 
@@ -81,7 +68,7 @@ _HELD_DTYPES = frozenset(
 
 def flatten(space: spaces.Space[Any]) -> FlatSpace:
     """The leaves of a space, and the tree that puts them together again."""
-    leaves: list[Leaf] = []
+    leaves: list[ArrayLeaf] = []
     object_spaces: list[spaces.Space[Any]] = []
 
     def number(name: str, part: spaces.Space[Any]) -> int:
@@ -97,20 +84,20 @@ def flatten(space: spaces.Space[Any]) -> FlatSpace:
     return FlatSpace(space, map_trees(number, names, parts), leaves, object_spaces)
 
 
-def _leaf_of(space: spaces.Space[Any], name: str) -> Leaf | None:
+def _leaf_of(space: spaces.Space[Any], name: str) -> ArrayLeaf | None:
     if isinstance(space, spaces.Box) and space.dtype.name in _HELD_DTYPES:
         low, high = _bounds(space.low), _bounds(space.high)
-        return Leaf(name, LeafKind.BOX, space.dtype.name, space.shape, low, high)
+        return ArrayLeaf(name, LeafKind.BOX, space.dtype.name, space.shape, low, high)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
-        return Leaf(
+        return ArrayLeaf(
             name, LeafKind.DISCRETE, np.dtype(space.dtype).name, (), [float(start)], [float(start + int(space.n) - 1)]
         )
     if isinstance(space, spaces.MultiDiscrete):
         low, high = _bounds(np.asarray(space.start)), _bounds(np.asarray(space.start) + space.nvec - 1)
-        return Leaf(name, LeafKind.MULTI_DISCRETE, space.dtype.name, space.shape, low, high)
+        return ArrayLeaf(name, LeafKind.MULTI_DISCRETE, space.dtype.name, space.shape, low, high)
     if isinstance(space, spaces.MultiBinary):
-        return Leaf(name, LeafKind.MULTI_BINARY, space.dtype.name, space.shape, [0.0], [1.0])
+        return ArrayLeaf(name, LeafKind.MULTI_BINARY, space.dtype.name, space.shape, [0.0], [1.0])
     return None
 
 
@@ -209,3 +196,20 @@ def object_reader(tree: Tree) -> Callable[[Any], list[Any]]:
 def map_object_leaves(tree: Tree, value: Any, objects: list[Any]) -> Any:
     """``value`` with the object leaves taken from ``objects``."""
     return map_trees(lambda leaf, part: objects[-1 - leaf] if leaf < 0 else part, tree, value)
+
+
+# ---- what no other space describes ---------------------------------------------------------------
+
+
+class AnyValue(spaces.Space[Any]):
+    """Contains everything. Its values are not arrays, so they travel pickled."""
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyValue)
+
+    def __repr__(self) -> str:
+        """It has no arguments."""
+        return "AnyValue()"

@@ -13,8 +13,6 @@ from typing import Any
 
 from gymnasium import spaces
 
-__all__ = ["Tree", "as_tree", "leaves", "map_tree", "map_trees", "paths", "space_from", "step_into", "tree_of"]
-
 Tree = Any
 
 

@@ -1,1 +1,1 @@
-"""Interfaces over a pool: gymnasium, gym and dm. ``base`` is what all of them share."""
+"""Interfaces over a pool: gymnasium, gym and dm. ``pool`` has what all of them share."""

@@ -22,10 +22,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CudaTensors"]
-
 # Smaller arrays are copied on the CPU first, next to each other, so that one copy to the GPU takes them all: each costs
-# the program some microseconds, as many as it takes to move so many bytes here.
+# the program some microseconds, about as many as it takes to move this number of bytes here.
 _LARGE = 32 * 1024
 _ALIGNMENT = 16  # of the arrays that are next to each other; enough for every type
 # A program that never looks at its tensors could otherwise be ahead of the copies without bound.
@@ -173,7 +171,7 @@ class _Copy:
 
 
 def _wait_for_all(stream: Any, copies: deque[_Copy]) -> None:
-    """At the end of a pool, or of the program."""
+    """Ends all copies, at the end of a pool or of the program."""
     if copies:
         stream.synchronize()
         copies.clear()

@@ -34,19 +34,19 @@ class direct(Generic[T, P, R]):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """That of the method: it returns what the function returns that it prepares."""
+        """The signature of the method, with the result of the function that it prepares."""
         signature = inspect.signature(self._prepare)
         returned = re.fullmatch(r"Call\[(.*)\]", signature.return_annotation)
         return signature.replace(return_annotation=returned[1] if returned else inspect.Signature.empty)
 
     @property
     def bound_signature(self) -> inspect.Signature:
-        """The same without ``self``."""
+        """The signature without ``self``."""
         signature = self.__signature__
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __call__(self, owner: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As ``Class.method(owner, ...)``."""
+        """Calls the method as ``Class.method(owner, ...)`` does."""
         return self.__get__(owner)(*args, **kwargs)
 
     def __get__(self, owner: T | None, owner_type: type[T] | None = None) -> Callable[P, R]:

@@ -21,7 +21,7 @@ from stepmill.views.direct import Call, direct
 from stepmill.views.outputs import Converter, Output
 from stepmill.views.pool import Array, PoolView
 
-__all__ = ["DmPool", "Observation", "Players", "TimeStep", "first_timestep_of", "timestep_of"]
+__all__ = ["DmPool", "Observation", "Players", "TimeStep"]
 
 Show = Callable[[Any], dm_env.TimeStep]  # from a result of the engine
 

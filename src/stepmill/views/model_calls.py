@@ -9,12 +9,9 @@ import numpy as np
 
 from stepmill.errors import InputError
 from stepmill.hosts.host import Host
-from stepmill.sources.models.change import ModelChange
 from stepmill.sources.models.env_model import naming
-from stepmill.sources.models.model_values import check_names, read_values, value_for
+from stepmill.sources.models.fields import ModelChange, check_names, read_values, value_for
 from stepmill.values.arguments import true_or_false
-
-__all__ = ["get_model", "set_model"]
 
 
 def set_model(host: Host, env_ids: Sequence[int], fields: Any, set_const: Any) -> None:

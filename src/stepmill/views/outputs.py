@@ -22,8 +22,6 @@ from stepmill.values.spaces import FlatSpace
 from stepmill.values.trees import leaves, map_trees, paths, tree_of
 from stepmill.views.cuda_tensors import CudaTensors
 
-__all__ = ["CONVERTERS", "Converter", "Output", "to_jax", "to_torch"]
-
 
 class Converter(NamedTuple):
     """Makes arrays of another library from those of numpy."""
@@ -61,7 +59,7 @@ def _gpu(torch: ModuleType, device: str) -> int:
 
 
 def _number_in(device: str, library: str, count: int) -> int | None:
-    """The number in the name of a device, if it has one. Raises if there are not so many GPUs."""
+    """The number in the name of a device, if it has one. Raises if there is no such GPU."""
     _, _, number = device.partition(":")
     if int(number or 0) >= count:
         raise UnsupportedError(f"device={device!r}: {library} finds {count} GPUs, numbered from 0")

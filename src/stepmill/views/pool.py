@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from typing_extensions import TypeVar
 from stepmill import _native
 from stepmill.errors import (
     ConfigError,
+    EnvError,
     EnvIdError,
     InFlightError,
     InputError,
@@ -21,25 +23,26 @@ from stepmill.errors import (
     UnsupportedError,
 )
 from stepmill.hosts.generators import generators_of, seeds_of
-from stepmill.hosts.host import Host, PythonHost
+from stepmill.hosts.host import Host, PythonHost, Uncopyable
+from stepmill.hosts.infos import rows_of_info
+from stepmill.hosts.observing import Subject, stats_of
 from stepmill.hosts.process.caller.servers import describe_servers
-from stepmill.hosts.rollout.play import drain
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
 from stepmill.hosts.rollout.roll_out import Rollouts
-from stepmill.settings import GYMNASIUM_MODES, Settings, check_seeds
+from stepmill.hosts.rollout.steps import StepBatch, play_on
+from stepmill.settings import GYMNASIUM_MODES, OutputLibrary, Settings, check_seeds
 from stepmill.spec import PoolSpec
-from stepmill.system.uncopyable import Uncopyable
 from stepmill.views.model_calls import get_model, set_model
 from stepmill.views.outputs import CONVERTERS, Converter, Output
 
 if TYPE_CHECKING:  # imported when it is used: it brings a server
-    from stepmill.hosts.subject import Subject
     from stepmill.tools.watching.watch import Watch
 
-__all__ = ["Array", "PoolView", "watched"]
+__all__ = ["Array", "PoolView"]
 
 Array = TypeVar("Array", default=np.ndarray)  # what ``output`` says: rewards and flags are of this type
+R = TypeVar("R")
 
 
 class PoolView(Uncopyable):
@@ -49,7 +52,7 @@ class PoolView(Uncopyable):
     """
 
     spec: Any
-    _page: Watch | None = None  # that shows this pool
+    _page: Watch | None = None  # the page that shows this pool
     _rollouts: Rollouts | None = None
 
     def __init__(
@@ -70,11 +73,23 @@ class PoolView(Uncopyable):
                 engine.lock_pages(self._output.reader)
 
     @classmethod
-    def over(cls, pool: PoolView, **arguments: Any) -> Self:
-        """A view of the pool behind another one, which is not used any more."""
-        return cls(pool._engine, pool._pool_spec, pool._settings, **arguments)
+    def over(cls, pool: PoolView, *, output: OutputLibrary | None = None, **arguments: Any) -> Self:
+        """Makes a view of this class over the pool behind another one, which must not be used any more.
+
+        Args:
+            pool: The view that it takes the place of.
+            output: What arrays the new view hands out; by default those that the other one did.
+            **arguments: What the constructor of this class takes besides, if it is one of yours.
+        """
+        settings = pool.settings if output is None else replace(pool.settings, output=output)
+        return cls(pool._engine, pool._pool_spec, settings, **arguments)
 
     # ---- properties --------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the pool, frozen: an attribute per argument of ``make``, with defaults filled in."""
+        return self._settings
 
     @property
     def batch_size(self) -> int:
@@ -83,7 +98,7 @@ class PoolView(Uncopyable):
 
     @property
     def backend(self) -> str:
-        """Where the envs run: ``"thread"``, ``"process"`` or ``"inline"``."""
+        """Where the envs run: ``"thread"``, ``"process"``, ``"inline"`` or ``"ray"``."""
         return self._host.backend
 
     @property
@@ -100,6 +115,27 @@ class PoolView(Uncopyable):
     def is_native(self) -> bool:
         """Whether the envs are compiled, rather than Python objects."""
         return self._host.is_native
+
+    @property
+    def device(self) -> str:
+        """Where the arrays are that the pool hands out: ``"cpu"``, or the GPU, such as ``"cuda:0"``."""
+        gpu = None if self._output is None else self._output.reader
+        return self._settings.device if gpu is None else f"cuda:{gpu}"
+
+    @property
+    def num_players(self) -> int:
+        """How many players an env may have; each has a row in observations and rewards."""
+        return self._host.num_players
+
+    @property
+    def player_kinds(self) -> tuple[str, ...]:
+        """The kind of each player of an env, in the order of their numbers; empty if all have the same spaces."""
+        return self._host.player_kinds
+
+    @property
+    def in_flight(self) -> list[int]:
+        """The ids of the envs that were sent an action or a reset and whose result was not received yet."""
+        return self._engine.in_flight_ids if self._engine.in_flight_count else []
 
     @property
     def all_env_ids(self) -> np.ndarray:
@@ -120,7 +156,7 @@ class PoolView(Uncopyable):
     def np_random(self) -> tuple[np.random.Generator, ...]:
         """The random generator of every env.
 
-        For native envs and envs in worker processes it is a copy, which draws what the env would draw next; drawing
+        For native envs and envs in other processes it is a copy, which draws what the env would draw next; drawing
         from it does not change the env. For an env that waits for a seed, it is the generator that this seed gives it.
         """
         return tuple(generators_of(self._engine, self._reachable(None)))
@@ -178,17 +214,65 @@ class PoolView(Uncopyable):
             seeds = None if seeds is None else [seeds[one] for one in env_id]
         self._engine.send_reset(env_id, seeds, options)
 
+    def recv_into(self, owner: object, name: str, timeout: float | None = None) -> None:
+        """Receives a batch and makes it an attribute: ``owner.name = pool.recv(timeout)``, with nothing in between.
+
+        A signal handler may raise between any two instructions of Python, as Ctrl-C does. After this call the batch is
+        the attribute, or it is still in flight: it cannot be lost on the way.
+        """
+        _native.call_into(owner, name, self._engine.recv, timeout)
+
+    def drain(self) -> list[Any]:
+        """Receives all that is in flight, such as what an interrupted call has left, and returns it.
+
+        Returns:
+            The batches, as ``recv`` returns them; none if nothing was in flight. An env that failed is an abnormal row
+            in its batch, and raises nothing. If the call is interrupted itself, what it has received is dropped, and
+            the rest stays in flight.
+
+        Example:
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> pool.send(np.zeros(4, int))
+            >>> pool.in_flight
+            [0, 1, 2, 3]
+            >>> batches = pool.drain()
+            >>> len(batches), pool.in_flight
+            (1, [])
+        """
+        self._engine.check_usable()
+        batches = []
+        while self._engine.in_flight_count:
+            try:
+                batches.append(self._engine.recv(None))
+            except EnvError as error:
+                if error.batch is None:
+                    raise
+                batches.append(error.batch)
+        return batches
+
+    @staticmethod
+    def info_rows(info: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Splits the info of a batch: a dict per row with what the env of this row has told.
+
+        ``abnormal``, ``final_obs`` and ``final_info`` are there as well, in the rows that they are true of; what the
+        pool counts is not. Numbers become Python's own. Arrays are copied: a row that is kept does not keep the batch.
+        """
+        return rows_of_info(info)
+
     def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
         """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
 
         On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
 
         Args:
-            policy: ``policy(observation, env_ids, rngs)`` returns actions, one per row of the observation, or a tuple
-                of actions and anything else to be recorded, each with a row per env: ``(actions, log_probs, values)``.
-                It is called with numpy arrays whatever the view or ``output``, with the ids of the envs that the rows
-                belong to, and with a ``numpy.random.Generator`` for each of them. Where the action space is a Tuple, it
-                always returns a tuple that begins with actions: ``(actions,)``.
+            policy: ``policy(observations, env_ids, generators)`` returns actions, one per row of the observations, or a
+                tuple of actions and anything else to be recorded, each with a row per env:
+                ``(actions, log_probs, values)``. It is called with numpy arrays whatever the view or ``output``, with
+                the ids of the envs that the rows belong to, and with a ``numpy.random.Generator`` for each of them.
+                Where the action space is a Tuple, it always returns a tuple that begins with actions: ``(actions,)``.
+                ``stepmill.per_env`` makes a policy of a function of one observation. A policy that remembers something
+                has a method ``begin(env_ids)``, which is called when episodes of these envs start, and before the
+                first call for envs whose episodes it has not seen so far.
             steps: The number of steps of each env. A reset after the end of an episode counts as one, as in ``step``.
             seed: The generator of env i is ``numpy.random.default_rng((seed, i))``, made anew for each rollout. By
                 default the number of the rollout: 0 for the pool's first one.
@@ -209,8 +293,8 @@ class PoolView(Uncopyable):
                 nothing is in flight afterwards.
 
         Example:
-            >>> def lean(observation, env_ids, rngs):
-            ...     return (observation[:, 2] > 0).astype(int)
+            >>> def lean(observations, env_ids, generators):
+            ...     return (observations[:, 2] > 0).astype(int)
             >>> pool = stepmill.make("CartPole-v1", num_envs=4, seed=7)
             >>> rollout = pool.rollout(lean, 100)
             >>> rollout.observations.shape, rollout.rewards.shape
@@ -221,9 +305,49 @@ class PoolView(Uncopyable):
             self._rollouts = Rollouts(self._engine, self._settings)
         return self._rollouts(policy, steps, seed, observation)
 
-    def _drop_in_flight(self) -> None:
-        """Waits for what is in flight, of a call that was interrupted perhaps, and drops it."""
-        drain(self._engine)
+    def play(
+        self, policy: Policy, *, seed: int = 0, episodes: Iterable[int] | None = None, raise_errors: bool = True
+    ) -> Iterator[StepBatch]:
+        """Resets envs and lets them play with a policy, for as long as you ask for the next batch.
+
+        It is the loop of ``rollout``, but nothing is kept: you get every batch when it comes, with its infos, and do
+        with it what you like. Between two batches you may render envs, or read their attributes.
+
+        Args:
+            policy: See ``rollout``. It may have any action space, and envs may have several players: then ``env_ids``
+                and ``generators`` have an entry per row, which is a player. Texts, graphs and sequences come as arrays
+                of objects. What it returns beside actions is dropped.
+            seed: The generator of env i is ``numpy.random.default_rng((seed, i))``.
+            episodes: The seeds of the episodes to play. Each env plays the next one when its episode has ended or
+                failed, with the generator ``numpy.random.default_rng((seed, its seed))``, and the play ends when all
+                have ended: an episode does not depend on which env plays it. The next seeds are taken after you have
+                seen the batch in which episodes end. Without them, envs go on as ``autoreset`` says, for ever.
+            raise_errors: Whether errors of envs end the play. Otherwise the batch has them, and the next action resets
+                the envs that failed, or they begin their next episode.
+
+        Returns:
+            An iterator of batches, the first with the observations after the reset. In async mode a batch has those
+            envs that were ready first. If you leave the loop, envs may be in flight: ``reset`` all of them.
+
+        Raises:
+            UsageError: Envs are in flight (``InFlightError``), or autoreset is disabled and there are no ``episodes``
+                (``UnsupportedError``), or the policy calls the pool.
+            InputError: It is no policy, or it returned something else than actions (``ActionError``).
+            EnvError: An env failed, under ``on_error="raise"``.
+
+        Example:
+            >>> @stepmill.per_env
+            ... def lean(observation, generator):
+            ...     return int(observation[2] > 0)
+            >>> pool = stepmill.make("CartPole-v1", num_envs=4)
+            >>> returns = []
+            >>> for batch in pool.play(lean, episodes=range(10)):
+            ...     if batch.ended.any():
+            ...         returns += batch.info["episode_return"][batch.ended].tolist()
+            >>> len(returns)
+            10
+        """
+        return play_on(self._engine, self._settings, policy, seed, episodes, raise_errors)
 
     def _reset_arguments(self, env_id: Any, seed: Any, options: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """Arguments for the engine's ``reset``: of all envs, of the given ids, or of those that a mask selects."""
@@ -276,6 +400,16 @@ class PoolView(Uncopyable):
         host = self._python_host("call")
         return tuple(self._engine.use(host.call, name, self._reachable(env_ids), args, kwargs))
 
+    def apply(self, function: Callable[[Any], R], env_ids: Sequence[int] | None = None) -> tuple[R, ...]:
+        """Calls ``function(env)`` for every env, or for the given ones, where the env runs, and returns the results.
+
+        In another process a function of a module is imported there, any other is sent; what it returns is pickled.
+        """
+        if not callable(function):
+            raise InputError(f"apply: expected a function of an env, got {function!r}")
+        host = self._python_host("apply")
+        return tuple(self._engine.use(host.apply, function, self._reachable(env_ids)))
+
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """An attribute of every env, or of the given ones. Native envs have configuration, spaces and generator."""
         _check_name("get_attr", name)
@@ -298,7 +432,7 @@ class PoolView(Uncopyable):
         """Changes the physics models of envs, from the next reset of each on: domain randomisation.
 
         Everything is checked first: if a name or a value is invalid, nothing changes. What is set stays set, also if an
-        env is built again or its worker process is replaced.
+        env is built again, or its worker process or actor is replaced.
 
         Args:
             env_ids: The envs, none of which may be in flight; ``None`` for all.
@@ -323,13 +457,13 @@ class PoolView(Uncopyable):
         return self._engine.use(self._host.render, self._reachable(env_ids))
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the pool was made: steps, episodes, batches; the cost of a step, memory held.
+        """Counts since the pool was made: steps, episodes, batches, failures, restarts; the cost of a step, memory.
 
         And, as ``servers``, the processes from which this process starts workers, for this pool or for others.
         """
         self._engine.check_usable()
         common = {"backend": self.backend, "num_envs": self.num_envs, "servers": describe_servers()}
-        return {**common, **self._engine.stats()}
+        return {**common, **stats_of(self._engine)}
 
     def watch(self, *, port: int = 0, open_browser: bool | None = None) -> Watch:
         """Opens a page on this machine that shows the pool while you use it: a live grid of its envs, returns, speed.
@@ -430,8 +564,6 @@ class PoolView(Uncopyable):
 
 def watched(pool: PoolView) -> Subject:
     """What a page shows of a pool."""
-    from stepmill.hosts.subject import Subject
-
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
     return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)

@@ -1,18 +1,16 @@
-"""``wrap_atari``: the preprocessing that Atari agents are usually trained with."""
+"""Lists of wrappers: ``wrap_atari``, the usual ones for Atari games, and those that DI-engine has names for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 
 from stepmill.errors import ConfigError, UnknownEnvError
 from stepmill.system.optional import require
-from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.catalogue import wrap
-
-__all__ = ["atari_wrappers", "wrap_atari"]
+from stepmill.wrappers.episodes import fires
 
 
 def wrap_atari(
@@ -127,3 +125,32 @@ def _make(id: str, skips: bool, config: Mapping[str, Any]) -> gymnasium.Env[Any,
             raise UnknownEnvError(f"wrap_atari: unknown env id {id!r}: {error}") from error
     no_skip = {} if skips or "frameskip" not in spec.kwargs else {"frameskip": 1}
     return gymnasium.make(spec, **{"disable_env_checker": True, **no_skip, **config})
+
+
+# Parts of the names of games that wait for FIRE: DI-engine's list.
+_FIRE_FIRST = ("Pong", "Qbert", "SpaceInvader", "Montezuma")
+_RETURN: list[Any] = [("EvalEpisodeReturn", {})]
+
+
+def default_wrappers(name: str, env_id: str | None, is_train: bool) -> list[Any]:
+    """The wrappers behind a name of ``DEFAULT_WRAPPERS``, innermost first.
+
+    Args:
+        name: The name of the list.
+        env_id: The id of the env, if it is known: some games start with FIRE.
+        is_train: Whether the env is for training: then rewards are replaced with their signs.
+    """
+    return DEFAULT_WRAPPERS[name](env_id or "", is_train)
+
+
+def _atari(env_id: str, is_train: bool) -> list[Any]:
+    fires = any(part in env_id for part in _FIRE_FIRST)
+    return atari_wrappers(fire_reset=fires, clip_rewards=is_train, eval_return=False) + _RETURN
+
+
+DEFAULT_WRAPPERS: dict[str, Callable[[str, bool], list[Any]]] = {
+    "default": lambda env_id, is_train: _RETURN,
+    "mujoco_default": lambda env_id, is_train: _RETURN,
+    "gym_hybrid_default": lambda env_id, is_train: [("GymHybridDictAction", {}), *_RETURN],
+    "atari_default": _atari,
+}

@@ -1,12 +1,14 @@
-"""What our wrappers add to Gymnasium's: they tell how they change shapes, and raise an error for other spaces."""
+"""What our wrappers have in common: they say how they change shapes, and check what they are put on and given."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from stepmill.errors import SpaceError
+from gymnasium import spaces
 
-__all__ = ["ShapeTeller", "Shapes", "refuse"]
+from stepmill.errors import EnvError, ObservationError, SpaceError
+from stepmill.values.fitting import Misfit, as_numbers, fit, member_of
+from stepmill.values.trees import tree_of
 
 # The shapes of observation, action and reward, as in ``BaseEnv.info()``: ``Discrete(n)`` is ``(n,)``, a Dict space is a
 # dict of shapes, a Tuple space is a tuple of shapes.
@@ -25,3 +27,27 @@ class ShapeTeller:
 def refuse(wrapper: str, expected: str, got: Any) -> NoReturn:
     """Raises the error of a wrapper that cannot handle what it was put on."""
     raise SpaceError(f"{wrapper}: expected {expected}, got {got}")
+
+
+def checked_observation(wrapper: str, space: spaces.Space[Any], value: Any) -> Any:
+    """An observation as arrays of the space's shapes and types. Arrays that have these already are not copied.
+
+    Args:
+        wrapper: The name of the wrapper, for the error.
+        space: A Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these.
+        value: What the env gave. Dicts may have more keys than the space; they are dropped, as in pools.
+    """
+    try:
+        return fit(member_of, tree_of(space), value, spare=True)
+    except Misfit as misfit:
+        raise ObservationError(f"{wrapper}: {misfit.message('observation')}") from None
+
+
+def checked_reward(wrapper: str, reward: Any) -> float:
+    """A reward as a float. An array of one element is accepted; the rewards of several agents are not one number."""
+    if isinstance(reward, float | int):
+        return float(reward)
+    array = as_numbers(reward)
+    if array is None or array.size != 1:
+        raise EnvError(f"{wrapper}: expected one number as reward, got {reward!r}")
+    return float(array.item())

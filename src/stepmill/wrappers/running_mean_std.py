@@ -10,8 +10,6 @@ import numpy as np
 from stepmill.errors import ConfigError, InputError, MissingConfigError
 from stepmill.values.arguments import whole_number
 
-__all__ = ["RunningMeanStd"]
-
 _STATE = ("count", "mean", "squared_deviations")
 
 

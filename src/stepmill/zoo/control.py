@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.actions import action_reader
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import read_cfg
+from stepmill.envs.conform import action_reader
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import UsageError
 from stepmill.values.arguments import true_or_false

@@ -21,8 +21,8 @@ from stepmill.errors import (
     ConfigError,
     EnvError,
 )
-from support.adapter_envs import PAIR, Duck, Two
-from support.contract_envs import Walk
+from support.envs.adapted import PAIR, Duck, Two
+from support.envs.contract import Walk
 
 BACKENDS = ["inline", "process"]
 

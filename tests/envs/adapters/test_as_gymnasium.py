@@ -26,8 +26,8 @@ from stepmill.errors import (
     EnvError,
     UnsupportedError,
 )
-from support.adapter_envs import PAIR, ZEROS, Told, Two
-from support.contract_envs import LongStep, Pair, PairWithState, Walk
+from support.envs.adapted import PAIR, ZEROS, Obedient, Two
+from support.envs.contract import LongStep, Pair, PairWithState, Walk
 
 BACKENDS = ["inline", "process"]
 
@@ -160,7 +160,7 @@ def test_agents_are_players_of_a_pool(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_shared_reward_is_everybodys(backend: str) -> None:
+def test_a_shared_reward_goes_to_every_agent(backend: str) -> None:
     with stepmill.make(Pair, cfg={"shared": True}, num_envs=2, backend=backend) as pool:
         pool.reset()
         _, reward, _, _, _ = pool.step([1, 2, 3, 0])
@@ -200,7 +200,7 @@ def test_native_envs_of_many_players_refuse_same_step_in_processes_too() -> None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_where_the_observation_has_no_row_an_agent_an_env_is_one_row(backend: str) -> None:
+def test_an_env_whose_observation_has_no_row_per_agent_is_one_row(backend: str) -> None:
     with stepmill.make(PairWithState, num_envs=2, backend=backend) as pool:
         obs, _ = pool.reset()
         assert obs["agents"].shape == (2, 2, 2)
@@ -264,8 +264,8 @@ def test_the_space_of_one_agent_keeps_its_type() -> None:
 
 
 def test_the_render_mode_is_that_of_the_env_inside() -> None:
-    assert AsGymnasium(DingEnvWrapper(Told())).render_mode is None
-    assert AsGymnasium(DingEnvWrapper(Told(render_mode="rgb_array"))).render_mode == "rgb_array"
+    assert AsGymnasium(DingEnvWrapper(Obedient())).render_mode is None
+    assert AsGymnasium(DingEnvWrapper(Obedient(render_mode="rgb_array"))).render_mode == "rgb_array"
     assert AsGymnasium(Walk({})).render_mode is None
     assert as_gymnasium(Two()).render_mode is None
 

@@ -25,8 +25,8 @@ from stepmill.errors import (
     StepmillError,
     UsageError,
 )
-from support.adapter_envs import Duck, Told
-from support.contract_envs import Walk
+from support.envs.adapted import Duck, Obedient
+from support.envs.contract import Walk
 
 BACKENDS = ["inline", "process"]
 
@@ -369,15 +369,15 @@ def test_random_actions_of_odd_spaces_are_of_the_space(space: Any) -> None:
     ],
 )
 def test_an_action_that_a_cast_would_change_is_refused(space: Any, action: Any) -> None:
-    env = DingEnvWrapper(Told(action_space=space))
+    env = DingEnvWrapper(Obedient(action_space=space))
     env.reset()
-    with pytest.raises(ActionError, match=r"Told.*: action: expected .*, got "):
+    with pytest.raises(ActionError, match=r"Obedient.*: action: expected .*, got "):
         env.step(action)
     assert env._env.taken is None
 
 
 def test_whole_valued_floats_and_other_widths_are_taken() -> None:
-    inner = Told(action_space=spaces.MultiDiscrete([3, 3]))
+    inner = Obedient(action_space=spaces.MultiDiscrete([3, 3]))
     env = DingEnvWrapper(inner)
     env.reset()
     env.step(np.array([2.0, 1.0], np.float32))
@@ -402,17 +402,17 @@ def test_whole_valued_floats_and_other_widths_are_taken() -> None:
 )
 def test_a_wrong_cfg_is_named(cfg: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=f"DingEnvWrapper: {says}"):
-        DingEnvWrapper(Told(render_mode="rgb_array"), cfg)
+        DingEnvWrapper(Obedient(render_mode="rgb_array"), cfg)
 
 
 def test_actions_are_scaled_in_the_type_of_the_box() -> None:
-    inner = Told(action_space=spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 8.0]), dtype=np.float64))
+    inner = Obedient(action_space=spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 8.0]), dtype=np.float64))
     env = DingEnvWrapper(inner, {"act_scale": True})
     env.reset()
     env.step([0.5, -0.5])
     assert inner.taken.tolist() == [1.0, 2.0]
     with pytest.raises(ConfigError, match="act_scale: expected a Box of floats as action space, got Box"):
-        DingEnvWrapper(Told(action_space=spaces.Box(-3, 3, (2,), np.int64)), {"act_scale": True}).reset()
+        DingEnvWrapper(Obedient(action_space=spaces.Box(-3, 3, (2,), np.int64)), {"act_scale": True}).reset()
 
 
 @pytest.mark.parametrize(
@@ -431,14 +431,14 @@ def test_what_is_no_gymnasium_env_is_refused(source: Any, says: str) -> None:
 
 
 def test_an_env_that_its_wrappers_refuse_is_closed_and_a_given_one_is_left_as_it_was() -> None:
-    made: list[Told] = []
+    made: list[Obedient] = []
 
-    def make_one() -> Told:
-        made.append(Told())
+    def make_one() -> Obedient:
+        made.append(Obedient())
         return made[-1]
 
     cfg = {"env_wrapper": ["WarpFrame"], "max_episode_steps": 5}
-    env, given = DingEnvWrapper(make_one, cfg), Told()
+    env, given = DingEnvWrapper(make_one, cfg), Obedient()
     for one in (env, given_env := DingEnvWrapper(given, cfg)):
         for _ in range(2):
             with pytest.raises(SpaceError):
@@ -450,7 +450,7 @@ def test_an_env_that_its_wrappers_refuse_is_closed_and_a_given_one_is_left_as_it
 
 
 def test_the_limit_of_the_cfg_is_in_place_of_the_registered_one() -> None:
-    class Endless(Told):
+    class Endless(Obedient):
         """Ends by its limit alone."""
 
     gymnasium.register("Endless-v0", entry_point=Endless, max_episode_steps=2)
@@ -464,7 +464,7 @@ def test_the_limit_of_the_cfg_is_in_place_of_the_registered_one() -> None:
                 assert done == [False] * (limit - 1) + [True]
     finally:
         del gymnasium.registry["Endless-v0"]
-        del stepmill.registry._records["OwnEndless-v0"]
+        del stepmill.registry.records._records["OwnEndless-v0"]
 
 
 def test_all_wrappers_of_the_cfg_are_named() -> None:
@@ -477,7 +477,7 @@ def test_all_wrappers_of_the_cfg_are_named() -> None:
 # ---- seeds ---------------------------------------------------------------------------------------
 
 
-class Shortsighted(Told):
+class Shortsighted(Obedient):
     """Takes seeds of 32 bits."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -485,7 +485,7 @@ class Shortsighted(Told):
         return super().reset()
 
 
-def test_an_env_that_takes_small_seeds_is_given_such() -> None:
+def test_an_env_that_takes_small_seeds_gets_them() -> None:
     env = DingEnvWrapper(Shortsighted())
     env.seed(2**40)  # seeds the generator of seeds
     drawn = set()
@@ -513,10 +513,10 @@ def videos(folder: Path) -> list[str]:
 
 
 def test_asking_for_videos_leaves_the_episode_alone(tmp_path: Path) -> None:
-    made: list[Told] = []
+    made: list[Obedient] = []
 
-    def make_one(render_mode: str | None = None) -> Told:
-        made.append(Told(render_mode=render_mode))
+    def make_one(render_mode: str | None = None) -> Obedient:
+        made.append(Obedient(render_mode=render_mode))
         return made[-1]
 
     env = DingEnvWrapper(make_one)
@@ -541,7 +541,7 @@ def test_asking_for_videos_leaves_the_episodes_of_a_pool_alone(tmp_path: Path) -
 
 
 def test_a_function_that_makes_an_env_that_draws_can_record(tmp_path: Path) -> None:
-    env = DingEnvWrapper(lambda: Told(render_mode="rgb_array"), {"replay_path": str(tmp_path)})
+    env = DingEnvWrapper(lambda: Obedient(render_mode="rgb_array"), {"replay_path": str(tmp_path)})
     env.reset()
     env.step(0)
     env.close()

@@ -22,8 +22,8 @@ from stepmill.errors import (
     SpaceError,
     UsageError,
 )
-from support.adapter_envs import ZEROS
-from support.contract_envs import DmWalk
+from support.envs.adapted import ZEROS
+from support.envs.contract import DmWalk
 
 BACKENDS = ["inline", "process"]
 

@@ -22,7 +22,7 @@ from stepmill.errors import (
     SpaceError,
     UsageError,
 )
-from support.adapter_envs import PAIR, Two
+from support.envs.adapted import PAIR, Two
 
 BACKENDS = ["inline", "process"]
 
@@ -67,7 +67,7 @@ class Relay(pettingzoo.ParallelEnv):
         )
 
 
-def test_a_parallel_env_has_a_row_an_agent() -> None:
+def test_a_parallel_env_has_one_row_per_agent() -> None:
     env = as_base_env(Relay())
     assert isinstance(env, ParallelAsBaseEnv)
     assert env.num_agents == 3
@@ -85,7 +85,7 @@ def test_a_parallel_env_has_a_row_an_agent() -> None:
     assert step.info["agents"] == {"ann": {"who": "ann"}}
 
 
-def test_it_is_done_when_all_are_and_who_left_shows_zeros() -> None:
+def test_it_is_done_when_all_agents_are_and_one_that_left_shows_zeros() -> None:
     env = as_base_env(Relay())
     env.reset()
     env.step(np.array([1, 2, 3]))
@@ -103,7 +103,7 @@ def test_it_is_done_when_all_are_and_who_left_shows_zeros() -> None:
         env.step(np.array([1, 2, 3]))
 
 
-def test_who_is_cut_off_last_cuts_the_episode_off() -> None:
+def test_the_agent_that_is_cut_off_last_cuts_the_episode_off() -> None:
     env = as_base_env(Relay("truncated"))
     env.reset()
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_agents_that_differ_are_an_error_or_filled_up() -> None:
         env.step(np.array([3, 3, 3]))
 
 
-def test_actions_are_a_row_an_agent() -> None:
+def test_actions_have_one_row_per_agent() -> None:
     env = as_base_env(Relay())
     env.reset()
     with pytest.raises(ActionError, match=r"expected one row per agent, shape \(3,\), got an array of shape \(2,\)"):
@@ -151,7 +151,7 @@ def test_a_closed_one_is_built_again_from_a_function() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_parallel_env_runs_in_a_pool_an_agent_a_player(backend: str) -> None:
+def test_a_parallel_env_runs_in_a_pool_with_each_agent_as_a_player(backend: str) -> None:
     with stepmill.make(Relay, num_envs=2, backend=backend) as pool:
         obs, info = pool.reset()
         assert obs.shape == (6, 2)

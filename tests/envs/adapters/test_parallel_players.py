@@ -15,10 +15,9 @@ from gymnasium import spaces
 
 import stepmill
 from stepmill.envs import ParallelAsBaseEnv
-from stepmill.envs.adapters.player_kinds import kinds_of
+from stepmill.envs.adapters.parallel_players import kinds_of
 from stepmill.errors import ConfigError, EnvError
-from support.adapter_envs import Two
-from support.tag import TagEnv
+from support.envs.adapted import TagEnv, Two
 
 
 def env_of(module: str, form: str = "parallel_env", **config: Any) -> Callable[[], Any]:
@@ -170,7 +169,7 @@ def test_kinds_are_named_by_what_agents_have_in_common(agents: Any, own: Any, ex
     assert kinds_of(agents, own) == expected
 
 
-def test_the_padded_form_is_there_for_those_who_want_it() -> None:
+def test_the_padded_form_can_be_asked_for() -> None:
     names = ["hunter_0", "prey_0"]
     padded = functools.partial(ParallelAsBaseEnv, functools.partial(TagEnv, names=names), {"pad": True})
     with stepmill.make(padded, num_envs=2, backend="inline") as pool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepmill.envs import common
+import stepmill.envs as common
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, InputError
 
@@ -264,7 +264,7 @@ def test_div_func_divides_and_adds_an_axis() -> None:
     assert common.div_func(np.ones((2, 3)), 2).shape == (2, 1, 3)
 
 
-def test_div_func_refuses_zero_and_an_axis_that_cannot_be() -> None:
+def test_div_func_refuses_zero_and_an_invalid_axis() -> None:
     with pytest.raises(ConfigError, match="div_func: expected a divisor other than 0, got 0"):
         common.div_func([1], 0)
     with pytest.raises(ConfigError, match=r"unsqueeze_dim: expected one from -2 to 1 .*\(2,\), got 2"):
@@ -315,7 +315,7 @@ def test_what_is_no_number_is_not_scaled(name: str, data: Any) -> None:
         ),
     ],
 )
-def test_a_scale_that_cannot_be_is_told(scale: Any, message: str) -> None:
+def test_an_invalid_scale_is_an_error(scale: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         scale()
 
@@ -334,7 +334,7 @@ def test_affine_transform_clips_only_when_asked() -> None:
     check(common.affine_transform([-3, 2], action_clip=True, min_val=0, max_val=2), [0, 2])
 
 
-def test_affine_transform_takes_bounds_a_part() -> None:
+def test_affine_transform_takes_bounds_for_each_element() -> None:
     low, high = np.array([0, -1], np.float32), np.array([10, 1], np.float32)
     check(
         common.affine_transform([[-1, -1], [1, 1], [0, 0.5]], min_val=low, max_val=high), [[0, -1], [10, 1], [5, 0.5]]
@@ -531,7 +531,7 @@ def test_bfloat16_becomes_an_array_of_float32() -> None:
 @needs_torch
 def test_torch_is_imported_only_for_tensors() -> None:
     code = (
-        "import sys; from stepmill.envs.common import one_hot, to_ndarray, to_tensor; one_hot(1, 2); to_ndarray([1.0]);"
+        "import sys; from stepmill.envs import one_hot, to_ndarray, to_tensor; one_hot(1, 2); to_ndarray([1.0]);"
         "before = 'torch' in sys.modules; to_tensor(1); print(before, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)

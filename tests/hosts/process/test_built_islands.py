@@ -13,7 +13,7 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, EnvTimeoutError, MissingPackageError, WorkerDiedError
-from support.backend_envs import AskedEnv, WildEnv, assert_same, play
+from support.backend_envs import AnsweringEnv, WildEnv, assert_same, play
 from support.envs import Plain
 from support.process_envs import FaultyEnv, Gate, kill_worker
 
@@ -70,7 +70,7 @@ def test_one_pool_of_many_interpreters() -> None:
 def test_versions_do_differ() -> None:
     """Else these tests prove nothing."""
     islands = [built("python"), built("nle")]
-    with stepmill.make(AskedEnv, env_config=[{"python": one} for one in islands], num_envs=2) as pool:
+    with stepmill.make(AnsweringEnv, env_config=[{"python": one} for one in islands], num_envs=2) as pool:
         python, nle = pool.call("versions")
     if python[0] == platform.python_version():
         pytest.skip("there is no other version of Python on this machine")
@@ -81,7 +81,7 @@ def test_versions_do_differ() -> None:
 def test_arrays_and_spaces_go_both_ways_between_versions_of_numpy() -> None:
     given = [np.arange(6).reshape(2, 3), np.float32(2), np.bool_(True), {"a": (1, [None])}, WildEnv.observation_space]
     for name in ("nle", "python"):
-        with stepmill.make(AskedEnv, python=built(name)) as pool:
+        with stepmill.make(AnsweringEnv, python=built(name)) as pool:
             ((args, _),) = pool.call("echo", *given)
         assert_same(list(args[:4]), given[:4])
         assert args[4] == given[4]

@@ -106,7 +106,7 @@ def test_an_exception_in_a_call_is_the_callers_and_harms_nothing(
     assert not any(row.abnormal for row in rows.values())
 
 
-def test_sys_exit_in_a_call_ends_nobody(make: Any) -> None:
+def test_sys_exit_in_a_call_ends_no_process(make: Any) -> None:
     pool = make({2: "sys.exit"}, where="visit")
     pids = worker_pids(pool)
     with pytest.raises(BaseException, match="broken") as caught:

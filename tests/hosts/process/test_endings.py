@@ -345,7 +345,9 @@ print([row.elapsed for row in act(pool).values()])
 
 
 @pytest.mark.parametrize(("who", "when"), [("template", "in flight"), ("server", "idle"), ("server", "in flight")])
-def test_a_pool_recovers_when_who_starts_its_workers_is_killed(who: str, when: str, tmp_path: Path) -> None:
+def test_a_pool_recovers_when_the_process_that_starts_its_workers_is_killed(
+    who: str, when: str, tmp_path: Path
+) -> None:
     out = run_well(
         START
         + f"""

@@ -33,7 +33,7 @@ from stepmill.errors import (
 from stepmill.hosts.shares import Share, share_out
 from stepmill.sources.source import EnvBlueprint, PythonSource
 from stepmill.system.interpreters import build_mark
-from support.backend_envs import AskedEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
+from support.backend_envs import AnsweringEnv, Colour, Pair, SayingEnv, WildEnv, WishingEnv, assert_same, play
 from support.envs import CountingEnv, Plain
 from support.islands import ONLY_THERE, make_environment, make_program
 from support.process_envs import FaultyEnv, Gate, belongings, ends, eventually, kill_worker, left_since, worker_pids
@@ -256,13 +256,13 @@ def test_code_travels_by_value_between_equal_versions(island: str, monkeypatch: 
     monkeypatch.setattr("stepmill.hosts.process.caller.interpreter_part.versions", lambda: ("cpython-399", "3"))
     with pytest.raises(ConfigError, match=r"only between equal versions.*cpython-399.*Local.* cannot be imported"):
         stepmill.make(Local, num_envs=2, python=island)
-    pool = stepmill.make(AskedEnv, python=island)  # it can be imported there
+    pool = stepmill.make(AnsweringEnv, python=island)  # it can be imported there
     with pool, pytest.raises(InputError, match=r"sent to an island.*cannot be imported there"):
         pool.call("apply", lambda count: count)
 
 
 def test_ids_that_the_user_registered_travel_with_their_code(island: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("stepmill.registry._records", dict(stepmill.registry._records))
+    monkeypatch.setattr("stepmill.registry.records._records", dict(stepmill.registry.records._records))
     stepmill.register("Mine-v7", Plain, max_episode_steps=3)
     gymnasium.register("Yours-v7", "support.envs:CountingEnv", max_episode_steps=4, kwargs={"start": 2})
     gymnasium.register("Theirs-v7", lambda: CountingEnv(5))
@@ -305,7 +305,7 @@ def test_a_space_of_no_kind_that_gymnasium_has_comes_back_as_one_that_contains_a
 
 def test_arguments_and_results_keep_what_both_know(island: str) -> None:
     given = [np.arange(3, dtype=">i2"), np.float32(2), {"a": (1, [None])}, gymnasium.spaces.Discrete(3), np.dtype("f4")]
-    with stepmill.make(AskedEnv, python=island) as pool:
+    with stepmill.make(AnsweringEnv, python=island) as pool:
         (got,) = pool.call("echo", *given, pair=Pair(1, 2), colour=Colour.RED)
     assert_same(list(got[0][:3]), given[:3])
     assert list(got[0][3:]) == given[3:]

@@ -12,7 +12,8 @@ import pytest
 
 import stepmill
 from stepmill.errors import BrokenPoolError, StepmillError
-from support import scribble, wild_envs
+from support import scribble
+from support.envs import wild
 from support.process_envs import no_hang
 
 MOMENTS = ("reset", "step", "render", "call")
@@ -78,7 +79,7 @@ def test_a_worker_whose_word_is_broken_is_replaced() -> None:
         assert list(pool.get_attr("count")) is not None
 
 
-class Wiping(wild_envs.Counting):
+class Wiping(wild.Counting):
     """Action 1: writes nonsense over all that it shares with the pool, and returns."""
 
     def step(self, action: np.int64) -> Any:
@@ -93,13 +94,13 @@ class Wiping(wild_envs.Counting):
 
 
 def test_memory_cannot_be_cut_off_under_the_caller() -> None:
-    with make(wild_envs.Truncating) as pool:
+    with make(wild.Truncating) as pool:
         assert play(pool) == EXPECTED
 
 
 def test_a_size_that_a_worker_claims_costs_the_caller_no_memory() -> None:
     # In one worker, one after the other.
-    with make(wild_envs.Claiming, num_workers=1, on_error="restart", max_restarts=200) as pool:
+    with make(wild.Claiming, num_workers=1, on_error="restart", max_restarts=200) as pool:
         pool.reset()
         before = scribble.peak_memory()
         for _ in range(10):
@@ -117,7 +118,7 @@ def test_a_broken_pool_says_so_in_the_tree_of_errors() -> None:
 
 
 def test_files_of_an_env_that_closes_what_it_finds_stay_its_own(tmp_path: Path) -> None:
-    with make(wild_envs.Closing, tmp_path, "reset", step_timeout=3, on_error="restart") as pool:
+    with make(wild.Closing, tmp_path, "reset", step_timeout=3, on_error="restart") as pool:
         pool.reset()
         for _ in range(5):
             *_, info = pool.step(np.zeros(2, np.int64))
@@ -125,16 +126,16 @@ def test_files_of_an_env_that_closes_what_it_finds_stay_its_own(tmp_path: Path) 
         *_, info = pool.step(np.array([0, 0]))  # resets
         *_, info = pool.step(np.array([1, 0]))  # hangs: the caller asks for its stack, and kills it
         assert info["abnormal"].tolist() == [True, False]
-    assert wild_envs.damaged(tmp_path) == []
+    assert wild.damaged(tmp_path) == []
 
 
 def test_a_worker_that_is_closed_writes_into_no_connection_of_its_env(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)  # paths of sockets have to be short
-    count = 2 * wild_envs.Connecting.FILES
+    count = 2 * wild.Connecting.FILES
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         listener.listen(count)
-        with make(wild_envs.Connecting, ".", "close") as pool:
+        with make(wild.Connecting, ".", "close") as pool:
             pool.reset()
         for _ in range(count):
             connection, _ = listener.accept()
@@ -144,16 +145,16 @@ def test_a_worker_that_is_closed_writes_into_no_connection_of_its_env(tmp_path: 
 
 def test_a_constructor_that_closes_all_descriptors_is_told_of(tmp_path: Path, capfd: Any) -> None:
     with pytest.raises(StepmillError, match="exited with code 1"):
-        make(wild_envs.Closing, tmp_path, "constructor", num_workers=1)
+        make(wild.Closing, tmp_path, "constructor", num_workers=1)
     assert "closed descriptors that are not its own" in capfd.readouterr().err
-    assert wild_envs.damaged(tmp_path) == []
+    assert wild.damaged(tmp_path) == []
 
 
 # ---- forks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", ["constructor", *MOMENTS])
-@pytest.mark.parametrize("env", [wild_envs.Forking, wild_envs.ForkingUnseen, wild_envs.ForkingAndLeaving])
+@pytest.mark.parametrize("env", [wild.Forking, wild.ForkingUnseen, wild.ForkingAndLeaving])
 def test_a_process_that_an_env_forks_off_does_not_serve_too(env: Any, moment: str, capfd: Any) -> None:
     with make(env, moment=moment) as pool:
         assert play(pool) == EXPECTED
@@ -162,21 +163,21 @@ def test_a_process_that_an_env_forks_off_does_not_serve_too(env: Any, moment: st
             assert set(ended) <= {0, 3}  # 3: left by itself, as it was told to
         assert pool.stats()["restarts"] == 0
     printed = capfd.readouterr().out
-    if moment == "constructor" and env is not wild_envs.ForkingAndLeaving:
+    if moment == "constructor" and env is not wild.ForkingAndLeaving:
         assert printed.count("before-constructor.") == 2  # once for each env
 
 
-@pytest.mark.parametrize("env", [wild_envs.Forking, wild_envs.ForkingAndLeaving])
-def test_a_fork_in_close_is_nobodys_second_end(env: Any, capfd: Any) -> None:
+@pytest.mark.parametrize("env", [wild.Forking, wild.ForkingAndLeaving])
+def test_a_fork_in_close_ends_nothing_twice(env: Any, capfd: Any) -> None:
     pool = make(env, moment="close")
     assert play(pool) == EXPECTED
     pool.close()
-    if env is wild_envs.Forking:
+    if env is wild.Forking:
         assert capfd.readouterr().out.count("before-close.") == 2
 
 
 @pytest.mark.parametrize("moment", ["constructor", *MOMENTS])
 def test_processes_that_an_env_employs_do_their_work(moment: str, tmp_path: Path) -> None:
-    with make(wild_envs.Employing, tmp_path, moment) as pool:
+    with make(wild.Employing, tmp_path, moment) as pool:
         assert play(pool, 3) == EXPECTED[:3]
         assert pool.stats()["restarts"] == 0

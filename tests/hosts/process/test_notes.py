@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from stepmill.hosts.process.caller.notes import read_notes
+from stepmill.hosts.process.notes import read_notes
 from stepmill.hosts.rows import Note
 
 

@@ -27,7 +27,7 @@ from stepmill.errors import (
     StepmillError,
 )
 from stepmill.hosts.process.caller import child_process, servers
-from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.child_process import Deadline
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.wire import Wire
 from stepmill.system.refusals import explained_refusals, refusal
@@ -185,7 +185,7 @@ def test_what_is_no_refusal_passes() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1e7, 1e10, 1e300])
-def test_longer_than_anyone_waits_is_a_limit_too(seconds: float) -> None:
+def test_a_limit_longer_than_poll_takes_is_a_limit_too(seconds: float) -> None:
     limits = dict.fromkeys(("start_timeout", "step_timeout", "reset_timeout"), seconds)
     with stepmill.make(CountingEnv, num_envs=2, backend="process", **limits) as pool:
         pool.reset()
@@ -288,9 +288,9 @@ def test_a_refusal_can_be_pickled() -> None:
 
 @pytest.mark.parametrize("who", ["template", "server"])
 @pytest.mark.usefixtures("deadline")
-def test_who_starts_the_workers_goes_on_when_it_was_stopped(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_that_starts_workers_is_resumed(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Or it would be killed, and all be well in the end.
-    for limit in ("launcher._FORK_S", "child_process.END_S", "template_handle.END_S"):
+    for limit in ("launcher._FORK_S", "child_process.END_S", "handles.END_S"):
         monkeypatch.setattr(f"stepmill.hosts.process.caller.{limit}", 1e6)
     with stepmill.make(CountingEnv, num_envs=2, num_workers=2, backend="process", on_error="restart") as pool:
         pool.reset()

@@ -47,7 +47,7 @@ def alone(options: str, **environ: str) -> str:
     ).stdout
 
 
-def test_nobody_at_the_address() -> None:
+def test_no_cluster_at_the_address() -> None:
     with socket.socket() as one:  # it is bound, and does not listen
         one.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{one.getsockname()[1]}"
@@ -260,7 +260,7 @@ pool.close()
 
 @on_cluster
 @pytest.mark.parametrize("where", ["there", "local"])
-def test_who_leaves_the_cluster_is_told(cluster: Any, where: str) -> None:
+def test_a_program_that_leaves_the_cluster_is_told(cluster: Any, where: str) -> None:
     """Ray by itself would start another cluster, and wait there. Two local ones both call this process their first."""
     program = [sys.executable, "-W", "ignore", "-c", LEAVES, "local" if where == "local" else cluster.address]
     said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()

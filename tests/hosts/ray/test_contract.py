@@ -13,7 +13,7 @@ import stepmill
 from stepmill import errors
 from stepmill.managers import BaseEnvManager, RayEnvManager, SubprocessEnvManager, create_env_manager
 from support.backend_envs import assert_same
-from support.manager_envs import Trial, play
+from support.envs.managed import Trial, play
 from support.on_ray import make_on_ray
 from support.probes import assert_equal
 from support.ray_envs import Teller

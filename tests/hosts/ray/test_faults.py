@@ -165,7 +165,7 @@ def test_what_is_missing_for_another_place_is_named(cluster: Any) -> None:
             pool._engine.use(pool._engine.host.random_states, [1])
 
 
-def test_whoever_tolerates_failures_is_told_too_if_there_is_no_place(cluster: Any) -> None:
+def test_on_error_restart_raises_too_if_there_is_no_place(cluster: Any) -> None:
     """Otherwise each step of a long training would wait for as long."""
     with last_node_lost(cluster, **PATIENT) as pool:
         assert until_one_fails(pool)[4]["abnormal"].all()
@@ -254,7 +254,7 @@ def test_models_are_set_again_in_another_actor(task: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["request", "_read"])
-def test_what_is_lost_on_its_way_is_waited_for_by_nobody(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_waits_for_what_is_lost_on_its_way(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = getattr(Actors, method)
     raised = []
 
@@ -362,7 +362,7 @@ def test_a_slow_actor_holds_back_no_other() -> None:
             assert sorted(ids) == [0, 1, 2, 3]
 
 
-def test_a_slow_actor_is_not_forgotten_by_a_caller_whom_others_keep_busy() -> None:
+def test_a_busy_caller_does_not_forget_a_slow_actor() -> None:
     with make_on_ray(Sleeper, 2, **SLEEPERS) as pool:
         seen = Counter[int]()
         for ids in play_with_slow_second_half(pool, 0.3):
@@ -381,7 +381,7 @@ def test_orders_do_not_wait_behind_slow_envs() -> None:
 
 
 @pytest.mark.parametrize("where", ["constructor", "step", "call", "policy"])
-def test_nobody_seems_to_press_ctrl_c(where: str) -> None:
+def test_an_interrupt_that_an_env_raises_is_not_taken_for_ctrl_c(where: str) -> None:
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 

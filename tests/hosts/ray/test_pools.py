@@ -136,7 +136,7 @@ def test_actors_are_spread_over_the_nodes() -> None:
         assert len({one["node_id"] for one in told_by_actors(pool)}) == 3
 
 
-def test_who_asks_without_waiting_is_given_what_has_come() -> None:
+def test_a_call_that_does_not_wait_is_given_what_has_come() -> None:
     def has_come() -> bool:
         try:
             pool.recv(timeout=0)

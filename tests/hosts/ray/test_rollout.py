@@ -318,7 +318,7 @@ def assert_raises_and_goes_on(monkeypatch: pytest.MonkeyPatch, method: str, brok
         pool.rollout(draw, 4, observation=pool.reset()[0])
 
 
-def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_waits_for_what_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     send_out = Actors.send_out
 
     def full(actors: Actors, group: int, *rest: Any) -> None:
@@ -329,7 +329,7 @@ def test_what_cannot_be_sent_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyP
     assert_raises_and_goes_on(monkeypatch, "send_out", full, "is full")
 
 
-def test_what_cannot_be_read_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_waits_for_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Actors.answers
     raised = []
 

@@ -12,26 +12,26 @@ from stepmill.tools.cli.entry import main
 
 POLICY = """
 import sys
+import stepmill
 
+@stepmill.per_env
 def one(observation, generator):
     return 1
 
+@stepmill.per_env
 def confused(observation, generator):
     raise ValueError("left or right?")
 
+@stepmill.per_env
 def leaving(observation, generator):
     sys.exit(0)
 
 class Unwilling:
-    def __call__(self, observation, generator):
-        return 1
+    def __call__(self, observations, env_ids, generators):
+        return [1] * len(env_ids)
 
-    def begin_episode(self, generator):
+    def begin(self, env_ids):
         raise ValueError("not today")
-
-class Tired(Unwilling):
-    def begin_episode(self, generator):
-        return confused
 """
 
 
@@ -80,7 +80,6 @@ def test_a_policy_from_a_file(folder: Path) -> None:
         ("confused", "ValueError: left or right?"),
         ("leaving", "SystemExit: 0"),
         ("Unwilling", "ValueError: not today"),
-        ("Tired", "ValueError: left or right?"),
     ],
 )
 def test_a_policy_that_fails_is_one_line(

@@ -84,7 +84,7 @@ def test_native_envs_have_attributes_but_no_methods(native: StepmillVecEnv) -> N
     assert native.get_attr("max_episode_steps", [0, 1]) == [500, 500]
     with pytest.raises(UnknownAttributeError, match="taste"):
         native.get_attr("taste")
-    with pytest.raises(UnsupportedError, match="env_method: CartPole-v1 is native"):
+    with pytest.raises(UnsupportedError, match="CartPole-v1 is native and has no Python object"):
         native.env_method("repeat")
     with pytest.raises(UnsupportedError, match="set_attr: CartPole-v1 is native"):
         native.set_attr("gravity", 1)

@@ -55,14 +55,14 @@ def interrupt(owner: Any, name: str, *, after: bool) -> Any:
 
 @BACKENDS
 @pytest.mark.parametrize(
-    ("where", "after"), [("send", True), ("recv", False), ("_translate", False), ("_write_episodes", False)]
+    ("where", "after"), [("send", True), ("recv_into", False), ("_translate", False), ("_write_episodes", False)]
 )
 def test_the_next_step_returns_what_the_interrupted_one_did(
     make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: str, where: str, after: bool
 ) -> None:
     """Even twice in a row. The actions are not used: one would crash."""
     vec_env = make(backend, monitor_dir=tmp_path)
-    owner = vec_env.pool if where in ("send", "recv") else vec_env
+    owner = vec_env.pool if where in ("send", "recv_into") else vec_env
     vec_env.step([0, 0])
     vec_env.step([0, 0])
     for _ in range(2):

@@ -41,14 +41,14 @@ def counts(obs: Any) -> list[int]:
     return [int(one["count"]) for one in obs]
 
 
-def interrupt(patch: pytest.MonkeyPatch, env: PoolVectorEnv, name: str, queue: str) -> None:
-    """Ctrl-C in a call of the pool, once its envs are at work."""
+def interrupt_reset(patch: pytest.MonkeyPatch, env: PoolVectorEnv) -> None:
+    """Ctrl-C in a reset of the pool, once its envs are at work."""
 
     def interrupted(*args: Any, **kwargs: Any) -> None:
-        getattr(env.pool, queue)(*args, **kwargs)
+        env.pool.async_reset(*args, **kwargs)
         raise KeyboardInterrupt
 
-    patch.setattr(env.pool, name, interrupted)
+    patch.setattr(env.pool, "reset", interrupted)
 
 
 def raise_interrupt(*_: Any) -> None:
@@ -85,7 +85,7 @@ def test_a_reset_that_fails_too_often_raises(make: Any) -> None:
 
 
 @BACKENDS
-@pytest.mark.parametrize("where", ["step", "_infos"])
+@pytest.mark.parametrize("where", ["recv_into", "_infos"])
 def test_the_next_step_returns_what_the_interrupted_one_did(
     make: Any, monkeypatch: pytest.MonkeyPatch, backend: str, where: str
 ) -> None:
@@ -93,8 +93,8 @@ def test_the_next_step_returns_what_the_interrupted_one_did(
     env.step(GO)
     env.step(GO)
     with monkeypatch.context() as patch:
-        if where == "step":
-            interrupt(patch, env, "step", "send")
+        if where == "recv_into":
+            patch.setattr(env.pool, where, raise_interrupt)
         else:
             patch.setattr(f"stepmill.interop.tianshou.{where}", raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -118,7 +118,7 @@ def test_steps_of_other_envs_than_the_interrupted_ones(make: Any, monkeypatch: p
     """Each env has its row until it is asked for, or reset."""
     env = make()
     with monkeypatch.context() as patch:
-        interrupt(patch, env, "step", "send")
+        patch.setattr(env.pool, "recv_into", raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
             env.step(GO[:2], [0, 1])
     with pytest.raises(errors.ActionError, match="expected 2 rows, one per env, got an array of shape"):
@@ -158,7 +158,7 @@ def test_a_reset_that_was_interrupted_is_done_by_the_next_step(
     env = make(autoreset=autoreset)
     env.step(GO)
     with monkeypatch.context() as patch:
-        interrupt(patch, env, "reset", "async_reset")
+        interrupt_reset(patch, env)
         with pytest.raises(KeyboardInterrupt):
             env.reset([1], seed=8)
     obs, reward, terminated, truncated, infos = env.step(GO)

@@ -20,7 +20,7 @@ from torchrl.objectives.value import GAE
 import stepmill
 from stepmill import errors
 from stepmill.interop.torchrl import PoolCollector
-from support.diary_envs import Diary, length_of
+from support.envs.adapted import Diary, length_of
 from support.process_envs import Gate, wait_at_gate
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL warns of many things

@@ -12,7 +12,7 @@ from torchrl.envs.utils import check_env_specs
 
 import stepmill
 from stepmill.interop.torchrl import PoolCollector, make_env
-from support.diary_envs import Chase, Diary
+from support.envs.adapted import Chase, Diary
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # TorchRL warns of many things

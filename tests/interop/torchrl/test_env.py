@@ -17,7 +17,7 @@ from torchrl.envs.utils import check_env_specs
 import stepmill
 from stepmill import errors
 from stepmill.interop.torchrl import PoolEnv, make_env
-from support.diary_envs import Diary, EverySpace, length_of
+from support.envs.adapted import Diary, EverySpace, length_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL warns of many things
 

@@ -13,7 +13,7 @@ from torchrl.envs.utils import check_env_specs
 import stepmill
 from stepmill.errors import SpaceError
 from stepmill.interop.torchrl import PoolCollector, PoolEnv, make_env
-from support.diary_envs import Chase
+from support.envs.adapted import Chase
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL warns of many things
 

@@ -90,7 +90,7 @@ def test_rows_appear_as_they_come(stepmill_command: Run, monkeypatch: pytest.Mon
 def test_rows_appear_on_a_terminal_and_vanish_with_the_bar() -> None:
     terminal, written = Terminal(), io.StringIO()
     terminal.notes, terminal.draws = Console(file=written, force_terminal=True, width=100), True
-    subject = peers.Subject.of("Catch-v0", 2)
+    subject = peers.Workload.of("Catch-v0", 2)
     measured = side_by_side.SideBySide(subject, peers.peers_of(subject))
     measured.measure(Effort(1, 0.01), terminal)
     assert "stepmill, async" in written.getvalue()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from stepmill.tools.cli.grid import Grid
-from support.replay_envs import frames
+from support.envs.replay import frames
 
 Run = Callable[..., Any]
 
@@ -77,8 +77,10 @@ def test_an_env_without_pictures_says_so(stepmill_command: Run, user_folder: Pat
 
 POLICY = """
 import os
+import stepmill
 asked = 0
 
+@stepmill.per_env
 def act(observation, generator):
     global asked
     asked += 1

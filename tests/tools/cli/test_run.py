@@ -48,6 +48,22 @@ def test_a_users_env_with_a_users_policy(stepmill_command: Run, user_folder: Pat
     assert done.json["episodes"] == 4
 
 
+@pytest.mark.parametrize("batch_size", [2, 1])
+def test_a_policy_with_a_memory_hears_of_episodes(stepmill_command: Run, user_folder: Path, batch_size: int) -> None:
+    arguments = ["--num-envs", 2, "--batch-size", batch_size, "--steps", 40, "--policy", "my_envs.py:Alternating"]
+    done = stepmill_command("run", "my_envs.py:Counting", *arguments, "--backend", "inline", "--json")
+    assert done.code == 0, done.err
+    assert done.json["return"]["min"] == done.json["return"]["max"] == 2.0  # 0, 1, 0, 1, 0
+
+
+def test_a_function_of_one_env_is_told_of_per_env(stepmill_command: Run, user_folder: Path) -> None:
+    done = stepmill_command("run", "my_envs.py:Counting", "--policy", "my_envs.py:one_env")
+    assert (done.code, done.out) == (2, "")
+    assert "--policy my_envs.py:one_env: expected a function policy(observations, env_ids, generators)" in done.err
+    assert "got one_env(observation" in done.err
+    assert "write stepmill.per_env(function)" in done.err
+
+
 def test_a_module_is_found_in_the_working_directory(stepmill_command: Run, user_folder: Path) -> None:
     done = stepmill_command("run", "my_envs:Counting", "--num-envs", 1, "--steps", 6, "--json")
     assert done.code == 0, done.err
@@ -114,12 +130,9 @@ def test_ctrl_c_ends_it_with_what_there_is() -> None:
     assert '"interrupted": true' in out
 
 
-def telling(observations: Any, generators: Any) -> Any:
+def telling(observations: Any, env_ids: Any, generators: Any) -> Any:
     """A policy that says when it is asked."""
     if not hasattr(telling, "told"):
         telling.told = True  # type: ignore[attr-defined]
         os.write(2, b"playing\n")
     return [0] * len(observations)
-
-
-telling.batched = True  # type: ignore[attr-defined]

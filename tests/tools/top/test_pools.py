@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill.tools.top.looks import ProcessLook, look_at
+from stepmill.tools.top.processes import ProcessSnapshot, look_at
 from stepmill.tools.top.report import report
 from support.envs import CountingEnv
-from support.manager_envs import launched
+from support.envs.managed import launched
 from support.probes import GatedPool, in_thread
 from support.process_envs import FaultyEnv, Gate, act, ends, eventually, signal_to, worker_pids
 
 
-def seen(since: ProcessLook | None = None, number: int | None = None) -> Any:
+def seen(since: ProcessSnapshot | None = None, number: int | None = None) -> Any:
     """The pool of this process that was made last, or that one."""
     pools = report(since, look_at(os.getpid()))["pools"]
     return next(one for one in reversed(pools) if number is None or one["number"] == number)
@@ -86,9 +86,9 @@ def test_rates_are_those_between_two_looks() -> None:
         for _ in range(10):
             pool.step(np.zeros(5, int))
         found = seen(before)
-        assert found["steps_per_second"] * found["interval_s"] == pytest.approx(50)
-        assert found["batches_per_second"] * found["interval_s"] == pytest.approx(10)
-        assert found["interval_s"] < found["age_s"]
+        assert found["steps_per_second"] * found["interval_seconds"] == pytest.approx(50)
+        assert found["batches_per_second"] * found["interval_seconds"] == pytest.approx(10)
+        assert found["interval_seconds"] < found["age_seconds"]
 
 
 # ---- what goes on now ----------------------------------------------------------------------------
@@ -116,12 +116,12 @@ def test_an_env_that_takes_long_in_a_worker(gate: Gate) -> None:
         assert gate.wait() == 1
         before = look_at(os.getpid())
         assert eventually(lambda: seen()["slow_envs"][:1] != [] and seen()["slow_envs"][0]["env"] == 1)
-        first = seen()["slow_envs"][0]["running_s"]
-        assert eventually(lambda: seen()["slow_envs"][0]["running_s"] > first)
+        first = seen()["slow_envs"][0]["running_seconds"]
+        assert eventually(lambda: seen()["slow_envs"][0]["running_seconds"] > first)
         assert eventually(lambda: seen(before)["workers"][1]["use"] > 0.99)
         gate.open(1)
         pool.recv()
-        assert [one["running_s"] for one in seen()["slow_envs"]] == [None, None]
+        assert [one["running_seconds"] for one in seen()["slow_envs"]] == [None, None]
 
 
 def test_an_env_that_takes_long_in_the_caller(gate: Gate) -> None:
@@ -141,7 +141,7 @@ def test_an_env_that_takes_long_in_the_caller(gate: Gate) -> None:
 def test_the_slowest_steps_of_threads_and_of_the_caller_are_kept() -> None:
     with GatedPool(4) as gated:
         assert {one["env"] for one in seen()["slow_envs"]} <= set(range(4))
-        assert all(one["slowest_s"] > 50e-6 for one in seen()["slow_envs"])
+        assert all(one["slowest_seconds"] > 50e-6 for one in seen()["slow_envs"])
         assert seen()["slow_envs"]
         assert gated.pool.stats()["step_cost_ns"] > 0
 

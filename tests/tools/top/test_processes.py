@@ -15,8 +15,8 @@ import pytest
 import stepmill
 from stepmill import _native
 from stepmill.errors import UsageError
-from stepmill.tools.top.looks import look_at
-from stepmill.tools.top.processes import pids_with_pools, printable
+from stepmill.hosts.observing import printable
+from stepmill.tools.top.processes import look_at, pids_with_pools
 from stepmill.tools.top.report import report
 from support.subprocesses import run_well, start
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,10 @@ import pytest
 import stepmill
 from stepmill import errors
 from stepmill.registry.records import find, own_ids
+from stepmill.tools.verify import entry as VERIFY
 from stepmill.tools.verify.comparing import NOTHING
 from support.official import PythonProbe, at, change_official, fail, install_probe
 
-VERIFY = sys.modules["stepmill.verify"]
 MODES = ("next_step", "same_step", "disabled")
 WAYS = {
     "threads": {"num_threads": 2},

@@ -1,11 +1,12 @@
-"""Which env is drawn next."""
+"""Which env is drawn next, and the files of pictures."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from stepmill.hosts.frames import Frame
-from stepmill.tools.watching.looks import Looks
+from stepmill.tools.watching.looks import Looks, png_of
 
 
 def draw(looks: Looks, ready: list[int], picked: set[int], now: float, step: int) -> list[int]:
@@ -67,3 +68,11 @@ def test_it_says_how_far_apart_pictures_are() -> None:
     for step in range(10):
         draw(looks, [0, 1], set(), step / 2, step)
     assert looks.seconds_between([0, 1], 5.0) == 1.0
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (7, 5, 3), (84, 84, 3)])
+def test_another_reader_finds_the_same_pixels_in_our_png_files(shape: tuple[int, ...]) -> None:
+    cv2 = pytest.importorskip("cv2")
+    picture = np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+    read = cv2.imdecode(np.frombuffer(png_of(picture), np.uint8), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_array_equal(read[:, :, ::-1], picture)

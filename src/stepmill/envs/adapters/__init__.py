@@ -25,8 +25,6 @@ from stepmill.envs.base_env import BaseEnv
 from stepmill.errors import ConfigError
 from stepmill.registry.factories import close_quietly
 
-__all__ = ["as_base_env", "as_gymnasium", "as_pool_env", "is_pettingzoo", "not_an_env"]
-
 
 def as_base_env(env: Any, cfg: Any = None) -> BaseEnv:
     """Any env as a ``BaseEnv``; a ``BaseEnv`` is returned unchanged. ``cfg`` configures the adapter."""

@@ -5,21 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.adapters.any_value import AnyValue
-from stepmill.envs.adapters.inner_attributes import InnerAttributes
-from stepmill.envs.adapters.leftover import LEFTOVER, Leftover, more_fields
-from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.base_env import BaseEnv, seed_env
 from stepmill.envs.env_info import declared_space
 from stepmill.envs.results import truth
-from stepmill.envs.seeds import seed_env
-from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.envs.timestep import LEFTOVER, BaseEnvTimestep, Leftover, more_fields
 from stepmill.errors import EnvError, UnsupportedError
+from stepmill.values.spaces import AnyValue
 from stepmill.values.trees import leaves, map_tree, space_from, tree_of
 
-__all__ = ["AsGymnasium", "TeamAsGymnasium", "player_space"]
+
+class InnerAttributes(gymnasium.Env[Any, Any]):
+    """An adapter whose ``get_wrapper_attr`` also finds the attributes of ``_inner``, the env inside."""
+
+    _inner: Any
+
+    def _owner(self, name: str) -> Any:
+        """The object that has an attribute: this one if it is its own, else the env."""
+        return self if name in vars(self) or not hasattr(self._inner, name) else self._inner
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return hasattr(self._owner(name), name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return getattr(self._owner(name), name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        known = self.has_wrapper_attr(name)
+        if not known and not force:
+            return False
+        setattr(self._owner(name) if known else self._inner, name, value)
+        return True
+
 
 _FLOAT32 = np.dtype(np.float32)
 _SCALAR = np.generic  # what pools pass for a Discrete space; checked first because `isinstance` with several is slow
@@ -133,7 +153,7 @@ class AsGymnasium(InnerAttributes):
         self.base_env.close()
 
     def __repr__(self) -> str:
-        """That of the env inside."""
+        """The env inside."""
         return repr(self.base_env)
 
     def __str__(self) -> str:

@@ -9,22 +9,17 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.actions import action_reader
-from stepmill.envs.adapters.env_holder import EnvHolder
-from stepmill.envs.base_env import BaseEnv
+from stepmill.envs.base_env import MOST_SEED_BITS, SEED_BITS, BaseEnv, EnvHolder
 from stepmill.envs.configs import check_mapping, read_cfg
-from stepmill.envs.conform import Conformed, conform
+from stepmill.envs.conform import Conversion, action_reader, conform
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.results import reset_parts, rewards_of, step_parts, truth
-from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError, UsageError
+from stepmill.errors import ConfigError, UnsupportedError, UsageError
 from stepmill.registry.factories import accepted_keys, close_quietly
-from stepmill.registry.records import EnvRecord, GymnasiumFactory, find
+from stepmill.registry.records import GymnasiumFactory, find, python_twin
 from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.values.fitting import Fitter
-
-__all__ = ["DingEnvWrapper"]
 
 # What `gymnasium.make` puts around every env.
 _AUTOMATIC_WRAPPERS = (
@@ -117,7 +112,7 @@ class DingEnvWrapper(EnvHolder):
         self._env, self._is_open = whole, True
         return whole
 
-    _observation: Conformed
+    _observation: Conversion
     _read_action: Fitter
 
     def _make(self, recipe: str | Callable[..., Any], limit: int | None) -> tuple[Any, int | None]:
@@ -125,8 +120,8 @@ class DingEnvWrapper(EnvHolder):
         factory: Any = recipe
         kwargs = self._given["env_kwargs"]
         if isinstance(recipe, str):
-            record = _python_record(recipe)
-            factory, kwargs = record.factory, {**record.config, **kwargs}
+            record, factory = python_twin(find(recipe), f"Use it in a pool: make({recipe!r})")
+            kwargs = {**record.config, **kwargs}
             if not isinstance(factory, GymnasiumFactory):
                 limit = limit or record.max_episode_steps
             elif limit is not None:  # `gymnasium.make` replaces its own limit with it
@@ -158,7 +153,7 @@ class DingEnvWrapper(EnvHolder):
 
     def _wrappers(self, env: Any) -> Any:
         """The wrappers of the cfg; if it has the name of a list, that list."""
-        from stepmill.wrappers.defaults import DEFAULT_WRAPPERS, default_wrappers
+        from stepmill.wrappers.atari import DEFAULT_WRAPPERS, default_wrappers
 
         asked = self._given["env_wrapper"]
         if not isinstance(asked, str) or asked not in DEFAULT_WRAPPERS:
@@ -228,7 +223,7 @@ class DingEnvWrapper(EnvHolder):
     # ---- pictures ----------------------------------------------------------------------------
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """As in ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
+        """See ``BaseEnv``. An existing env must have been made with ``render_mode="rgb_array"``."""
         is_blind = self._env is not None and self._env.render_mode != "rgb_array"
         if is_blind and self._recipe is None:
             raise UnsupportedError(
@@ -246,16 +241,6 @@ def _wrappers_of(env: Any, until: Any = None) -> list[Any]:
         found.append(env)
         env = env.env
     return found
-
-
-def _python_record(id: str) -> EnvRecord:
-    record = find(id)
-    if record.factory is None:  # native: as a single env, Gymnasium's own of that name
-        try:
-            record = find(f"gymnasium:{id}")
-        except UnknownEnvError:
-            raise UnsupportedError(f"DingEnvWrapper: {id} is native only, use it in a pool: make({id!r})") from None
-    return record
 
 
 def _scaled(env: Any) -> Any:

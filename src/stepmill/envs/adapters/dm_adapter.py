@@ -9,10 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import EnvError, SpaceError, UsageError
-from stepmill.values.casting import as_numbers, description
+from stepmill.values.fitting import as_numbers, description
 from stepmill.values.trees import as_tree, map_tree, space_from
-
-__all__ = ["SEED_MODULUS", "DmAsGymnasium", "space_of_spec"]
 
 # numpy's RandomState accepts seeds of 32 bits.
 SEED_MODULUS = 2**32

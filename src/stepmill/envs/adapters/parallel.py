@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.actions import action_reader
-from stepmill.envs.adapters.agent_rows import split_rows, stack_rows, stack_spaces
-from stepmill.envs.adapters.by_agent import check_by_agent, own_infos, step_by_agent
-from stepmill.envs.adapters.env_holder import EnvHolder
+from stepmill.envs.base_env import MOST_SEED_BITS, SEED_BITS, EnvHolder
 from stepmill.envs.configs import read_cfg
-from stepmill.envs.conform import Conformed, conform
-from stepmill.envs.results import reset_parts
-from stepmill.envs.seeds import MOST_SEED_BITS, SEED_BITS
+from stepmill.envs.conform import Conversion, action_reader, conform
+from stepmill.envs.results import check_by_agent, own_infos, reset_parts, step_by_agent
 from stepmill.envs.timestep import BaseEnvTimestep
-from stepmill.errors import ConfigError, ObservationError, UsageError
+from stepmill.errors import ActionError, ConfigError, ObservationError, SpaceError, UsageError
 from stepmill.registry.factories import close_quietly
 from stepmill.values.arguments import true_or_false, whole_number
-from stepmill.values.fitting import Fitter
-
-__all__ = ["ParallelAsBaseEnv"]
+from stepmill.values.fitting import Fitter, Misfit, as_numbers, fit
+from stepmill.values.trees import map_tree, map_trees, tree_of
 
 _DEFAULTS: dict[str, Any] = {"shared_reward": False, "pad": False, "seed_bits": SEED_BITS}
 
@@ -94,7 +90,7 @@ class ParallelAsBaseEnv(EnvHolder):
     _agents: list[Any]
     _own_actions: list[spaces.Space[Any]]
     _readers: dict[Any, Fitter]
-    _seen: dict[Any, Conformed]
+    _seen: dict[Any, Conversion]
 
     @property
     def reward_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -159,3 +155,104 @@ class ParallelAsBaseEnv(EnvHolder):
     def __repr__(self) -> str:
         """Names the env inside."""
         return f"ParallelAsBaseEnv({self._env if self._env is not None else getattr(self._make, '__name__', '')})"
+
+
+# ---- rows of agents ------------------------------------------------------------------------------
+# If the agents' spaces differ, they can be padded: vectors with zeros to the longest, Discrete spaces to the largest.
+
+
+def stack_spaces(
+    name: str, own: Sequence[spaces.Space[Any]], pad: bool, *, holds_zero: bool = False
+) -> spaces.Space[Any]:
+    """The space of the rows. ``holds_zero`` widens the bounds so that a row of zeros is inside."""
+    first = own[0]
+    if isinstance(first, spaces.Dict) and all(
+        isinstance(one, spaces.Dict) and one.keys() == first.keys() for one in own
+    ):
+        parts = {
+            key: stack_spaces(f"{name}[{key!r}]", [one[key] for one in own], pad, holds_zero=holds_zero)  # type: ignore[index]
+            for key in first
+        }
+        return spaces.Dict(parts)
+    kind = next((k for k in (spaces.Box, spaces.Discrete, spaces.MultiDiscrete) if isinstance(first, k)), None)
+    if kind is None or any(not isinstance(one, kind) or one.dtype != first.dtype for one in own):
+        raise SpaceError(
+            f"{name}: expected agents whose spaces are all Box, all Discrete, all MultiDiscrete, or Dicts of these "
+            f"with the same keys, got {list(own)}"
+        )
+    if any(one != first for one in own):
+        if not pad:
+            raise SpaceError(
+                f"{name}: expected agents with equal spaces, got {list(own)}. "
+                "ParallelAsBaseEnv(env, cfg={'pad': True}) pads the smaller ones"
+            )
+        if any(len(one.shape or ()) > 1 for one in own):
+            raise SpaceError(f"{name}: pad: expected vectors or numbers, got {list(own)}")
+    low, high = _common_bounds(own)
+    if holds_zero:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    low, high = (np.repeat(bound[None], len(own), axis=0) for bound in (low, high))
+    if kind is spaces.Box:
+        return spaces.Box(low, high, dtype=first.dtype.type)  # type: ignore[union-attr]
+    return spaces.MultiDiscrete(high - low + 1, start=low)
+
+
+def _common_bounds(own: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The minimum and the maximum over all agents, elementwise."""
+    bounds = [_bounds(one) for one in own]
+    longest = max((low.shape for low, _ in bounds), key=lambda shape: shape[0] if shape else 0)
+    lows = [_filled(low, longest) for low, _ in bounds]
+    highs = [_filled(high, longest) for _, high in bounds]
+    return np.min(lows, axis=0), np.max(highs, axis=0)
+
+
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start, np.int64), np.asarray(space.start + space.n - 1, np.int64)
+    return np.asarray(space.start, np.int64), np.asarray(space.start + space.nvec - 1, np.int64)
+
+
+def _filled(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    out = np.zeros(shape, array.dtype)
+    out[tuple(map(slice, array.shape))] = array
+    return out
+
+
+def stack_rows(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
+    """One row per value, which has the form of its agent's space; zeros for None."""
+    rows = map_tree(lambda part: np.zeros(part.shape or (), part.dtype), tree_of(space))
+    for row, value in enumerate(values):
+        if value is not None:
+            map_trees(functools.partial(_put, row), rows, value)
+    return rows
+
+
+def _put(row: int, rows: np.ndarray, value: np.ndarray) -> None:
+    rows[_place(row, value.shape)] = value
+
+
+def split_rows(owner: str, space: spaces.Space[Any], action: Any, own: Sequence[spaces.Space[Any]]) -> list[Any]:
+    """The rows of an action, each in the shape of its agent's own space. The numbers are not checked."""
+    try:
+        parts = fit(_rows, tree_of(space), action)
+    except Misfit as misfit:
+        raise ActionError(f"{owner}: {misfit.message('action')}") from None
+    return [map_trees(functools.partial(_take, row), parts, tree_of(one)) for row, one in enumerate(own)]
+
+
+def _rows(space: spaces.Space[Any], value: Any) -> np.ndarray:
+    array = as_numbers(value)
+    if array is None or array.shape != space.shape:
+        raise Misfit(f"one row per agent, shape {space.shape}", value)
+    return array
+
+
+def _take(row: int, rows: np.ndarray, space: spaces.Space[Any]) -> Any:
+    return rows[_place(row, space.shape or ())]
+
+
+def _place(row: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Where an agent's own values are in its row: at the start, before the padding."""
+    return (row, *map(slice, shape))

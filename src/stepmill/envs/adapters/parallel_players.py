@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.adapters.by_agent import check_by_agent, own_infos, step_by_agent
-from stepmill.envs.adapters.inner_attributes import InnerAttributes
-from stepmill.envs.adapters.player_kinds import kinds_of
-from stepmill.envs.results import reset_parts
+from stepmill.envs.adapters.as_gymnasium import InnerAttributes
+from stepmill.envs.results import check_by_agent, own_infos, reset_parts, step_by_agent
 from stepmill.errors import ConfigError, EnvError, ObservationError, SpaceError, UsageError
 from stepmill.values.fitting import Fitter, array_of, holds_arrays
 from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
-
-__all__ = ["ParallelAsPlayers"]
 
 # Bits of sm_player_flag in cpp/core/env/env_table.h.
 _HERE, _TERMINATED, _TRUNCATED = 1, 2, 4
@@ -29,7 +26,7 @@ class ParallelAsPlayers(InnerAttributes):
     reward and observation there (zeros if the env gives it none), and no more rows until it joins again. The episode is
     over when no agent is left. ``info["agents"]`` has the agents' own infos.
 
-    The spaces are those of one agent; if they differ, dicts by kind of agent (``player_kinds.py``).
+    The spaces are those of one agent; if they differ, dicts by kind of agent (``kinds_of``).
     """
 
     players_vary = True  # after each call, `presence` tells the pool who is there
@@ -133,7 +130,7 @@ class ParallelAsPlayers(InnerAttributes):
         self.parallel_env.close()
 
     def __repr__(self) -> str:
-        """That of the env inside."""
+        """The env inside."""
         return str(self.parallel_env)
 
     __str__ = __repr__
@@ -195,3 +192,37 @@ class _Put:
 
     def __call__(self, rows: np.ndarray, value: np.ndarray) -> None:
         rows[self._row] = value
+
+
+# ---- kinds ---------------------------------------------------------------------------------------
+
+Spaces = tuple[spaces.Space[Any], ...]
+
+
+def kinds_of(agents: Sequence[Any], own: Sequence[Spaces]) -> tuple[str, ...]:
+    """The kind of each agent, from their names and their spaces; empty if all have the same spaces.
+
+    If all agents have the same spaces, there is one kind, and values are plain arrays, whatever the agents are called:
+    that is what one policy for all of them takes. If not, values are dicts by kind. The names of agents then say what
+    they are, as in PettingZoo: ``adversary_0``, ``agent_0`` and ``agent_1`` are of the kinds ``adversary`` and
+    ``agent``. Two kinds stay apart even if their spaces happen to be equal, because they have different tasks, and
+    because a name that depended on the spaces of others could change with a setting of the env. Only where agents of
+    one name have different spaces is that name not enough: those with equal spaces are then a kind with the name of the
+    first of them, such as ``agent_0``.
+    """
+    if all(one == own[0] for one in own):
+        return ()
+    groups: list[tuple[str, Spaces, str]] = []  # the common name, the spaces, and the first agent of each group
+    numbers = []
+    for agent, its in zip(agents, own, strict=True):
+        name = re.sub(r"_\d+$", "", str(agent))
+        found = (i for i, group in enumerate(groups) if group[:2] == (name, its))
+        number = next(found, len(groups))
+        if number == len(groups):
+            groups.append((name, its, str(agent)))
+        numbers.append(number)
+    common = [name for name, *_ in groups]
+    names = [name if common.count(name) == 1 else first for name, _, first in groups]
+    if len(set(names)) < len(names):  # an agent is called what others have in common
+        names = [first for *_, first in groups]
+    return tuple(names[number] for number in numbers)

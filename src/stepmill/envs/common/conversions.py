@@ -19,8 +19,6 @@ from numpy.typing import DTypeLike
 from stepmill.errors import InputError
 from stepmill.system.optional import TORCH, require
 
-__all__ = ["to_ndarray", "to_tensor"]
-
 
 def to_ndarray(item: Any, dtype: DTypeLike | None = None) -> Any:
     """Arrays, numbers and torch tensors as arrays, also nested ones.

@@ -1,8 +1,8 @@
-"""Numbers as vectors: one-hot in several ways, binary digits, position embeddings.
+"""Numbers as vectors (one-hot in several ways, binary digits, position embeddings), and in another range.
 
-They take arrays, or what numpy turns into one, and return float32 arrays. The vector of each value is the last axis, so
-values of shape ``(3, 4)`` give ``(3, 4, num)``. Invalid values are an ``InputError``, other invalid arguments a
-``ConfigError``.
+All functions take arrays, or what numpy turns into one, and return float32 arrays. The vector of each value is the last
+axis, so values of shape ``(3, 4)`` give ``(3, 4, num)``. Invalid values are an ``InputError``, other invalid arguments
+a ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -13,23 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from stepmill.errors import ConfigError, InputError
+from stepmill.errors import ConfigError, InputError, StepmillError
 from stepmill.values.arguments import real_number, whole_number
-from stepmill.values.casting import as_numbers
-
-__all__ = [
-    "batch_binary_encode",
-    "clip_one_hot",
-    "div_one_hot",
-    "get_position_vector",
-    "get_postion_vector",
-    "num_first_one_hot",
-    "one_hot",
-    "reorder_boolean_vector",
-    "reorder_one_hot",
-    "reorder_one_hot_array",
-    "sqrt_one_hot",
-]
+from stepmill.values.fitting import as_numbers
 
 
 def one_hot(v: Any, num: int, num_first: bool = False) -> np.ndarray:
@@ -109,7 +95,7 @@ def get_position_vector(x: Any) -> np.ndarray:
 
     Position i gives ``sin`` and ``cos`` of ``x[i] / 10000 ** (2i / 2k)``, side by side.
     """
-    positions = _numbers("get_position_vector", x)
+    positions = _finite("get_position_vector", x)
     if positions.ndim == 0 or positions.shape[-1] == 0:
         raise InputError(f"get_position_vector: expected positions along the last axis, got {positions.shape}")
     count = positions.shape[-1]
@@ -159,17 +145,22 @@ def _table(name: str, values: Any) -> np.ndarray:
     return table
 
 
-def _numbers(owner: str, v: Any) -> np.ndarray:
+def _numbers(owner: str, v: Any, error: type[StepmillError] = InputError) -> np.ndarray:
     values = as_numbers(v)
     if values is None:
-        raise InputError(f"{owner}: expected numbers, got {v!r}")
+        raise error(f"{owner}: expected numbers, got {v!r}")
+    return values
+
+
+def _finite(owner: str, v: Any) -> np.ndarray:
+    values = _numbers(owner, v)
     if not np.isfinite(values).all():
         raise InputError(f"{owner}: expected finite numbers, got {values[~np.isfinite(values)].flat[0]}")
     return values
 
 
 def _whole(owner: str, v: Any) -> np.ndarray:
-    values = _numbers(owner, v)
+    values = _finite(owner, v)
     if values.dtype.kind == "f":  # casting what does not fit in 64 bits would warn; clipped, it is found below
         whole = np.clip(values.astype(np.float64), -(2.0**62), 2.0**62).astype(np.int64)
     else:
@@ -181,10 +172,102 @@ def _whole(owner: str, v: Any) -> np.ndarray:
 
 
 def _clipped(owner: str, v: Any, max_val: float) -> np.ndarray:
-    return np.clip(_numbers(owner, v).astype(np.float64), 0, max_val)
+    return np.clip(_finite(owner, v).astype(np.float64), 0, max_val)
 
 
 def _check_range(owner: str, values: np.ndarray, end: int) -> None:
     wrong = (values < 0) | (values >= end)
     if wrong.any():
         raise InputError(f"{owner}: expected values from 0 to {end - 1}, got {values[wrong].flat[0]}")
+
+
+# ---- from one range to another -------------------------------------------------------------------
+
+
+def div_func(inputs: Any, other: Any, unsqueeze_dim: int | None = 1) -> np.ndarray:
+    """``inputs / other`` with a new axis of length 1 at ``unsqueeze_dim`` (None for none): one feature per column."""
+    divisor = _floats("div_func: other", other, ConfigError)
+    if np.any(divisor == 0):
+        raise ConfigError(f"div_func: expected a divisor other than 0, got {other!r}")
+    values = _floats("div_func: inputs", inputs)
+    if unsqueeze_dim is not None:
+        if not isinstance(unsqueeze_dim, int | np.integer) or not -values.ndim - 1 <= unsqueeze_dim <= values.ndim:
+            raise ConfigError(
+                f"div_func: unsqueeze_dim: expected one from {-values.ndim - 1} to {values.ndim} for inputs of shape "
+                f"{values.shape}, got {unsqueeze_dim!r}"
+            )
+        values = np.expand_dims(values, unsqueeze_dim)
+    _check_fit("div_func", inputs=values, other=divisor)
+    return np.asarray(values / divisor, np.float32)
+
+
+def affine_transform(
+    data: Any,
+    action_clip: bool = False,
+    alpha: Any = None,
+    beta: Any = None,
+    min_val: Any = None,
+    max_val: Any = None,
+) -> np.ndarray:
+    """``alpha * data + beta``, or from ``[-1, 1]`` to ``[min_val, max_val]``: from an agent's action to the env's.
+
+    Args:
+        data: An array, usually within ``[-1, 1]``.
+        action_clip: Whether to clip the data to ``[-1, 1]`` first.
+        alpha: The factor; a number, or an array with one for each element. Give it, or the two bounds.
+        beta: The offset; 0 by default.
+        min_val: What -1 becomes; a number, or an array such as a space's ``low``.
+        max_val: What 1 becomes.
+    """
+    factor, offset = _factor_and_offset("affine_transform", alpha, beta, min_val, max_val)
+    values = _floats("affine_transform: data", data)
+    _check_fit("affine_transform", data=values, factor=factor, offset=offset)
+    if action_clip:
+        values = np.clip(values, -1.0, 1.0)
+    return np.asarray(values * factor + offset, np.float32)
+
+
+def inverse_affine_transform(
+    data: Any, alpha: Any = None, beta: Any = None, min_val: Any = None, max_val: Any = None
+) -> np.ndarray:
+    """The inverse of ``affine_transform`` with the same arguments (apart from clipping)."""
+    factor, offset = _factor_and_offset("inverse_affine_transform", alpha, beta, min_val, max_val)
+    if np.any(factor == 0):
+        raise ConfigError("inverse_affine_transform: expected a transform that has an inverse, got a factor of 0")
+    values = _floats("inverse_affine_transform: data", data)
+    _check_fit("inverse_affine_transform", data=values, factor=factor, offset=offset)
+    return np.asarray((values - offset) / factor, np.float32)
+
+
+def _factor_and_offset(owner: str, alpha: Any, beta: Any, min_val: Any, max_val: Any) -> tuple[np.ndarray, np.ndarray]:
+    """In float64: 1 must become ``max_val`` itself, not a neighbouring float32 outside the space."""
+    if (min_val is None) != (max_val is None) or (alpha is None) == (min_val is None):
+        given = {"alpha": alpha, "beta": beta, "min_val": min_val, "max_val": max_val}
+        names = [name for name, value in given.items() if value is not None]
+        raise ConfigError(
+            f"{owner}: expected alpha (and beta), or min_val and max_val, got {', '.join(names) or 'none'}"
+        )
+    if alpha is not None:
+        beta = 0.0 if beta is None else beta
+        return _floats(f"{owner}: alpha", alpha, ConfigError), _floats(f"{owner}: beta", beta, ConfigError)
+    if beta is not None:
+        raise ConfigError(f"{owner}: expected no beta beside min_val and max_val, got {beta!r}")
+    low, high = (
+        _floats(f"{owner}: {name}", bound, ConfigError) for name, bound in (("min_val", min_val), ("max_val", max_val))
+    )
+    _check_fit(owner, min_val=low, max_val=high)
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and np.all(low <= high)):
+        raise ConfigError(f"{owner}: expected finite bounds, min_val <= max_val, got {min_val!r} and {max_val!r}")
+    return (high - low) / 2.0, (high + low) / 2.0
+
+
+def _floats(name: str, value: Any, error: type[StepmillError] = InputError) -> np.ndarray:
+    return _numbers(name, value, error).astype(np.float64, copy=False)
+
+
+def _check_fit(owner: str, **arrays: np.ndarray) -> None:
+    try:
+        np.broadcast(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ConfigError(f"{owner}: expected shapes that fit each other, got {shapes}") from None

@@ -36,14 +36,14 @@ class IEnvElement(ABC):
         """What this is, for programs."""
 
 
-class _Made(NamedTuple):
+class _Element(NamedTuple):
     instance: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 # Not an attribute of the classes: a class that cloudpickle sends by value would take its instance along.
-_made: dict[type, _Made] = {}
+_made: dict[type, _Element] = {}
 _making = threading.RLock()  # reentrant: an element may make others in its _init
 
 
@@ -54,7 +54,7 @@ class _OneInstance(ABCMeta):
         with _making:
             made = _made.get(cls)
             if made is None:
-                made = _Made(super().__call__(*args, **kwargs), args, kwargs)
+                made = _Element(super().__call__(*args, **kwargs), args, kwargs)
                 _made[cls] = made
             elif not _same(_bound(cls, args, kwargs), _bound(cls, made.args, made.kwargs)):
                 raise ConfigError(

@@ -51,7 +51,7 @@ class EnvElementRunner(IEnvElementRunner):
 
     @property
     def info(self) -> Any:
-        """That of the element."""
+        """The element's own."""
         return self._core.info
 
     def __repr__(self) -> str:

@@ -15,8 +15,6 @@ import cloudpickle
 from stepmill.errors import UnsupportedError, summary
 from stepmill.hosts.process import plain
 
-__all__ = ["is_island", "pickled", "pickled_answer", "plain_parts", "set_island"]
-
 _is_island = False
 
 

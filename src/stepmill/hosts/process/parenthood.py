@@ -6,8 +6,6 @@ import ctypes
 import os
 import signal
 
-__all__ = ["become_subreaper", "die_with_parent", "outlive_parent"]
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -34,16 +34,6 @@ from stepmill.sources.find import resolved
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.interpreters import environ_for, own_folders
 
-__all__ = [
-    "Payload",
-    "SourcePayload",
-    "StderrHandler",
-    "one_thread_each",
-    "pack_payload",
-    "pack_sources",
-    "unpack_payload",
-]
-
 Dump = Callable[[Any], bytes]
 
 # Each worker has one core at best: libraries that start a thread per core would only get in the way.

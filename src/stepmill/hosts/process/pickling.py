@@ -23,19 +23,7 @@ import numpy as np
 
 from stepmill.errors import InputError, summary
 from stepmill.hosts.process import plain
-from stepmill.system.user_code import reproduced_failure
-
-__all__ = [
-    "ABROAD",
-    "AT_HOME",
-    "BY_NAME",
-    "ON_RAY",
-    "CodeByValue",
-    "Destination",
-    "dumps",
-    "dumps_argument",
-    "versions",
-]
+from stepmill.system.uninterrupted import reproduced_failure
 
 
 @dataclass(frozen=True)

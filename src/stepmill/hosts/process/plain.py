@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.adapters.any_value import AnyValue
-
-__all__ = ["NotPlain", "described", "dumps"]
+from stepmill.values.spaces import AnyValue
 
 PROTOCOL = 5  # the highest that Python 3.11 has
 

@@ -16,14 +16,13 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvError, StepmillError, summary
-from stepmill.hosts.attributes import contained
 from stepmill.hosts.elsewhere import EnvsElsewhere
-from stepmill.hosts.faults import Fault, FaultPolicy
+from stepmill.hosts.faults import Fault, FaultPolicy, contained
 from stepmill.hosts.frames import Frame
 from stepmill.hosts.process.caller.child_process import kill
 from stepmill.hosts.process.caller.construction import build_error
+from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.caller.launcher import Launcher
-from stepmill.hosts.process.caller.worker_handle import WorkerHandle
 from stepmill.hosts.process.pickling import dumps, dumps_argument
 from stepmill.hosts.process.remote_error import rebuild
 from stepmill.hosts.process.wire import WireClosed, WireTimeout, close_all
@@ -35,8 +34,6 @@ from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.system.refusals import explained_refusals
 from stepmill.system.uninterrupted import uninterrupted
 from stepmill.system.warn_once import warn
-
-__all__ = ["ProcessHost"]
 
 # A message to a worker fits into its socket even while the worker is busy, unless something is very wrong.
 _ATTACH_S = 5.0
@@ -202,7 +199,7 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
         return self._ask("call", "apply", env_ids, "", (function,))
 
     def random_states(self, env_ids: Sequence[int]) -> list[Any]:
-        """The states of the native envs' generators, see ``pool.generators``."""
+        """The states of the native envs' generators, see ``hosts.generators``."""
         return self._ask("get_attr", "random", env_ids)
 
     def _model_questions(
@@ -286,7 +283,7 @@ class ProcessHost(EnvsElsewhere, _native.ProcessHost):
                 while True:
                     (kind, *content), _ = worker.wire.recv(0.0)
                     for env_id, described in content[0] if kind == "closed" else ():
-                        errors.append(Fault(env_id, "close", 0, 0, 1, "").caused_by(rebuild(described)).error())
+                        errors.append(Fault.in_call(env_id, "close", rebuild(described)))
         return errors
 
     def __del__(self) -> None:
@@ -309,7 +306,7 @@ class _FailedCall:
     def as_env_error(self) -> EnvError:
         if isinstance(self.error, EnvError) and self.error.env_id == self._env_id:  # its worker died, or took too long
             return self.error
-        return Fault(self._env_id, self._phase, 0, 0, 1, "").caused_by(self.error).error()
+        return Fault.in_call(self._env_id, self._phase, self.error)
 
 
 def _frame(env_id: int, answer: Any) -> Frame:

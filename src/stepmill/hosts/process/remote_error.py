@@ -9,9 +9,7 @@ from typing import Any
 
 from stepmill.errors import EnvError, RemoteEnvError
 from stepmill.hosts.process import outgoing
-from stepmill.system.user_code import try_or
-
-__all__ = ["RemoteEnvError", "describe", "rebuild", "summary"]
+from stepmill.system.uninterrupted import try_or
 
 
 def describe(error: BaseException) -> bytes:
@@ -75,7 +73,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> bytes | None:
-    """Of our own errors about an env: what the env raised, which pickling leaves out."""
+    """What the env raised, which pickling leaves out of our own errors about an env."""
     cause = error.__cause__ if isinstance(error, EnvError) else None
     return None if cause is None or isinstance(cause, EnvError) else describe(cause)
 

@@ -9,8 +9,6 @@ import select
 import signal
 import time
 
-__all__ = ["DUMP_SIGNAL", "answer_with_stack", "read_stack", "stop_answering"]
-
 DUMP_SIGNAL = signal.SIGRTMAX - 3
 
 _ANSWER_S = 0.5
@@ -31,7 +29,7 @@ def stop_answering() -> None:
 
 def read_stack(pidfd: int, dump_fd: int, pid: int) -> str:
     """The stacks of all threads of a process that answers on ``dump_fd``, or why there is none. Takes at most 0.5 s."""
-    state = _state(pid)
+    state = process_state(pid)
     if state in ("T", "t"):
         return f"process {pid} is stopped (by a signal or a debugger)"
     os.set_blocking(dump_fd, False)
@@ -41,7 +39,7 @@ def read_stack(pidfd: int, dump_fd: int, pid: int) -> str:
     except ProcessLookupError:
         return f"process {pid} is gone"
     text = _read_until_quiet(dump_fd).decode("utf-8", "replace").strip()
-    return text or f"process {pid} did not answer; its state is {_state(pid) or 'unknown'}"
+    return text or f"process {pid} did not answer; its state is {process_state(pid) or 'unknown'}"
 
 
 def _read_until_quiet(fd: int) -> bytes:
@@ -66,7 +64,9 @@ def _read_some(fd: int) -> bytes:
         return b""
 
 
-def _state(pid: int) -> str:
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does, such as T if it is stopped; empty if that cannot be read."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        # The name of the program, in brackets, may contain anything.
         return file.read().rpartition(b")")[2].split()[0].decode()
     return ""

@@ -8,11 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["StepCost", "Stopwatch", "Trial"]
-
 
 @dataclass(frozen=True)
-class Trial:
+class StepTrial:
     """How to try out env 0: reset it with ``seed``, and how much time to spend."""
 
     seed: int

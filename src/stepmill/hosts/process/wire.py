@@ -1,4 +1,4 @@
-"""Messages and descriptors between two processes: pickled frames on a stream socket."""
+"""What processes tell each other: pickled messages, with descriptors, on a stream socket; and how a process ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-__all__ = ["DescriptorsLost", "Wire", "WireClosed", "WireStolen", "WireTimeout", "close_all", "out_of_reach"]
-
 _HEADER = struct.Struct("<Q")
 _MAX_FDS = 16
 _CHUNK = 1 << 20
-_MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
+MOST_S = 1e6  # what poll() takes, in milliseconds, is an int
 # A program reaches these numbers only if it opens hundreds of files.
 _HIGH_FD = 960
 
@@ -38,6 +36,11 @@ _GARBLED = (
     TypeError,
     ValueError,
 )
+
+
+# What the pool is told about a death: worker id, incarnation, and the exit code or minus the signal. It is written at
+# once, so it never arrives in part. A worker id of -1 means the template itself, with its pid as the incarnation.
+OBITUARY = struct.Struct("<iii")
 
 
 class WireClosed(Exception):
@@ -190,9 +193,9 @@ class Wire:
         poll.register(self._socket, event)
         while True:
             left = None if end is None else max(end - time.monotonic(), 0.0)
-            if poll.poll(None if left is None else min(left, _MOST_S) * 1000):
+            if poll.poll(None if left is None else min(left, MOST_S) * 1000):
                 return
-            if left is not None and left <= _MOST_S:
+            if left is not None and left <= MOST_S:
                 raise WireTimeout("no message arrived on the wire in time")
 
 

@@ -20,7 +20,7 @@ from stepmill.hosts.ray.env_actor import VERSION, ActorReport, EnvActor, Rollout
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.settings import Settings
-from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import ModelChange
 from stepmill.sources.source import NativeSource, PythonSource
 
 # Signs of life are asked for on a thread of their own, so that an actor gives them while its envs step.
@@ -323,7 +323,7 @@ class Actors:
         return Loss(f"no actor could be started for it: it was {self._not_ready()}{trouble}", "unplaced")
 
     def _judge_silence(self, actor: _Actor) -> Loss | None:
-        """Of one that is to answer. Asks it for a sign of life, now and then."""
+        """Whether to give an actor up that is to answer. Asks it for a sign of life, now and then."""
         now = time.monotonic()
         limit = self._settings.ray.node_timeout
         # Looks count for little each: if this process itself was stopped for an hour, that says nothing.
@@ -412,12 +412,12 @@ class Actors:
         return [one for one in raised if one is not None]
 
     def _built(self) -> list[_Actor]:
-        """Those that have built their envs. The others are not worth the wait: they may have no place."""
+        """The actors that have built their envs. The others are not worth the wait: they may have no place."""
         started = self._arrived([actor.started for actor in self._actors], 0)
         return [actor for actor in self._actors if actor.is_ready or actor.started in started]
 
     def _arrived(self, references: Sequence[Any], seconds: float) -> list[Any]:
-        """Those whose values are there within that time. Ray does not wait for nothing."""
+        """The references whose values are there within that time. Ray refuses to wait for nothing."""
         if not references:
             return []
         ready: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=seconds)[0]
@@ -446,7 +446,7 @@ def _explained(error: BaseException) -> BaseException:
     if not isinstance(error, ModuleNotFoundError) or isinstance(error, errors.StepmillError):
         return error
     explained = errors.MissingPackageError(
-        f"a node of the cluster has no module {error.name!r}, which the envs need: runtime_env={{'pip': [...]}} "
+        f"a node of the cluster has no module {error.name!r}, which the envs need: Ray(runtime_env={{'pip': [...]}}) "
         "installs packages there; ray.init(runtime_env={'working_dir': '.'}) before make sends your own files"
     )
     explained.__cause__ = error

@@ -22,11 +22,12 @@ from stepmill import _native
 from stepmill._version import __version__
 from stepmill.errors import EnvError, ResourceError
 from stepmill.hosts.host import open_engine
+from stepmill.hosts.observing import stats_of
 from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.process import outgoing
+from stepmill.hosts.process.notes import write_note
 from stepmill.hosts.process.payload import SourcePayload
 from stepmill.hosts.process.remote_error import describe
-from stepmill.hosts.process.written_notes import write_note
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.play import play
 from stepmill.hosts.rollout.policy import Generators, Policy
@@ -34,7 +35,7 @@ from stepmill.hosts.rollout.record import Record
 from stepmill.hosts.rows import RowFinisher
 from stepmill.hosts.shares import Share
 from stepmill.settings import Ray, Settings, default_workers
-from stepmill.sources.models.change import ModelChange
+from stepmill.sources.models.fields import ModelChange
 from stepmill.values.trees import map_tree
 
 VERSION = __version__
@@ -228,12 +229,14 @@ class EnvActor:
                 raise KeyboardInterrupt
             return here.policy(*arguments)
 
+        if hasattr(here.policy, "begin"):
+            policy.begin = here.policy.begin  # type: ignore[attr-defined]
         play(self._engine, policy, order.plan, observation, record, order.env_ids, order.first, here.generators)
         if not order.is_last:
             self._paused[order.rollout, order.env_ids[0]] = here
 
     def _take_policy(self, pickled_policy: bytes, order: RolloutOrder) -> PausedPolicy:
-        """Those of a rollout that was given up stay until the next one."""
+        """The policy of an order. Policies of a rollout that was given up stay until the next one."""
         paused = self._paused.pop((order.rollout, order.env_ids[0]), None)
         for key in [one for one in self._paused if one[0] != order.rollout]:
             del self._paused[key]
@@ -258,7 +261,7 @@ class EnvActor:
 
         node_id = ray.get_runtime_context().get_node_id()
         where = {"node": socket.gethostname(), "node_id": node_id, "pid": os.getpid(), "backend": self._host.backend}
-        return {**where, **self._engine.stats()}
+        return {**where, **stats_of(self._engine)}
 
     def close(self) -> bytes | None:
         """Closes the envs. Returns what they raised, if anything."""

@@ -31,8 +31,6 @@ from stepmill.system.uninterrupted import LastingThread, uninterrupted
 _CLOSE_S = 10.0
 # In a forked child: what its parent uses. If Ray's handles went, they would end the actors, over its connection.
 _OF_PARENTS: list[Actors] = []
-
-
 # The longest and the shortest time that actors without a request are left alone.
 _LONGEST_S, _SHORTEST_S = 2e-2, 5e-4
 
@@ -184,7 +182,7 @@ class RayHost(EnvsElsewhere, _native.RemoteHost):
         return self._ask("apply", env_ids, lambda ids, _: (function, ids))
 
     def random_states(self, env_ids: Sequence[int]) -> list[Any]:
-        """The states of the native envs' generators, see ``pool.generators``."""
+        """The states of the native envs' generators, see ``hosts.generators``."""
         return self._ask("random_states", env_ids, lambda ids, _: (ids,))
 
     def render(self, env_ids: Sequence[int]) -> tuple[Any, ...]:
@@ -322,7 +320,7 @@ class Pace:
     # ---- actors that have envs at work, and no request ---------------------------------------
 
     def due(self, unasked: Collection[int], is_another_asked: bool, now: float) -> list[int]:
-        """Those of them that are to be sent a request for what they have.
+        """Which of them are to be sent a request for what they have.
 
         Mostly other actors complete the batch, and the next actions go in that request's place. So they are left alone
         for a while, if another actor is to answer. Where that is in vain, because others are slow, it is soon short.

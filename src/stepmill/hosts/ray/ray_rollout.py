@@ -100,7 +100,8 @@ class RemoteRollout:
         there = [one - crew.start for one in env_ids]
         begin = step if begin is None else begin
         steps = min(self._plan.steps - step, self._most_steps[group])
-        plan = replace(self._plan, steps=steps, begin=begin, batch_size=self._batch_size(len(env_ids), crew))
+        batch_size = self._batch_size(len(env_ids), crew)
+        plan = replace(self._plan, steps=steps, begin=begin, batch_size=batch_size, begins=step == begin)
         order = RolloutOrder(
             self._host.lend(group, env_ids),
             there,
@@ -119,7 +120,7 @@ class RemoteRollout:
             self._lose(group, Loss(f"it could not be sent to its Ray actor: {summary(error)}"))
 
     def _batch_size(self, count: int, crew: range) -> int | None:
-        """As large a part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
+        """The same part of the envs as in the whole pool. All of an actor's envs can step together, some cannot."""
         if self._plan.batch_size is None:
             return None if count == len(crew) else count
         return max(1, round(count * self._plan.batch_size / self._record.count))

@@ -1,5 +1,6 @@
-"""Many steps of all envs in one call: ``pool.rollout(policy, steps)``.
+"""Envs that play with a policy: ``pool.rollout(policy, steps)`` and ``pool.play(policy)``.
 
-Read ``roll_out.py``, where a rollout starts and ends. Then ``play.py``, the loop, wherever the envs are; it calls
-``policy.py`` and writes into ``record.py``. ``result.py`` is what the user gets.
+Read ``policy.py``, what a policy is and how it is asked. Then ``play.py``, the loop, wherever the envs are. A rollout
+starts and ends in ``roll_out.py``; the loop writes it into ``record.py``, and ``result.py`` is what the user gets.
+``pool.play`` is in ``steps.py``.
 """

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Plan"]
-
 
 @dataclass(frozen=True)
 class Plan:
-    """``batch_size``: of how many envs a batch is; None if all envs step together."""
+    """``batch_size``: how many envs make a batch; None if all envs step together."""
 
     steps: int
     seed: int
@@ -17,3 +15,4 @@ class Plan:
     batch_size: int | None
     reward_dtype: str
     same_step: bool  # envs are reset in the step that ends an episode
+    begins: bool = True  # a policy with a memory hears of all envs first; False if it goes on

@@ -1,22 +1,187 @@
-"""The loop of a rollout, for the envs of one engine: in the user's process, or where the envs live."""
+"""The loop of everything that plays: a policy is asked, its actions are sent, and what comes back goes to it again.
+
+``pool.rollout`` and Ray's actors write what happens into a record, ``play`` below; ``pool.play`` shows it to the user,
+see ``steps.py``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepmill import _native
 from stepmill.errors import EnvError, InputError
 from stepmill.hosts.rollout.plan import Plan
-from stepmill.hosts.rollout.policy import Generators, Policy, PolicyCaller, Rows
+from stepmill.hosts.rollout.policy import Generators, Policy, PolicyCaller, blamed
 from stepmill.hosts.rollout.record import Record
-from stepmill.values.trees import map_tree
+from stepmill.values.trees import map_tree, map_trees, tree_of
 
-__all__ = ["drain", "play"]
+
+def drain(engine: _native.Engine) -> None:
+    """Waits for what is in flight, of a rollout that was interrupted, and drops it."""
+    while not engine.closed and engine.in_flight_count:
+        with contextlib.suppress(EnvError):
+            engine.recv(None)
+
+
+class Rows(NamedTuple):
+    """Envs that wait for actions, and what they show: a row per env, or per player of them."""
+
+    observation: Any
+    env_ids: np.ndarray
+    owners: np.ndarray  # the env of each row, as the policy knows it
+
+
+class Sent(NamedTuple):
+    """What the policy returned for some envs."""
+
+    env_ids: np.ndarray
+    actions: Any
+    extras: list[np.ndarray]
+
+
+@dataclass(slots=True)
+class Turn:
+    """One exchange with the engine.
+
+    Attributes:
+        sent: What was sent since the last turn. In async mode, not all of it has come back.
+        result: What came back, as the engine shows it plainly.
+        env_ids: The envs of the result, as the engine counts them.
+        seconds: How long it took to send the last actions, and to wait.
+        error: What envs raised, if the player goes on in spite of it.
+        goes_on: The rows of the envs that go on; None: all. To be set before the next turn.
+        resets: Envs to reset first, and their seeds. To be set before the next turn.
+    """
+
+    sent: list[Sent]
+    result: Any
+    env_ids: np.ndarray
+    seconds: float
+    error: EnvError | None
+    goes_on: np.ndarray | None = None
+    resets: tuple[Sequence[int], Sequence[int] | None] | None = None
+
+
+class Player:
+    """Plays envs of one engine with a policy.
+
+    Args:
+        engine: Shows its results plainly, see ``Engine.plainly``.
+        caller: Asks the policy.
+        batch_size: How many envs make a batch; None if all envs step together.
+        first: The number by which the policy knows the engine's first env.
+        keeps_on: Whether to go on if envs raise errors. Their next action resets them.
+    """
+
+    def __init__(
+        self,
+        engine: _native.Engine,
+        caller: PolicyCaller,
+        batch_size: int | None,
+        first: int = 0,
+        *,
+        keeps_on: bool = False,
+    ) -> None:
+        self._engine, self._caller, self._batch_size, self._keeps_on = engine, caller, batch_size, keeps_on
+        self._begin = caller.begin
+        host = engine.host
+        self._has_players = host.num_players > 1
+        self._objects = tree_of(host.observation.space) if host.observation.object_spaces else None
+        self._first = np.int32(first)
+
+    def turns(self, observation: Any = None, env_ids: np.ndarray | None = None) -> Iterator[Turn]:
+        """Plays until no env goes on. Nothing but resets may be in flight.
+
+        Args:
+            observation: What envs show that wait for actions: rows in the order of ``env_ids``.
+            env_ids: Their ids. None if none waits.
+        """
+        ready = [] if env_ids is None else self._split(observation, env_ids)
+        while True:
+            sent, asked = [], time.perf_counter()
+            for rows in ready:
+                actions, extras = self._caller(rows.observation, rows.owners)
+                sent.append(Sent(rows.env_ids, actions, extras))
+                asked = time.perf_counter()
+                self._send(actions, rows)
+            if not self._engine.in_flight_count:
+                return
+            result, error = self._receive()
+            turn = Turn(sent, result, result[4]["env_id"], time.perf_counter() - asked, error)
+            yield turn
+            if turn.resets is not None:  # first: in sync mode envs are reset only while none is in flight
+                self._engine.send_reset(*turn.resets, None)
+            ready = self._ready_after(turn)
+
+    def _split(self, observation: Any, env_ids: np.ndarray) -> list[Rows]:
+        """Batches of envs that wait, to begin with."""
+        size = self._batch_size or len(env_ids)
+        parts = [slice(at, at + size) for at in range(0, len(env_ids), size)]
+        shown = env_ids + self._first
+        return [Rows(map_tree(operator.itemgetter(part), observation), env_ids[part], shown[part]) for part in parts]
+
+    def _send(self, actions: Any, rows: Rows) -> None:
+        if self._has_players:
+            actions = {"action": actions, "players.env_id": rows.owners}
+        try:
+            self._engine.send(actions, rows.env_ids)
+        except InputError as invalid:
+            raise blamed(invalid) from None
+
+    def _receive(self) -> tuple[Any, EnvError | None]:
+        error: EnvError | None = None
+        try:
+            if self._batch_size is None:
+                result = self._engine.recv(None)
+            else:
+                result = self._engine.recv_some(self._batch_size, self._batch_size, None)
+        except EnvError as failed:
+            if not self._keeps_on or failed.batch is None:
+                raise
+            result, error = failed.batch, failed
+        if self._begin is not None:
+            self.tell_begun(result[4])
+        return result, error
+
+    def tell_begun(self, info: dict[str, Any]) -> None:
+        """Tells a policy with a memory which episodes start."""
+        begun = info["elapsed_step"] == 0
+        if "abnormal" in info:
+            begun &= ~info["abnormal"]
+        if begun.any() and self._begin is not None:
+            self._begin(info["env_id"][begun] + self._first)
+
+    def _ready_after(self, turn: Turn) -> list[Rows]:
+        """The envs of a turn that wait for actions."""
+        observation, env_ids = turn.result[0], turn.env_ids
+        owners = turn.result[4]["players"]["env_id"] if self._has_players else env_ids
+        if self._objects is not None:
+            observation = map_trees(lambda _, part: _as_array(part), self._objects, observation)
+        if turn.goes_on is not None:
+            env_ids = env_ids[turn.goes_on]
+            kept = np.isin(owners, env_ids) if self._has_players else turn.goes_on
+            observation, owners = map_tree(operator.itemgetter(kept), observation), owners[kept]
+        return [Rows(observation, env_ids, owners + self._first)] if len(env_ids) else []
+
+
+def _as_array(part: Any) -> np.ndarray:
+    """Texts, graphs and sequences as an array of objects, one per row: it can be indexed like the others."""
+    if isinstance(part, np.ndarray):
+        return part
+    array = np.empty(len(part), object)
+    for row, one in enumerate(part):
+        array[row] = one
+    return array
+
+
+# ---- rollouts --------------------------------------------------------------------------------------
 
 
 def play(
@@ -37,102 +202,64 @@ def play(
         plan: The rest of it.
         observation: What the envs show now: rows in the order of ``env_ids``. The policy may write into it.
         record: Where it is all written down.
-        env_ids: As the engine counts them; all of them, in order, if they step together.
-        first: What the policy knows the engine's first env as.
+        env_ids: The ids in the engine; all of them, in order, if they step together.
+        first: The number by which the policy knows the engine's first env.
         generators: Those of an earlier part of the rollout; otherwise the plan says what numbers are drawn.
     """
     generators = Generators(plan.seed, plan.begin) if generators is None else generators
-    caller = PolicyCaller(policy, engine.host.action.space)
+    caller = PolicyCaller(policy, engine.host.action.space, generators)
+    ids = np.asarray(env_ids, np.int32)
     try:
+        if plan.begins and caller.begin is not None:
+            caller.begin(ids + np.int32(first))
+        record.see(0, observation)
+        player = Player(engine, caller, plan.batch_size, first)
         if plan.batch_size is None:
-            _play_together(engine, caller, plan, observation, record, first, generators)
+            _record_together(engine, player, caller, observation, ids + np.int32(first), plan.steps, record)
         else:
-            _AsReady(engine, caller, plan, record, np.asarray(env_ids, np.int32), first, generators).play(observation)
+            _record_as_ready(player.turns(observation, ids), ids, plan.steps, record)
     finally:
         drain(engine)
 
 
-def drain(engine: _native.Engine) -> None:
-    """Waits for what is in flight, of a rollout that was interrupted, and drops it."""
-    while not engine.closed and engine.in_flight_count:
-        with contextlib.suppress(EnvError):
-            engine.recv(None)
-
-
-def _play_together(
+def _record_together(
     engine: _native.Engine,
+    player: Player,
     caller: PolicyCaller,
-    plan: Plan,
     observation: Any,
+    shown: np.ndarray,
+    steps: int,
     record: Record,
-    first: int,
-    generators: Generators,
 ) -> None:
-    env_ids = np.arange(first, first + record.count, dtype=np.int32)
-    env_ids.flags.writeable = False
-    rngs = Rows(generators, env_ids)
+    """The same turns, where each is one step of all envs: with cheap envs, what is left out here would be felt."""
+    shown.flags.writeable = False
     step = engine.step_all
-    record.see(0, observation)
-    for at in range(plan.steps):
-        actions, extras = caller(observation, env_ids, rngs)
+    for at in range(steps):
+        actions, extras = caller(observation, shown)
         try:
             result = step(actions)
-        except InputError as error:
-            raise caller.blamed(error) from None
+        except InputError as invalid:
+            raise blamed(invalid) from None
         record.step(at, actions, extras, result)
         observation = result[0]
+        if caller.begin is not None:
+            player.tell_begun(result[4])
 
 
-class _AsReady:
-    """Each env goes on as soon as it is among the first that are ready."""
-
-    def __init__(
-        self,
-        engine: _native.Engine,
-        caller: PolicyCaller,
-        plan: Plan,
-        record: Record,
-        env_ids: np.ndarray,
-        first: int,
-        generators: Generators,
-    ) -> None:
-        assert plan.batch_size is not None
-        self._engine, self._caller, self._record = engine, caller, record
-        self._env_ids, self._first = env_ids, first
-        self._steps, self._batch_size = plan.steps, plan.batch_size
-        self._generators = generators
-        self._done = np.zeros(len(env_ids), np.int64)  # steps of each env of the record
-        self._place = np.zeros(int(env_ids.max()) + 1, np.int64)  # by env: where it is in the record
-        self._place[env_ids] = np.arange(len(env_ids))
-
-    def play(self, observation: Any) -> None:
-        count = len(self._env_ids)
-        for begin in range(0, count, self._batch_size):
-            part = slice(begin, begin + self._batch_size)
-            places = np.arange(count)[part]
-            rows = map_tree(operator.itemgetter(part), observation)
-            self._record.see((0, places), rows)
-            self._act(rows, places)
-        while self._engine.in_flight_count:
-            result = self._engine.recv_some(self._batch_size, self._batch_size, None)
-            places = self._place[result[4]["env_id"]]
-            done = self._done[places]
-            self._record.outcome((done, places), result)
-            self._done[places] = done = done + 1
-            observation = result[0]
-            self._record.see((done, places), observation)
-            goes_on = done < self._steps
-            if not goes_on.all():
-                observation, places = map_tree(operator.itemgetter(goes_on), observation), places[goes_on]
-            if len(places):
-                self._act(observation, places)
-
-    def _act(self, observation: Any, places: np.ndarray) -> None:
-        env_ids = self._env_ids[places]
-        shown = env_ids + np.int32(self._first)
-        actions, extras = self._caller(observation, shown, Rows(self._generators, shown))
-        try:
-            self._engine.send(actions, env_ids)
-        except InputError as error:
-            raise self._caller.blamed(error) from None
-        self._record.act((self._done[places], places), actions, extras)
+def _record_as_ready(turns: Iterator[Turn], env_ids: np.ndarray, steps: int, record: Record) -> None:
+    """Each env goes on as soon as it is among the first that are ready, until it has made its steps."""
+    done = np.zeros(len(env_ids), np.int64)  # steps of each env of the record
+    place = np.zeros(int(env_ids.max()) + 1, np.int64)  # by env: where it is in the record
+    place[env_ids] = np.arange(len(env_ids))
+    for turn in turns:
+        for ids, actions, extras in turn.sent:
+            places = place[ids]
+            record.act((done[places], places), actions, extras)
+        places = place[turn.env_ids]
+        now = done[places]
+        record.outcome((now, places), turn.result)
+        done[places] = now = now + 1
+        record.see((now, places), turn.result[0])
+        goes_on = now < steps
+        if not goes_on.all():
+            turn.goes_on = goes_on

@@ -14,8 +14,6 @@ from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.result import Ends, Rollout
 from stepmill.values.trees import leaves, map_tree, map_trees, tree_of
 
-__all__ = ["Record"]
-
 # Where rows belong: a step of all envs, or a step and an env for each row.
 At = int | tuple[Any, Any]
 

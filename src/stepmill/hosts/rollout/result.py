@@ -10,8 +10,6 @@ import numpy as np
 
 from stepmill.values.trees import map_trees
 
-__all__ = ["Ends", "Rollout"]
-
 
 class Ends(NamedTuple):
     """The last observations of some episodes: at which step, of which env, and a row of each leaf for each."""

@@ -10,15 +10,13 @@ from stepmill import _native
 from stepmill.errors import InFlightError, InputError, UnsupportedError, UsageError
 from stepmill.hosts.rollout.plan import Plan
 from stepmill.hosts.rollout.play import drain, play
-from stepmill.hosts.rollout.policy import Policy
+from stepmill.hosts.rollout.policy import Policy, check_policy
 from stepmill.hosts.rollout.record import Record
 from stepmill.hosts.rollout.result import Rollout
 from stepmill.settings import Settings
 from stepmill.values.arguments import whole_number
 from stepmill.values.fitting import Misfit, array_of, fit
 from stepmill.values.trees import map_tree, map_trees, tree_of
-
-__all__ = ["Rollouts"]
 
 
 class Rollouts:
@@ -30,25 +28,27 @@ class Rollouts:
         self._is_elsewhere = hasattr(self._host, "play")  # the envs are, and policies go there
         self._number = 0
         self._has_begun = False
+        self._remembering: Policy | None = None  # the last policy, if it has a memory of these envs' episodes
         self._last: tuple[int, Any] | None = None  # after the last one: the rows received, and what the envs showed
 
     def __call__(self, policy: Policy, steps: int, seed: int | None, observation: Any) -> Rollout:
         self._engine.check_usable()
         self._check_pool()
-        if not callable(policy):
-            raise InputError(f"rollout: expected a function policy(observation, env_ids, rngs), got {policy!r}")
+        check_policy(policy, "rollout")
         steps = whole_number("rollout: steps", steps, 1)
         seed = self._number if seed is None else whole_number("rollout: seed", seed, 0)
+        begins = policy is not self._remembering
         if observation is not None:
-            observation = self._checked(observation)
+            observation, begins = self._checked(observation), True
         elif self._has_begun or self._engine.rows_received:
             observation = self._where_it_ended()
         if self._engine.in_flight_count:
             raise InFlightError("rollout: envs are in flight: recv() their results first, or reset() all envs")
-        if self._is_elsewhere:
-            policy = self._host.pack_policy(policy)  # before anything changes
-        rollout: Rollout = self._engine.plainly(self._roll_out, policy, steps, seed, observation)
+        self._remembering = None
+        sent = self._host.pack_policy(policy) if self._is_elsewhere else policy  # before anything changes
+        rollout: Rollout = self._engine.plainly(self._roll_out, sent, steps, seed, observation, begins)
         self._number += 1
+        self._remembering = policy if hasattr(policy, "begin") else None
         return rollout
 
     def _check_pool(self) -> None:
@@ -92,14 +92,14 @@ class Rollouts:
             )
         return map_tree(np.copy, self._last[1])
 
-    def _roll_out(self, policy: Any, steps: int, seed: int, observation: Any) -> Rollout:
+    def _roll_out(self, policy: Any, steps: int, seed: int, observation: Any, begins: bool) -> Rollout:
         settings, engine = self._settings, self._engine
         self._has_begun, self._last = True, None
         if observation is None:
             observation = self._after_reset()
         self._last = engine.rows_received, observation  # if there is no memory for what follows, it can be tried again
         batch_size = settings.batch_size if settings.is_async else None
-        plan = Plan(steps, seed, 0, batch_size, settings.reward_dtype, settings.autoreset == "same_step")
+        plan = Plan(steps, seed, 0, batch_size, settings.reward_dtype, settings.autoreset == "same_step", begins)
         record = Record(plan, settings.num_envs, observation, self._host.action.space)
         self._last = None
         before = engine.rows_received

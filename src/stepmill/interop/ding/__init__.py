@@ -25,9 +25,10 @@ from ding.utils import ENV_MANAGER_REGISTRY  # type: ignore[import-not-found]
 from stepmill.interop.ding.managers import (
     DingAsyncSubprocessEnvManager,
     DingBaseEnvManager,
+    DingBaseEnvManagerV2,
     DingSubprocessEnvManager,
+    DingSubprocessEnvManagerV2,
 )
-from stepmill.interop.ding.managers_v2 import DingBaseEnvManagerV2, DingSubprocessEnvManagerV2
 
 __all__ = [
     "MANAGERS",

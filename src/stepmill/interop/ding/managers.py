@@ -1,22 +1,27 @@
-"""Managers for DI-engine's serial pipelines: dicts by env id, in and out."""
+"""Our managers as DI-engine has them: for its serial pipelines, and for its middlewares (``..V2``)."""
 
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gym  # type: ignore[import-not-found]
+import numpy as np
+import treetensor.numpy as tnp  # type: ignore[import-not-found]
 from easydict import EasyDict  # type: ignore[import-untyped]
 from gymnasium import spaces
+from treevalue import TreeValue  # type: ignore[import-not-found]
+from treevalue.tree.common import create_storage  # type: ignore[import-not-found]
 
 from stepmill.envs.adapters.ding import build_env
-from stepmill.errors import ConfigError
+from stepmill.envs.timestep import BaseEnvTimestep, more_fields
+from stepmill.errors import ActionError, ConfigError
 from stepmill.managers import AsyncSubprocessEnvManager, BaseEnvManager, SyncSubprocessEnvManager
-from stepmill.managers.inputs import read_ids
-
-__all__ = ["DingAsyncSubprocessEnvManager", "DingBaseEnvManager", "DingManager", "DingSubprocessEnvManager"]
+from stepmill.managers.config import read_ids
+from stepmill.managers.env_rows import any_abnormal
 
 _DING_KEYS = frozenset({"type", "import_names", "cfg_type"})
 
@@ -84,7 +89,7 @@ class DingManager(BaseEnvManager):
 
     @property
     def _episode_num(self) -> float:
-        """For DI-engine's parallel collectors, which read it."""
+        """The number of episodes, for DI-engine's parallel collectors, which read it."""
         return self._settings.episode_num
 
     def reward_shaping(self, env_id: int, transitions: Any) -> Any:
@@ -124,3 +129,160 @@ class DingSubprocessEnvManager(DingManager, SyncSubprocessEnvManager):
 
 class DingAsyncSubprocessEnvManager(DingManager, AsyncSubprocessEnvManager):
     """``stepmill_async_subprocess``: ``AsyncSubprocessEnvManager`` in DI-engine."""
+
+
+# ---- for middlewares: stacked observations out, actions in by position, trees back ---------------
+
+
+class DingManagerV2(DingManager):
+    """Observations are rows of one array, or of a tree of arrays, and so are actions.
+
+    Actions go to the envs whose observations were handed out last, in that order, whatever became ready since then;
+    ``step`` waits for all of them, and its results have the same order: DI-engine pairs them by position.
+
+    DI-engine looks only at ``done`` here, so it is never true for an abnormal step: an evaluation does not count the
+    episode, and goes on with the next one.
+    """
+
+    _handed_out: list[int] | None = None
+
+    def __init__(self, env_fn: Sequence[Any], cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(env_fn, {**(cfg or {}), "wait_num": math.inf, "step_wait_timeout": None})
+        if self._settings.output != "numpy":
+            raise ConfigError(f"{type(self).__name__}: output: expected 'numpy', got {self._settings.output!r}")
+
+    @property
+    def ready_obs(self) -> Any:
+        """The observations of the envs that can take an action, as rows, by ascending id; none when all are DONE."""
+        self._handed_out = ids = self._scheduler.await_ready()
+        if not ids:
+            space = self.observation_space
+            return _stacked([space.sample()])[:0] if isinstance(space, spaces.Space) else np.zeros(0, np.float32)
+        return _stacked(self._scheduler.last_observations(ids))
+
+    def step(self, actions: Any) -> list[Any]:  # type: ignore[override]
+        """Takes one action per row of the last ``ready_obs``, or of its first rows; returns one tree per action.
+
+        The trees have ``obs``, ``reward``, ``done``, ``info`` and ``env_id``. ``info``, and fields that an
+        env's timesteps have beyond these, are kept as far as they can become arrays of numbers.
+        """
+        self._scheduler.require_launched()
+        ids, self._handed_out = self._handed_out, None
+        if ids is None:
+            ids = self.ready_obs_id
+        rows = _action_rows(actions)
+        if len(rows) > len(ids):
+            self._handed_out = ids
+            raise ActionError(f"step: expected at most {len(ids)} actions, for the envs {ids}, got {len(rows)}")
+        timesteps = super().step(dict(zip(ids, rows, strict=False)))
+        return [_timestep_tree(one, timesteps[one]) for one in ids[: len(rows)]]
+
+
+class DingBaseEnvManagerV2(DingManagerV2):
+    """``stepmill_base_v2``: ``BaseEnvManager`` for DI-engine's middlewares."""
+
+
+class DingSubprocessEnvManagerV2(DingManagerV2, SyncSubprocessEnvManager):
+    """``stepmill_subprocess_v2``: ``SyncSubprocessEnvManager`` for DI-engine's middlewares."""
+
+
+# ---- trees of arrays -----------------------------------------------------------------------------
+
+# A tree is built from its storage, with leaves that are arrays already: `treetensor`'s own constructor maps a function
+# over the leaves, and takes fifty times as long.
+
+
+def _timestep_tree(env_id: int, timestep: BaseEnvTimestep) -> Any:
+    """A timestep as a tree, which also has the id of its env."""
+    info = _as_dicts(tuple(timestep.info)) if isinstance(timestep.info, list | tuple) else timestep.info
+    abnormal = any_abnormal(timestep.info)
+    return _tree(
+        {
+            **_numbers_of(more_fields(timestep)),
+            "obs": _as_dicts(timestep.obs),
+            "reward": timestep.reward,
+            "done": np.array(timestep.done and not abnormal),
+            "info": _numbers_of(info) if info else {},
+            "env_id": np.array(env_id),
+        }
+    )
+
+
+def _stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several envs as one, with one row per env: an array, or a tree of arrays."""
+    first = _as_dicts(observations[0])
+    if not isinstance(first, dict):
+        return np.array(observations)
+    return _tree(_stack([_as_dicts(one) for one in observations]))
+
+
+def _stack(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], dict):
+        return {key: _stack([one[key] for one in parts]) for key in parts[0]}
+    return np.array(parts)
+
+
+def _tree(content: dict[str, Any]) -> Any:
+    return tnp.ndarray(create_storage(content))
+
+
+def _as_dicts(value: Any) -> Any:
+    """Tuples as dicts, since a tree holds only dicts and arrays."""
+    if isinstance(value, dict):
+        return {key: _as_dicts(child) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return {f"_{i}": _as_dicts(child) for i, child in enumerate(value)}
+    return value
+
+
+# ---- actions -------------------------------------------------------------------------------------
+
+
+def _action_rows(actions: Any) -> list[Any]:
+    """One action per env, from a list, an array with one row per env, or a tree of such arrays."""
+    if isinstance(actions, TreeValue):
+        return _rows_of(actions.json())
+    try:
+        rows = list(actions)
+    except TypeError:
+        raise ActionError(
+            f"step: expected a list of actions, or an array with one row per env, got {actions!r}"
+        ) from None
+    return [one.json() if isinstance(one, TreeValue) else one for one in rows]
+
+
+def _rows_of(actions: dict[str, Any]) -> list[Any]:
+    columns = {key: _rows_of(value) if isinstance(value, dict) else list(value) for key, value in actions.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+# ---- info ----------------------------------------------------------------------------------------
+
+
+def _numbers_of(info: dict[Any, Any]) -> dict[str, Any]:
+    """The parts of an info that can be tensors, under names that can be attributes."""
+    out = {}
+    for key, value in info.items():
+        found = _numbers_of(value) if isinstance(value, dict) else _numbers(value)
+        if found is not None:
+            out[_as_name(str(key))] = found
+    return out
+
+
+def _as_name(key: str) -> str:
+    """DI-engine's name for a key: ``TimeLimit.truncated`` is ``TimeLimit_truncated``."""
+    return ("_" if key[:1].isdigit() else "") + key.replace(".", "_")
+
+
+def _numbers(value: Any) -> np.ndarray | None:
+    """A copy of it as an array that torch takes; None if there is no such array."""
+    if value is None or isinstance(value, str | bytes):
+        return None
+    try:
+        array = np.asarray(value)
+    except Exception:  # lists of different lengths; tensors on a device; whatever an object's __array__ raises
+        return None
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind not in "biufc" or size > (16 if kind == "c" else 8):
+        return None
+    return np.array(array, array.dtype.newbyteorder("="), order="C")

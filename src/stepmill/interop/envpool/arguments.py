@@ -11,8 +11,6 @@ from stepmill.make import make_spec
 from stepmill.values.arguments import one_of, whole_number
 from stepmill.zoo.dm_control import TASKS
 
-__all__ = ["IDS", "Extras", "read"]
-
 
 def _dm_control_id(domain: str, task: str) -> str:
     """What EnvPool calls a task of dm_control's suite: ``CartpoleTwoPoles-v1``."""

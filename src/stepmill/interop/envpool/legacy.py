@@ -18,14 +18,12 @@ from typing import Any, Literal, overload
 import numpy as np
 from gymnasium import spaces
 
-from stepmill import _native
 from stepmill.interop import envpool
 from stepmill.interop.envpool import DMEnvPool, EnvSpec, GymnasiumEnvPool, list_all_envs, make_dm, make_gymnasium
 from stepmill.interop.envpool.arguments import Extras, read
-from stepmill.interop.envpool.results import Results
+from stepmill.interop.envpool.spec import Results
 from stepmill.make import make_gym as make_pool
 from stepmill.make import make_spec as make_pool_spec
-from stepmill.settings import Settings
 from stepmill.spec import PoolSpec
 from stepmill.values.arguments import true_or_false
 
@@ -82,12 +80,12 @@ def _read(task_id: Any, reset_returns_info: Any, given: dict[str, Any]) -> tuple
 class GymEnvPool(GymnasiumEnvPool):
     """Results are ``(obs, reward, done, info)``, and observations alone from ``reset``."""
 
-    def __init__(self, engine: _native.Engine, spec: PoolSpec, settings: Settings, extras: Extras) -> None:
-        super().__init__(engine, spec, settings, extras)
+    def __init__(self, *pool: Any, extras: Extras) -> None:
+        super().__init__(*pool, extras=extras)
         self.observation_space = self.single_observation_space = _gym_space(self.observation_space)
         self.action_space = self.single_action_space = _gym_space(self.action_space)
-        self._results = _OldResults(spec, extras.reset_returns_info)
-        engine.show_as(self._results.stepped, self._results.begun, players=True)
+        self._results = _OldResults(self._pool_spec, extras.reset_returns_info)
+        self._engine.show_as(self._results.stepped, self._results.begun, players=True)
 
 
 class _OldResults(Results):

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from stepmill import _native
 from stepmill.errors import ConfigError, SpaceError, StepmillError, UnsupportedError
 from stepmill.registry.records import EnvRecord, GymnasiumFactory, find, gymnasium_spec
-from stepmill.sources.models.model_config import MODEL_KEYS
+from stepmill.sources.models.env_model import MODEL_KEYS
 from stepmill.values.trees import step_into
 from stepmill.views.gymnasium import GymnasiumPool
 
@@ -43,7 +43,7 @@ class Origin:
         plain = _Plain()
         config = plain(_config_of(pool), "config")
         unknown = [*(["env"] if "<" in spec.id else []), *plain.unknown]
-        seen = repr(spec.observation_space), repr(spec.action_space), pool._settings.action_bounds
+        seen = repr(spec.observation_space), repr(spec.action_space), pool.settings.action_bounds
         return cls(spec.id, config, spec.max_episode_steps, *seen, seed, policy, unknown)
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def check_pool(pool: Any) -> None:
     if not isinstance(pool, GymnasiumPool):
         raise ConfigError(f"collect: expected a pool that stepmill.make(..., env_type='gymnasium') made, got {pool!r}")
     pool._engine.check_usable()
-    if pool._host.num_players > 1:
+    if pool.num_players > 1:
         raise UnsupportedError(
-            f"collect: a data set of Minari has one player, and {pool.spec.id} has {pool._host.num_players}"
+            f"collect: a data set of Minari has one player, and {pool.spec.id} has {pool.num_players}"
         )
-    if pool._settings.output != "numpy":
-        raise UnsupportedError(f"collect: expected a pool with output='numpy', got {pool._settings.output!r}")
+    if pool.settings.output != "numpy":
+        raise UnsupportedError(f"collect: expected a pool with output='numpy', got {pool.settings.output!r}")
     configs = pool.spec.env_configs
     if any(one is not configs[0] and one != configs[0] for one in configs):
         raise UnsupportedError(
@@ -142,7 +142,7 @@ def _check_space(space: spaces.Space[Any], path: str) -> None:
 
 def pool_seed(pool: GymnasiumPool) -> int:
     """The seed that a pool was made with: that of its first env."""
-    return int(pool._settings.seed[0])
+    return int(pool.settings.seed[0])
 
 
 def env_spec(pool: GymnasiumPool) -> EnvSpec | None:

@@ -61,13 +61,13 @@ class Player:
         self._bar = bar
         self._tree: Tree = tree_of(pool.spec.observation_space)
         self._form = _numbered(pool.spec.observation_space)
-        self._is_same_step = pool._settings.autoreset == "same_step"
+        self._is_same_step = pool.settings.autoreset == "same_step"
         self._playing: dict[int, Episode] = {}  # by env
         self._waiting: Iterator[int] = iter(())
 
     def play(self, numbers: Iterable[int]) -> None:
         """Plays these episodes. They begin in this order, and end in any."""
-        self._pool._drop_in_flight()
+        self._pool.drain()
         self._waiting = iter(numbers)
         self._bar.show(self._told)
         for env in range(self._pool.num_envs):

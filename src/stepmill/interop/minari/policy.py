@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.actions import action_reader
+from stepmill.envs.conform import action_reader
 from stepmill.errors import ActionError, ConfigError
 from stepmill.interop.minari.episode import Episode, Row
 from stepmill.managers.stacking import stack_actions

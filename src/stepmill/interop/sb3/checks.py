@@ -6,11 +6,10 @@ from typing import Any, NoReturn
 
 from stepmill.errors import ConfigError, StepmillError, UnsupportedError
 from stepmill.make import make, make_spec
+from stepmill.values.spaces import flatten
 from stepmill.values.trees import tree_of
 from stepmill.views.gymnasium import GymnasiumPool
 from stepmill.views.pool import PoolView
-
-__all__ = ["check_pool", "make_pool"]
 
 
 def make_pool(task_id: Any, **arguments: Any) -> Any:
@@ -30,25 +29,25 @@ def check_pool(given: Any) -> GymnasiumPool:
             f"StepmillVecEnv: expected a pool of stepmill.make(..., env_type='gymnasium') or a list of functions that "
             f"make envs, got {got}"
         )
-    if given._host.num_players > 1:
-        _refuse_players(given.spec.id, given._host.num_players)
+    if given.num_players > 1:
+        _refuse_players(given.spec.id, given.num_players)
     if given.is_async:
         raise ConfigError(
             f"StepmillVecEnv: SB3 steps all envs at once, but the pool has batch_size={given.batch_size} of "
             f"num_envs={given.num_envs}: leave out batch_size in make(...)"
         )
-    if given._settings.autoreset != "same_step":
+    if given.settings.autoreset != "same_step":
         raise ConfigError(
-            f"StepmillVecEnv: expected a pool with autoreset='same_step', got {given._settings.autoreset!r}: pass "
+            f"StepmillVecEnv: expected a pool with autoreset='same_step', got {given.settings.autoreset!r}: pass "
             "autoreset='same_step' to make(...)"
         )
-    if given._settings.output != "numpy":
+    if given.settings.output != "numpy":
         raise ConfigError(
-            f"StepmillVecEnv: SB3 takes numpy arrays, but the pool has output={given._settings.output!r}: leave out "
+            f"StepmillVecEnv: SB3 takes numpy arrays, but the pool has output={given.settings.output!r}: leave out "
             "output in make(...)"
         )
     space = given.single_observation_space
-    if given._host.observation.object_spaces or any(isinstance(part, dict | tuple) for part in _parts(space)):
+    if flatten(space).object_spaces or any(isinstance(part, dict | tuple) for part in _parts(space)):
         raise UnsupportedError(
             f"StepmillVecEnv: SB3 takes observations that are arrays, or a Dict or Tuple of arrays, got {space}: pass "
             "an env with a wrapper that flattens them to make(...)"

@@ -10,16 +10,13 @@ from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common import env_util
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from stepmill.errors import ConfigError, UnknownEnvError, UnsupportedError
+from stepmill.errors import ConfigError
 from stepmill.interop.sb3.checks import make_pool
 from stepmill.interop.sb3.vec_env import StepmillVecEnv
 from stepmill.registry.factories import EnvFactory
-from stepmill.registry.records import find
+from stepmill.registry.records import find, python_twin
 from stepmill.settings import MOST_ENVS, SEED_LIMIT, SETTINGS
-from stepmill.sources.configurations import configs_of
 from stepmill.values.arguments import whole_number
-
-__all__ = ["make_vec_env"]
 
 # The names that stepmill.make takes for itself. An env may have arguments of the same names.
 _TAKEN = {*SETTINGS, "task_id", "env_type", "env_config"}
@@ -127,16 +124,7 @@ def _in_python(env_id: Any, config: dict[str, Any], arguments: dict[str, Any]) -
 
 def _python_env(id: str) -> Callable[..., Any]:
     """A function that makes one env of an id, in Python: native envs cannot be wrapped."""
-    record = find(id)
-    if record.factory is None:
-        try:
-            record = find(f"gymnasium:{id}")
-        except UnknownEnvError:
-            raise UnsupportedError(
-                f"make_vec_env: {id} is native only, and wrapper_class and monitor_kwargs need Python envs"
-            ) from None
-    factory = record.factory
-    assert factory is not None
+    record, factory = python_twin(find(id), "wrapper_class and monitor_kwargs need Python envs")
 
     def make_env(max_episode_steps: int | None = None, **given: Any) -> Any:
         config, limit = {**record.config, **given}, max_episode_steps or record.max_episode_steps
@@ -164,4 +152,7 @@ def _add_config(arguments: dict[str, Any], config: dict[str, Any], env_id: Any, 
     own = {key: config.pop(key) for key in _TAKEN & config.keys()}
     arguments.update(config)
     if own:
-        arguments["env_config"] = configs_of(n_envs, own, arguments.get("env_config"))
+        single = arguments.get("env_config", [{}] * n_envs)
+        if isinstance(single, list | tuple):  # else `make` says what is wrong with it
+            single = [{**own, **one} if isinstance(one, Mapping) else one for one in single]
+        arguments["env_config"] = single

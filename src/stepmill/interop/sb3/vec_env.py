@@ -12,32 +12,24 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.monitor import Monitor, ResultsWriter
 from stable_baselines3.common.vec_env import VecEnv
 
-from stepmill._native import call_into
 from stepmill.errors import ConfigError, EnvError, EnvIdError, InputError, UnknownAttributeError, UsageError
-from stepmill.hosts.attributes import class_name, has_attribute, wrapper_names
-from stepmill.hosts.host import PythonHost
-from stepmill.hosts.infos import engine_keys
 from stepmill.interop.resets import reset_until_good
 from stepmill.interop.sb3.checks import check_pool, make_pool
-from stepmill.interop.sb3.infos import split_info
-from stepmill.interop.sb3.monitor_files import MonitorFiles
 from stepmill.managers.stacking import stack_actions
+from stepmill.registry.attributes import call_env, class_name, has_attribute, wrapper_names
 from stepmill.settings import SEED_LIMIT
 from stepmill.spec import PoolSpec
 from stepmill.values.arguments import whole_number
+from stepmill.values.spaces import flatten
 from stepmill.values.trees import leaves, map_tree
 from stepmill.views.gymnasium import GymnasiumPool
-
-__all__ = ["StepmillVecEnv"]
 
 Indices = int | Iterable[int] | None
 StepReturn = tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]
 
-# The keys of an info that are not the env's: SB3's own vector envs overwrite the last, too.
-_TAKEN = engine_keys("same_step") | {"TimeLimit.truncated", "_TimeLimit.truncated"}
 _ALWAYS = ("env_id", "elapsed_step")  # the keys that every info has
 
 
@@ -78,7 +70,6 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         elif settings:
             raise ConfigError(f"StepmillVecEnv: a pool has its settings already, got {', '.join(settings)} for it")
         self.pool = check_pool(envs)
-        self._engine = self.pool._engine
         # Copies: SB3 seeds action spaces, and its VecNormalize changes observation spaces.
         super().__init__(
             self.pool.num_envs,
@@ -86,7 +77,9 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             copy.deepcopy(self.pool.single_action_space),
         )
         self.metadata = dict(self.pool.metadata)
-        self._has_parts = isinstance(self.action_space, spaces.Dict | spaces.Tuple)
+        # The spaces of actions with several parts: SB3 may give them as a list, with an action per env.
+        has_parts = isinstance(self.action_space, spaces.Dict | spaces.Tuple)
+        self._parts = flatten(self.action_space) if has_parts else None
         self._batch: Any = None  # of the pool, while SB3 does not have it: Ctrl-C may come at any time
         self._last: Any = None  # the observation that SB3 has
         self._is_resumed = False
@@ -95,8 +88,11 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         self._started = time.time()
         # Where a Monitor is among the wrappers, it counts: other wrappers above it may change what an episode is.
         self._monitored = [class_name(Monitor) in names for names in self._wrapper_names(range(self.num_envs))]
-        names = range(first_file, first_file + self.num_envs)
-        self._files = None if monitor_dir is None else MonitorFiles(monitor_dir, names, self._started, self.spec.id)
+        self._files: list[ResultsWriter] = []  # one per env, with a line per episode
+        if monitor_dir is not None:
+            header = {"t_start": self._started, "env_id": self.spec.id}
+            for number in range(first_file, first_file + self.num_envs):
+                self._files.append(ResultsWriter(os.path.join(monitor_dir, str(number)), header=header))
 
     @property
     def spec(self) -> PoolSpec:
@@ -112,11 +108,11 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         If Ctrl-C has left a step under way, of which SB3 knows nothing, ``step_wait`` returns the result of that one,
         and the new actions are not used: no result is lost, and with it no end of an episode.
         """
-        if self._engine.in_flight_count or self._batch is not None or self._has_unfinished_reset:
+        if self.pool.in_flight or self._batch is not None or self._has_unfinished_reset:
             self._is_resumed = True
             return
-        if self._has_parts and isinstance(actions, list):
-            actions = stack_actions(self.pool._host.action, actions, 1)
+        if self._parts is not None and isinstance(actions, list):
+            actions = stack_actions(self._parts, actions, 1)
         self.pool.send(actions)
 
     def step_wait(self) -> StepReturn:
@@ -125,7 +121,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
             return self._finish_reset()
         try:
             if self._batch is None:
-                call_into(self, "_batch", self.pool.recv)
+                self.pool.recv_into(self, "_batch")
         except EnvError as error:
             self._batch = error.batch  # before anything else, as Ctrl-C may come again
             # If it has come before, envs in this thread were in the middle of a step. Then nobody has to know.
@@ -175,32 +171,31 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         """A batch as SB3 sees it, and the envs that failed in it and have not begun a new episode."""
         observation, rewards, terminated, truncated, info = batch
         dones = terminated | truncated
-        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         failed: list[int] = []
-        if len(info) > len(_ALWAYS):
+        if len(info) == len(_ALWAYS):
+            infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        else:
+            infos = self.pool.info_rows(info)
+            for row in infos:
+                row["TimeLimit.truncated"] = False  # SB3's own vector envs overwrite it, too
             ended = dones.nonzero()[0].tolist()
-            for env_id in ended:
-                infos[env_id] = {}  # what comes next is about the new episode
-            split_info(info, infos, taken=_TAKEN)
             if ended:
                 failed = self._end_episodes(ended, batch, infos)
-            if "abnormal" in info:
-                for env_id in info["abnormal"].nonzero()[0].tolist():
-                    infos[env_id]["abnormal"] = True
         return (observation, rewards.astype(np.float32), dones, infos), failed
 
     def _end_episodes(self, ended: list[int], batch: Any, infos: list[dict[str, Any]]) -> list[int]:
         """Puts what was told last, the last observation and the episode's figures into infos. Returns the failed."""
         observation, _, terminated, truncated, info = batch
         self._episodes = []
-        finished = [env_id for env_id in ended if info["_final_obs"][env_id]] if "final_obs" in info else []
-        finals: list[dict[str, Any]] = [{} for _ in finished]
-        if finished:
-            split_info(info["final_info"], finals, finished)
-        for env_id, final in zip(finished, finals, strict=True):
-            self.reset_infos[env_id] = infos[env_id]
-            infos[env_id] = final
-            final["terminal_observation"] = info["final_obs"][env_id]
+        finished = [env_id for env_id in ended if "final_obs" in infos[env_id]]
+        for env_id in finished:
+            first = infos[env_id]  # what was told with the new episode
+            last = first.pop("final_info", {})
+            infos[env_id] = {**last, "terminal_observation": first.pop("final_obs")}
+            if first.pop("abnormal", False):
+                infos[env_id]["abnormal"] = True
+            del first["TimeLimit.truncated"]
+            self.reset_infos[env_id] = first
         failed = []
         if "abnormal" in info:
             # Failed in the step, or in the reset after the episode's end.
@@ -216,7 +211,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     def _last_good(self, env_id: int, observation: Any, info: dict[str, Any]) -> Any:
         """Where a failed env's last observation is: in its row, unless a step has failed and the pool keeps none."""
         has_ended = "_episode_return" in info and info["_episode_return"][env_id]  # then the reset after it has failed
-        is_kept = has_ended or self.pool._settings.on_error == "restart"
+        is_kept = has_ended or self.pool.settings.on_error == "restart"
         return observation if is_kept or self._last is None else self._last
 
     def _tell_episode(self, row: dict[str, Any], env_id: int, info: dict[str, Any]) -> None:
@@ -233,7 +228,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         """Resets failed envs now rather than in the next step: to SB3, the row of an end begins a new episode."""
         observation = map_tree(np.copy, step[0])  # Ctrl-C may come: then the batch is translated again
         try:
-            self.pool._drop_in_flight()  # what Ctrl-C has left of this same reset
+            self.pool.drain()  # what Ctrl-C has left of this same reset
             for rows, first, info in reset_until_good(self.pool, failed):
                 self._keep_first_rows(observation, [failed[row] for row in rows], first, info)
         except EnvError as error:
@@ -248,16 +243,14 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         if target is not observation:
             for whole, part in zip(leaves(target), leaves(observation), strict=True):
                 whole[env_ids] = part
-        rows: list[dict[str, Any]] = [{} for _ in env_ids]
-        split_info(info, rows, taken=_TAKEN)
-        for env_id, row in zip(env_ids, rows, strict=True):
+        for env_id, row in zip(env_ids, self.pool.info_rows(info), strict=True):
             self.reset_infos[env_id] = row
 
     def _write_episodes(self) -> None:
         """Adds the episodes of a step to the files: at its end, as one that Ctrl-C interrupts is translated again."""
-        if self._files is not None:
+        if self._files:
             for env_id, episode in self._episodes:
-                self._files.write(env_id, episode)
+                self._files[env_id].write_row(episode)
         self._episodes = []
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
@@ -272,7 +265,7 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
     def has_attr(self, attr_name: str) -> bool:
         """Whether all envs have the attribute. Its value is not asked for: it need not be picklable."""
         if not self.pool.is_native:
-            return all(self._apply(functools.partial(has_attribute, name=attr_name), range(self.num_envs)))
+            return all(self.pool.apply(functools.partial(has_attribute, name=attr_name)))
         try:
             self.pool.get_attr(attr_name)
         except UnknownAttributeError:
@@ -293,8 +286,9 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         env_ids = self._get_indices(indices)
         if method_name == "render" and not (method_args or method_kwargs):
             return list(self.pool.render(env_ids))  # native envs have no methods, but they can be drawn
-        host: PythonHost = self.pool._python_host("env_method")
-        return self.pool._engine.use(host.call, method_name, env_ids, method_args, method_kwargs)
+        # Not `pool.call`, which has an argument `env_ids` of its own.
+        call = functools.partial(call_env, name=method_name, args=method_args, kwargs=method_kwargs)
+        return list(self.pool.apply(call, env_ids))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Whether envs have a wrapper of that class; of SB3's ``Monitor`` always, as its work is done here."""
@@ -318,15 +312,11 @@ class StepmillVecEnv(VecEnv):  # type: ignore[misc]  # SB3 may not be installed 
         """Closes the pool, also one that was made elsewhere."""
         self.pool.close()
         self._batch, self._has_unfinished_reset = None, False  # nothing to go on with
-        if self._files is not None:
-            self._files.close()
+        for file in self._files:
+            file.close()
 
-    def _wrapper_names(self, env_ids: Sequence[int]) -> list[set[str]]:
-        return [set()] * len(env_ids) if self.pool.is_native else self._apply(wrapper_names, env_ids)
-
-    def _apply(self, function: Callable[[Any], Any], env_ids: Sequence[int]) -> list[Any]:
-        host: PythonHost = self.pool._python_host("apply")
-        return self.pool._engine.use(host.apply, function, list(env_ids))
+    def _wrapper_names(self, env_ids: Sequence[int]) -> Sequence[set[str]]:
+        return [set()] * len(env_ids) if self.pool.is_native else self.pool.apply(wrapper_names, env_ids)
 
     def _get_indices(self, indices: Indices) -> list[int]:
         """Env ids from what SB3 calls indices: None for all, one, or several; negative ones count from the end."""

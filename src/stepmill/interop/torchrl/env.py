@@ -11,13 +11,10 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
 
 from stepmill.errors import ConfigError, EnvError, NeedsResetError
-from stepmill.interop.torchrl.batches import Batches, Step, tensor_pool
-from stepmill.interop.torchrl.seeds import Seeds
+from stepmill.interop.torchrl.batches import Batches, Seeds, Step, tensor_pool
 from stepmill.make import make_gymnasium
 from stepmill.values.trees import Tree
 from stepmill.views.gymnasium import GymnasiumPool
-
-__all__ = ["PoolEnv", "make_env"]
 
 
 def make_env(task_id: Any, *, categorical_action_encoding: bool = True, **arguments: Any) -> PoolEnv:
@@ -109,7 +106,7 @@ class PoolEnv(EnvBase):  # type: ignore[misc]
         if not mask.any():
             return self.observation_spec.zero().update(self.full_done_spec.zero())  # TorchRL takes none of its rows
         if chosen is None:
-            self.pool._drop_in_flight()  # of a step that was interrupted
+            self.pool.drain()  # of a step that was interrupted
         to_reset = mask if chosen is None or kwargs else mask & ~self._begun
         if to_reset.any():
             observation, info = self._reset_pool(to_reset.nonzero()[0], **kwargs)

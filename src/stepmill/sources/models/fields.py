@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from stepmill.errors import InputError, UnknownAttributeError
-from stepmill.sources.models.change import ModelChange
+from stepmill.values.fitting import as_numbers, cast, description
 
-__all__ = ["Field", "apply", "check", "describe", "read"]
+Fields = Mapping[str, np.ndarray]  # values by the names of fields, such as "opt.gravity"
+
+
+@dataclass(frozen=True)
+class ModelChange:
+    """Assignments to a model: ``before``, then ``mj_setConst`` if ``set_const``, then ``after``.
+
+    That is enough for any number of changes in a row: ``mj_setConst`` overwrites all that it derives from the rest.
+    """
+
+    before: Fields = field(default_factory=dict)
+    set_const: bool = False
+    after: Fields = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fields: Fields, set_const: bool) -> ModelChange:
+        return cls(fields, True) if set_const else cls(after=fields)
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether MuJoCo may refuse it: derived values, and options that are flags or choices."""
+        options = (value for name, value in self.after.items() if name.startswith("opt."))
+        return self.set_const or any(value.dtype.kind == "i" for value in options)
+
+    def then(self, later: ModelChange) -> ModelChange:
+        """Both changes, one after the other."""
+        if later.set_const:
+            return ModelChange({**self.before, **self.after, **later.before}, True, later.after)
+        return ModelChange(self.before, self.set_const, {**self.after, **later.after})
+
 
 _STRUCTS = ("opt", "stat", "vis")
 _KINDS = "biuf"
@@ -161,3 +190,51 @@ def _names_in(struct: Any, depth: int = 2) -> Iterator[str]:
             yield name
         elif depth > 1 and value is not None and not isinstance(value, type) and not callable(value):
             yield from (f"{name}.{inner}" for inner in _names_in(value, depth - 1))
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+_EXAMPLE = "{'body_mass': [...], 'opt.gravity': [0, 0, -9.81]}"
+
+
+def check_names(fields: Any) -> Mapping[str, Any]:
+    """A dict by the names of fields."""
+    if not isinstance(fields, Mapping) or not all(isinstance(name, str) for name in fields):
+        raise InputError(f"expected a dict of values by the names of fields, such as {_EXAMPLE}, got {fields!r:.200}")
+    return fields
+
+
+def read_values(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The values as arrays."""
+    values = {}
+    for name, value in fields.items():
+        array = as_numbers(value)
+        if array is None:
+            raise InputError(f"field {name!r}: expected numbers, got {description(value)}")
+        values[name] = array
+    return values
+
+
+def value_for(name: str, value: np.ndarray, field: Field, row: int = 0, rows: int = 0) -> np.ndarray:
+    """A copy of the value of one env, of the field's type.
+
+    If ``rows`` is not 0, the value may also have that many rows, one per env; ``row`` is that of this env.
+    """
+    where = f"field {name!r}"
+    if field.fixed is not None:
+        raise InputError(f"{where} cannot be set: {field.fixed}")
+    if rows and value.shape == (rows, *field.shape):
+        value = value[row]
+    if value.shape != field.shape:
+        either = f", or {(rows, *field.shape)} with a row per env" if rows else ""
+        raise InputError(f"{where}: expected an array of shape {field.shape}{either}, got {description(value)}")
+    result = cast(value, np.dtype(field.dtype))
+    if result is None:
+        raise InputError(f"{where}: expected values of type {field.dtype}, got {description(value)}")
+    if not np.isfinite(result).all():
+        raise InputError(f"{where}: expected finite {field.dtype} values, got {description(value)}")
+    low, high = field.low, field.high
+    if (low is not None and (result < low).any()) or (high is not None and (result > high).any()):
+        bounds = f">= {low}" if high is None else f"in [{low}, {high}]"
+        raise InputError(f"{where}: expected values {bounds}, got {description(value)}")
+    return result

@@ -11,11 +11,8 @@ import numpy as np
 
 from stepmill.errors import UnsupportedError
 from stepmill.sources.models import fields
-from stepmill.sources.models.change import ModelChange
-from stepmill.sources.models.fields import Field
-from stepmill.sources.models.model_config import GivenModel
-
-__all__ = ["PythonModel", "PythonModels"]
+from stepmill.sources.models.env_model import ModelConfig
+from stepmill.sources.models.fields import Field, ModelChange
 
 
 class PythonModel:
@@ -65,7 +62,7 @@ class PythonModel:
 class PythonModels:
     """The models of the Python envs in this process, as far as anybody has asked for them."""
 
-    def __init__(self, given: Sequence[GivenModel | None]) -> None:
+    def __init__(self, given: Sequence[ModelConfig | None]) -> None:
         self._given = given  # in the configuration of each env
         self._models: dict[int, PythonModel] = {}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from stepmill.testing.rules import calls, construction, episodes, results, seeds, spaces
 from stepmill.testing.rules.rule import MomentRule, Rule
 
-__all__ = ["RULES"]
-
 RULES: tuple[Rule | MomentRule, ...] = (
     calls.no_exception,
     construction.lazy_construction,

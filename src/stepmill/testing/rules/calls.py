@@ -9,8 +9,6 @@ from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
 from stepmill.testing.trial import Trial
 
-__all__ = ["close_frees", "close_twice", "no_exception", "reset_after_close"]
-
 # Calls that other rules are about.
 _OTHERS = frozenset(
     {

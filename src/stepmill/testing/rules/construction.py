@@ -15,8 +15,6 @@ from stepmill.testing.subject import FAILURES
 from stepmill.testing.trial import Trial
 from stepmill.testing.values import kind_of, same, show
 
-__all__ = ["cfg_unchanged", "env_cfgs", "lazy_construction"]
-
 
 @rule("Build the simulator in reset(), if there is none yet.")
 def lazy_construction(trial: Trial) -> Iterator[Problem]:

@@ -11,8 +11,6 @@ from stepmill.testing.play import HeldArray, Moment
 from stepmill.testing.rules.rule import moment_rule
 from stepmill.testing.values import arrays_in, show, text_of
 
-__all__ = ["action_unchanged", "episode_return", "episode_return_alias", "no_nan", "own_memory"]
-
 
 @moment_rule("Sum up the rewards, or whatever measures the episode, and put float(total) into the last info.", at="end")
 def episode_return(moment: Moment) -> Iterator[Problem]:

@@ -13,22 +13,6 @@ from stepmill.testing.rules.rule import moment_rule
 from stepmill.testing.values import Leaf, kind_of, leaves, mismatches, outside, show
 from stepmill.values.fitting import holds_arrays
 
-__all__ = [
-    "done_type",
-    "info_flags",
-    "info_type",
-    "obs_bounds",
-    "obs_dtype",
-    "obs_shape",
-    "obs_type",
-    "reset_result",
-    "reward_bounds",
-    "reward_dtype",
-    "reward_shape",
-    "reward_type",
-    "step_result",
-]
-
 
 @moment_rule("Return the observation; put anything else into self.reset_info.", at="reset")
 def reset_result(moment: Moment) -> Iterator[Problem]:

@@ -10,9 +10,6 @@ from stepmill.testing.finding import Problem
 from stepmill.testing.play import Moment
 from stepmill.testing.trial import Trial
 
-__all__ = ["MomentRule", "Rule", "moment_rule", "rule"]
-
-
 # Which calls a rule looks at. "raw step": every step, even if its parts cannot be told apart.
 At = Literal["any", "reset", "step", "raw step", "end"]
 

@@ -8,16 +8,6 @@ from stepmill.testing.finding import Problem, Unchecked
 from stepmill.testing.rules.rule import rule
 from stepmill.testing.trial import Episode, Trial
 
-__all__ = [
-    "distinct_envs",
-    "dynamic_seed_renews",
-    "dynamic_seed_repeats",
-    "global_generators",
-    "independent_envs",
-    "static_seed",
-]
-
-
 # What a gymnasium.Env has instead of `_next_seed`.
 _NP_RANDOM = "In reset(), call super().reset(seed=seed); draw everything random from self.np_random, and seed with it."
 

@@ -16,8 +16,6 @@ from stepmill.values.fitting import holds_arrays
 from stepmill.values.trees import leaves as leaves_of
 from stepmill.values.trees import paths, tree_of
 
-__all__ = ["action_dtype", "num_agents", "random_action", "repr_text", "spaces_fixed", "spaces_known"]
-
 _SPACES = {"observation_space": "observation", "action_space": "action", "reward_space": "reward"}
 
 

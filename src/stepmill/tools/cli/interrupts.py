@@ -82,12 +82,16 @@ class Interrupts:
         if not self._ended:
             raise KeyboardInterrupt
 
+    def listen_to_parent(self) -> None:
+        """See the function of that name."""
+        self._pid = os.getpid()
+        signal.signal(FROM_PARENT, lambda *given: None if _pressed else self._note(*given))
+
 
 def listen_to_parent() -> None:
     """For a child that does the work: what its parent passes on counts, unless the terminal has sent it to both."""
     if _current is not None:
-        note, _current._pid = _current._note, os.getpid()
-        signal.signal(FROM_PARENT, lambda *given: None if _pressed else note(*given))
+        _current.listen_to_parent()
 
 
 def pressed() -> bool:

@@ -86,8 +86,8 @@ policy_option: Callable[[F], F] = click.option(
     default="random",
     show_default=True,
     metavar="random|FILE.py:FUNCTION",
-    help="Who acts: FUNCTION(observation, generator) returns an action; with FUNCTION.batched = True it is given the "
-    "observations of many envs, and a list of generators, and returns as many actions.",
+    help="Who acts: FUNCTION(observations, env_ids, generators) returns an action per env. stepmill.per_env makes one "
+    "of a function for a single env.",
 )
 
 

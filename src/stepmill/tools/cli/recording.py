@@ -11,9 +11,8 @@ import numpy as np
 
 from stepmill.envs.video_file import VideoFile, frame_problem
 from stepmill.errors import EnvError
+from stepmill.hosts.rollout.policy import Policy
 from stepmill.tools.cli.grid import Grid
-from stepmill.tools.cli.play import play
-from stepmill.tools.cli.policy import Policy
 from stepmill.views.gymnasium import GymnasiumPool
 
 __all__ = ["Recording", "VideoGrid", "VideoPerEpisode", "Videos"]
@@ -44,22 +43,23 @@ class Recording:
     Args:
         pool: A sync pool whose envs draw pictures.
         policy: Who acts.
+        seed: The seed of its generators.
         videos: Where the pictures go.
         episodes: How many episodes to record.
     """
 
-    def __init__(self, pool: GymnasiumPool, policy: Policy, videos: Videos, episodes: int) -> None:
+    def __init__(self, pool: GymnasiumPool, policy: Policy, seed: int, videos: Videos, episodes: int) -> None:
         self.frames = 0
         self.returns: dict[int, float] = {}  # by episode
         self._pool = pool
-        self._policy = policy
+        self._batches = pool.play(policy, seed=seed)
         self._videos = videos
         self._episodes = episodes
         self._playing = np.arange(pool.num_envs)  # the episode that each env plays
 
     def record(self) -> Iterator[int]:
         """Plays until all are recorded; yields after every step how many episodes ended with it."""
-        for batch in play(self._pool, self._policy):
+        for batch in self._batches:
             frames = self._draw()
             self._videos.append(frames)
             self.frames += len(frames)

@@ -19,7 +19,7 @@ from stepmill.tools.measuring.machine import describe
 from stepmill.tools.measuring.timing import Effort, sample
 
 if TYPE_CHECKING:
-    from stepmill.tools.measuring.peers import Peer, Subject
+    from stepmill.tools.measuring.peers import Peer, Workload
 
 __all__ = ["SideBySide"]
 
@@ -35,7 +35,7 @@ class SideBySide:
         most_processes: Those that would start more processes, one for each env, are left out.
     """
 
-    def __init__(self, subject: Subject, peers: Sequence[Peer], most_processes: int | None = None) -> None:
+    def __init__(self, subject: Workload, peers: Sequence[Peer], most_processes: int | None = None) -> None:
         self.subject = subject
         self.samples: dict[str, list[float]] = {}
         self.failed: dict[str, str] = {}

@@ -11,11 +11,9 @@ from rich.text import Text
 
 from stepmill.tools.cli.terminal import new_table, short
 
-__all__ = ["list_processes", "show_process"]
-
 _WIDE = 100  # columns; below, what matters less is left out
 _MOST_WORKERS = 16
-_LONG_S = 1.0  # what lasts for longer is pointed out
+_LONG_SECONDS = 1.0  # what lasts for longer is pointed out
 # How the shares of the time are called and coloured; the first letter of each fills the bar without colour.
 _SHARES = (("envs", "green"), ("waiting", "yellow"), ("stepmill", "magenta"), ("caller", "blue"))
 
@@ -100,7 +98,7 @@ def _title(pool: dict[str, Any]) -> Text:
     envs = f"{pool['num_envs']:,} env{'s' if pool['num_envs'] != 1 else ''}"
     batch = f", batches of {pool['batch_size']:,}" if pool["batch_size"] != pool["num_envs"] else ""
     kind = "manager, " if pool["user"] == "manager" else ""
-    text.append(f"  {kind}{envs}{batch}, {pool['backend']}, {_duration(pool['age_s'])} old", style="dim")
+    text.append(f"  {kind}{envs}{batch}, {pool['backend']}, {_duration(pool['age_seconds'])} old", style="dim")
     return text
 
 
@@ -114,10 +112,10 @@ def _speeds(pool: dict[str, Any]) -> list[Text]:
         Text(f"{_bytes(pool['memory_bytes'])} of buffers"),
     ]
     parts += [Text(f"{pool[name]:,} {name}", style="bold red") for name in ("failures", "restarts") if pool[name]]
-    if pool["state_s"] >= _LONG_S:
+    if pool["state_seconds"] >= _LONG_SECONDS:
         doing = {"waiting": "waiting for envs", "stepping": "stepping envs", "inside": "in a call"}
         what = f"{doing[pool['state']]} for" if pool["state"] in doing else "no call for"
-        parts.append(Text(f"{what} {_duration(pool['state_s'])}", style="yellow"))
+        parts.append(Text(f"{what} {_duration(pool['state_seconds'])}", style="yellow"))
     return parts
 
 
@@ -177,19 +175,22 @@ def _slow_envs(pool: dict[str, Any]) -> Table | None:
         return None
     table = _plain_table("slowest envs")
     table.add_column("env", justify="right")
-    columns = [
-        ("p50_s", "median step"),
-        ("p99_s", "99 %"),
-        ("slowest_s", "slowest step"),
-        ("running_s", "in step for"),
+    cells = [
+        {
+            "median step": one["step_seconds"]["p50"],
+            "99 %": one["step_seconds"]["p99"],
+            "slowest step": one["slowest_seconds"],
+            "in step for": one["running_seconds"],
+        }
+        for one in slow
     ]
-    columns = [(key, name) for key, name in columns if any(one[key] for one in slow)]
-    for _, name in columns:
+    columns = [name for name in cells[0] if any(one[name] for one in cells)]
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
-    for one in slow:
-        cells = [_duration(one[key]) if one[key] else "" for key, _ in columns]
-        stuck = (one["running_s"] or 0.0) >= _LONG_S
-        table.add_row(str(one["env"]), *cells, style="yellow" if stuck else "")
+    for one, its in zip(slow, cells, strict=True):
+        stuck = (one["running_seconds"] or 0.0) >= _LONG_SECONDS
+        shown = [_duration(its[name]) if its[name] else "" for name in columns]
+        table.add_row(str(one["env"]), *shown, style="yellow" if stuck else "")
     return table
 
 

@@ -9,8 +9,9 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Self
@@ -26,20 +27,16 @@ from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 from stepmill.system.optional import SB3, TIANSHOU, Package, is_installed
 from stepmill.tools.measuring.machine import cores, version
-from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, AsyncContestant, Contestant, TianshouContestant
+from stepmill.tools.measuring.runners import (
+    ACTION_BATCHES,
+    SEED,
+    AsyncContestant,
+    Contestant,
+    build_gymnasium,
+    build_sb3,
+    build_tianshou,
+)
 from stepmill.tools.measuring.timing import steps_per_second
-
-__all__ = [
-    "Peer",
-    "Subject",
-    "envpool_has",
-    "envpool_pool",
-    "gymnasium_envs",
-    "most_processes",
-    "peers_of",
-    "quiet",
-    "stepmill_pool",
-]
 
 _ENVPOOL = Package("envpool", "envpool", "bench")
 _TRIAL_S = 0.05  # for each number of EnvPool's threads
@@ -47,8 +44,8 @@ _PROCESSES_PER_CORE = 8  # beyond that a machine is busy with starting them, for
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is measured: so many envs of one kind.
+class Workload:
+    """What is measured: a number of envs of one kind.
 
     Args:
         name: What the user calls it.
@@ -93,7 +90,7 @@ class Subject:
         return partial(source.call_factory, 0) if is_gymnasium else None
 
     def actions(self, rows: int) -> list[Any]:
-        """Random actions for so many envs, the same on every call."""
+        """Batches of random actions for ``rows`` envs, the same on every call."""
         space = stepmill.make_spec(self.task, **self.config).action_space
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise UnsupportedError(f"{self.name} has actions of {space}, and an array of actions is needed here")
@@ -104,7 +101,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to step the envs of a subject.
+    """One way to step the envs of a workload.
 
     Args:
         name: The library, and which of its classes.
@@ -134,33 +131,34 @@ class Peer:
             return self.build()
 
 
-def peers_of(subject: Subject, on_ray: bool = False) -> list[Peer]:
-    """Ours first, then those of the other libraries that are installed and have the env."""
-    found = [Peer("stepmill", "stepmill", partial(stepmill_pool, subject))]
-    if subject.num_envs > 1:
-        found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, subject, subject.num_envs // 2)))
+def peers_of(workload: Workload, on_ray: bool = False) -> list[Peer]:
+    """Returns our pools first, then the other libraries that are installed and have the env."""
+    found = [Peer("stepmill", "stepmill", partial(stepmill_pool, workload))]
+    if workload.num_envs > 1:
+        found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, workload, workload.num_envs // 2)))
     if on_ray:
-        found.append(Peer("stepmill on Ray", "stepmill", partial(stepmill_pool, subject, backend="ray")))
-    if envpool_has(subject):
-        found.append(Peer("EnvPool", "envpool", partial(_best_envpool, subject)))
-    factories = subject.factories()
+        found.append(Peer("stepmill on Ray", "stepmill", partial(stepmill_pool, workload, backend="ray")))
+    if envpool_has(workload):
+        found.append(Peer("EnvPool", "envpool", partial(_best_envpool, workload)))
+    factories = workload.factories()
     if factories is None:
         return found
+    envs = factories, workload.actions(workload.num_envs)
     for kind in ("Sync", "Async"):
-        build = partial(gymnasium_envs, kind, subject, factories)
+        build = partial(build_gymnasium, kind, *envs)
         found.append(Peer(f"Gymnasium {kind}VectorEnv", "gymnasium", build, process_per_env=kind == "Async"))
     if is_installed(SB3):
         for kind in ("Dummy", "Subproc"):
-            build = partial(_sb3, kind, subject, factories)
+            build = partial(build_sb3, kind, *envs)
             found.append(Peer(f"SB3 {kind}VecEnv", "stable-baselines3", build, process_per_env=kind == "Subproc"))
     if is_installed(TIANSHOU):
-        build = partial(_tianshou, subject, factories)
+        build = partial(build_tianshou, *envs)
         found.append(Peer("Tianshou ShmemVectorEnv", "tianshou", build, process_per_env=True))
     return found
 
 
 def most_processes() -> int:
-    """Up to how many envs those take part that start a process for each."""
+    """Up to how many envs the libraries take part that start a process for each."""
     return _PROCESSES_PER_CORE * cores()
 
 
@@ -235,62 +233,57 @@ def _end_with_forker() -> None:
         die_with_parent(_forker)
 
 
-def stepmill_pool(subject: Subject, batch_size: int | None = None, **settings: Any) -> Contestant:
-    """Ours, sync or with batches of so many; ``settings`` are those of ``make``."""
-    arguments = {"num_envs": subject.num_envs, "batch_size": batch_size, "seed": SEED, **settings}
-    pool = stepmill.make(subject.task, **arguments, **subject.config)
+def stepmill_pool(workload: Workload, batch_size: int | None = None, **settings: Any) -> Contestant:
+    """Our pool, sync unless it has a ``batch_size``; ``settings`` are those of ``make``."""
+    arguments = {"num_envs": workload.num_envs, "batch_size": batch_size, "seed": SEED, **settings}
+    pool = stepmill.make(workload.task, **arguments, **workload.config)
     kind = Contestant if batch_size is None else AsyncContestant
-    return kind(pool, subject.actions(batch_size or subject.num_envs), pool.config.get("num_threads"))
+    return kind(pool, workload.actions(batch_size or workload.num_envs), pool.config.get("num_threads"))
 
 
-def envpool_has(subject: Subject) -> bool:
+def envpool_has(workload: Workload) -> bool:
     """Whether EnvPool is installed, and has the env, or may have it: one that is broken says so when it is used."""
-    if not is_installed(_ENVPOOL) or subject.config or not isinstance(subject.task, str):
+    if not is_installed(_ENVPOOL) or workload.config or not isinstance(workload.task, str):
         return False
     try:
         import envpool
     except Exception:  # whatever a broken package raises
         return True
-    return subject.task in envpool.list_all_envs()
+    return workload.task in envpool.list_all_envs()
 
 
-def _best_envpool(subject: Subject) -> Contestant:
-    """With the number of threads that is best here: its default is as many as envs."""
-    best: tuple[float, int] = (0.0, 1)
-    for threads in sorted({min(count, subject.num_envs) for count in (1, cores(), 2 * cores())}):
-        contestant = envpool_pool(subject, threads)
-        best = max(best, (steps_per_second(contestant, _TRIAL_S), threads))
-        contestant.close()
-    return envpool_pool(subject, best[1])
+def _best_envpool(workload: Workload) -> Contestant:
+    counts = {min(count, workload.num_envs) for count in (1, cores(), 2 * cores())}
+    return envpool_pool(workload, best_threads(workload, sorted(counts), _TRIAL_S))
 
 
-def envpool_pool(subject: Subject, num_threads: int, batch_size: int | None = None) -> Contestant:
-    """EnvPool's, sync or with batches of so many."""
+def best_threads(
+    workload: Workload, counts: Sequence[int], seconds: float, batch_size: int | None = None, rounds: int = 1
+) -> int:
+    """Which of these numbers of threads is best for EnvPool: its default is as many as envs."""
+    rates: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(rounds if len(counts) > 1 else 0):
+        for count in counts:
+            contestant = envpool_pool(workload, count, batch_size)
+            rates[count].append(steps_per_second(contestant, seconds))
+            contestant.close()
+    return max(counts, key=lambda count: statistics.median(rates[count] or [0]))
+
+
+def envpool_pool(workload: Workload, num_threads: int, batch_size: int | None = None) -> Contestant:
+    """EnvPool's pool, sync unless it has a ``batch_size``."""
     import envpool
 
     given = {} if batch_size is None else {"batch_size": batch_size}
-    pool = envpool.make_gymnasium(subject.task, num_envs=subject.num_envs, num_threads=num_threads, seed=SEED, **given)
+    pool = envpool.make_gymnasium(
+        workload.task, num_envs=workload.num_envs, num_threads=num_threads, seed=SEED, **given
+    )
     dtype = pool.spec.action_array_spec["action"].dtype
-    actions = [action.astype(dtype) for action in subject.actions(batch_size or subject.num_envs)]
+    actions = [action.astype(dtype) for action in workload.actions(batch_size or workload.num_envs)]
     kind = Contestant if batch_size is None else AsyncContestant
     return kind(pool, actions, num_threads)
 
 
-def gymnasium_envs(kind: str, subject: Subject, factories: list[Any] | None = None) -> Contestant:
-    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv``, of the subject's factories unless they are given."""
-    envs = getattr(gymnasium.vector, f"{kind}VectorEnv")(factories or subject.factories())
-    return Contestant(envs, subject.actions(subject.num_envs))
-
-
-def _sb3(kind: str, subject: Subject, factories: list[Any]) -> Contestant:
-    from stable_baselines3.common import vec_env
-
-    # By default each of its processes would import torch again.
-    given = {"start_method": "fork"} if kind == "Subproc" else {}
-    return Contestant(getattr(vec_env, f"{kind}VecEnv")(factories, **given), subject.actions(subject.num_envs))
-
-
-def _tianshou(subject: Subject, factories: list[Any]) -> Contestant:
-    from tianshou.env import ShmemVectorEnv
-
-    return TianshouContestant(ShmemVectorEnv(factories), subject.actions(subject.num_envs))
+def gymnasium_envs(kind: str, workload: Workload) -> Contestant:
+    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv`` of a workload that has factories."""
+    return build_gymnasium(kind, workload.factories() or [], workload.actions(workload.num_envs))

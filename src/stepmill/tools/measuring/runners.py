@@ -1,14 +1,16 @@
-"""What steps the envs of a contestant, call after call. Imports no library that is measured."""
+"""What steps the envs of a contestant, call after call, and how those of other libraries are made.
+
+Imports neither stepmill nor any library that is measured: the process of one contestant loads no other.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
-__all__ = ["ACTION_BATCHES", "SEED", "AsyncContestant", "Contestant", "TianshouContestant"]
 
 SEED = 42
 ACTION_BATCHES = 32  # drawn before the clock starts, and repeated
@@ -22,7 +24,10 @@ class Contestant:
         self.num_threads = num_threads
         self.rows_per_call = len(actions[0])
         self._actions = itertools.cycle(actions)
-        envs.reset()
+        self.begin()
+
+    def begin(self) -> None:
+        self.envs.reset()
 
     def run(self, calls: int) -> None:
         step = self.envs.step
@@ -48,13 +53,9 @@ class Contestant:
 class AsyncContestant(Contestant):
     """Envs of which a batch is received and answered while the others run."""
 
-    def __init__(self, envs: Any, actions: list[Any], num_threads: int | None = None) -> None:
-        self.envs = envs
-        self.num_threads = num_threads
-        self.rows_per_call = len(actions[0])
-        self._actions = itertools.cycle(actions)
-        envs.async_reset()
-        self._ids = envs.recv()[-1]["env_id"]
+    def begin(self) -> None:
+        self.envs.async_reset()
+        self._ids = self.envs.recv()[-1]["env_id"]
 
     def run(self, calls: int) -> None:
         send, recv, ids = self.envs.send, self.envs.recv, self._ids
@@ -76,3 +77,30 @@ class TianshouContestant(Contestant):
             if ended.size:
                 reset(ended)
         del result
+
+
+# ---- other libraries -------------------------------------------------------------------------------
+
+Factories = Sequence[Callable[[], Any]]
+
+
+def build_gymnasium(kind: str, factories: Factories, actions: list[Any], **arguments: Any) -> Contestant:
+    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv``."""
+    from gymnasium import vector
+
+    return Contestant(getattr(vector, f"{kind}VectorEnv")(factories, **arguments), actions)
+
+
+def build_sb3(kind: str, factories: Factories, actions: list[Any]) -> Contestant:
+    """``DummyVecEnv`` or ``SubprocVecEnv``, which forks: by default each of its processes would import torch again."""
+    from stable_baselines3.common import vec_env
+
+    arguments = {"start_method": "fork"} if kind == "Subproc" else {}
+    return Contestant(getattr(vec_env, f"{kind}VecEnv")(factories, **arguments), actions)
+
+
+def build_tianshou(factories: Factories, actions: list[Any]) -> Contestant:
+    """``ShmemVectorEnv``, and the resets that it leaves to its caller."""
+    from tianshou.env import ShmemVectorEnv
+
+    return TianshouContestant(ShmemVectorEnv(factories), actions)

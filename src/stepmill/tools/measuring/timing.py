@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Effort", "Runner", "interleaved", "sample", "steps_per_second"]
-
 BLOCK_S = 0.002  # the clock is read about this often: its own cost must not show
 
 

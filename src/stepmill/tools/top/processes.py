@@ -1,20 +1,68 @@
-"""Processes, as /proc shows them: which have pools, what they are called, how much memory they use."""
+"""Processes with pools, as /proc shows them: which there are, what they are called, and snapshots of their pools."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from stepmill import _native
 from stepmill.errors import UsageError
-
-__all__ = ["command_of", "counters_of", "cpu_seconds", "pids_with_pools", "printable", "resident_bytes"]
+from stepmill.hosts.observing import Snapshot, Words, printable, read_snapshot
 
 _LINK = f"/memfd:{_native.COUNTER_FILE} (deleted)"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _LONGEST_COMMAND = 4096
+_MOST_TIMES = 16_384  # of a pool's envs, those whose step times are read: it is half a kilobyte per env and look
+
+
+@dataclass(frozen=True)
+class ProcessSnapshot:
+    """A process at one moment."""
+
+    pid: int
+    at: float
+    command: str
+    rss_bytes: int | None
+    cpu_seconds: float | None
+    hidden_pools: int
+    pools: dict[int, Snapshot]  # by their serial numbers, in the order in which they were made
+    shows_pids: bool  # whether the pids of workers are as we see them: in a container they may be anybody's here
+
+
+def look_at(pid: int) -> ProcessSnapshot:
+    """Looks at the pools of a process.
+
+    Raises:
+        UsageError: It is gone, has no pools, or cannot be looked at.
+    """
+
+    def open_arena(number: int) -> int:
+        return os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    descriptor = _counters_of(pid)
+    try:
+        words, found = _native.read_pools(descriptor)
+    except ValueError as error:
+        raise UsageError(f"process {pid}: {error}") from None
+    finally:
+        os.close(descriptor)
+    ticks = _native.read_ticks()
+    header = Words(_native.HEADER_WORDS, words)
+    pools = [read_snapshot(one, ticks, open_arena, _MOST_TIMES) for one in found]
+    return ProcessSnapshot(
+        pid,
+        time.monotonic(),
+        _command_of(pid),
+        resident_bytes(pid),
+        _cpu_seconds(pid),
+        header["hidden"],
+        {one.serial: one for one in sorted(pools, key=lambda one: one.serial)},
+        header["pid"] == pid,
+    )
 
 
 def pids_with_pools() -> list[int]:
@@ -23,7 +71,7 @@ def pids_with_pools() -> list[int]:
     for pid in _pids():
         with contextlib.suppress(OSError, UsageError):
             if os.stat(f"/proc/{pid}").st_uid == os.geteuid():
-                os.close(counters_of(pid))
+                os.close(_counters_of(pid))
                 found.append(pid)
     return sorted(found)
 
@@ -50,7 +98,7 @@ def _why_forbidden(pid: int) -> str:
     )
 
 
-def counters_of(pid: int) -> int:
+def _counters_of(pid: int) -> int:
     """A descriptor of the process's file of counters, which the caller closes.
 
     Raises:
@@ -74,11 +122,10 @@ def counters_of(pid: int) -> int:
 def _is_of(descriptor: int, pid: int) -> bool:
     """Whether the file is the process's own. A child has its parent's for a moment, between its start and an exec."""
     try:
-        header = _native.read_words(descriptor, 0, len(_native.HEADER_WORDS))
+        header = _native.read_words(descriptor, 0, sum(count for _, count in _native.HEADER_WORDS))
     except ValueError:
         return True  # whoever reads it will say what is wrong
-    index = [name for name, _ in _native.HEADER_WORDS].index("pid")
-    return int.from_bytes(header[8 * index : 8 * index + 8], "little") == pid
+    return Words(_native.HEADER_WORDS, header)["pid"] == pid
 
 
 def _pid_in_its_namespace(pid: int) -> int:
@@ -105,16 +152,11 @@ def _why_none(pid: int) -> str:
 # ---- what else is known of a process -------------------------------------------------------------
 
 
-def command_of(pid: int) -> str:
+def _command_of(pid: int) -> str:
     """Its command line, as text that can be printed; empty if it is gone."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return printable(file.read(_LONGEST_COMMAND).rstrip(b"\0").replace(b"\0", b" "))
     return ""
-
-
-def printable(text: bytes) -> str:
-    """Text of another process, without anything that a terminal would obey."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text.decode("utf-8", "replace"))
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -124,7 +166,7 @@ def resident_bytes(pid: int) -> int | None:
     return None
 
 
-def cpu_seconds(pid: int) -> float | None:
+def _cpu_seconds(pid: int) -> float | None:
     """The time that it has computed; None if it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()  # its name may contain anything

@@ -24,7 +24,7 @@ from stepmill.make import make
 from stepmill.registry.factories import close_quietly
 from stepmill.registry.records import GymnasiumFactory, find, own_ids
 from stepmill.settings import SETTINGS, AutoresetWord, Backend, Ray, check_settings
-from stepmill.sources.models.model_config import GivenModel
+from stepmill.sources.models.env_model import ModelConfig
 from stepmill.sources.models.python_env import PythonModel
 from stepmill.system.optional import MUJOCO
 from stepmill.tools.verify.comparing import NOTHING
@@ -202,7 +202,7 @@ class Comparison:
 def _make_official(id: str, config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     with warnings.catch_warnings(), _quiet_simulator():
         warnings.simplefilter("ignore", DeprecationWarning)  # an older version of an env is still that env
-        rest, model = GivenModel.take(dict(config))
+        rest, model = ModelConfig.take(dict(config))
         env: gymnasium.Env[Any, Any] = _own_twin(id, rest) or GymnasiumFactory(id)(**rest)
     if model is not None:
         changed = PythonModel(env)

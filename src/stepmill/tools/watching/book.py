@@ -1,6 +1,6 @@
-"""What is known of a watched pool: the returns and the last rewards of every env, and how fast it goes.
+"""What is known of a watched pool: returns and last rewards of every env, how fast it goes, and how that changed.
 
-The engine writes down every result (``cpp/core/watch_book.h``); this reads it, and notes how it changes.
+The engine writes down every result (``cpp/core/watch_book.h``) and counts (``hosts/observing.py``); this reads both.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stepmill import _native
-from stepmill.tools.watching.history import History
+from stepmill.hosts.observing import Interval, Snapshot, snapshot_of
 
-__all__ = ["Book", "EnvNumbers", "Rewards"]
-
-_TICK_S = 0.1
-_RATE_S = 2.0  # over which steps per second are counted
+_TICK_SECONDS = 0.1
+_LATELY_SECONDS = 2.0  # over which speeds are counted
+_MOST_POINTS = 240
 
 
 class Rewards(NamedTuple):
@@ -40,40 +39,26 @@ class EnvNumbers(NamedTuple):
 class Book:
     """Read by many threads."""
 
-    def __init__(self, num_envs: int, now: float) -> None:
+    def __init__(self, tap: _native.Tap, num_envs: int, now: float) -> None:
         self.native = _native.WatchBook(num_envs)
         self.history = History(now)
+        self._tap = tap
         self._lock = threading.Lock()
-        self._ticks: deque[tuple[float, int]] = deque([(now, 0)], maxlen=64)
+        self._seen = deque([snapshot_of(tap, times=False)], maxlen=64)
 
-    @property
-    def steps(self) -> int:
-        """Of all envs, since somebody watches."""
-        return self.native.steps
-
-    @property
-    def episodes(self) -> int:
-        """That have ended since somebody watches."""
-        return self.native.episodes
-
-    def tick(self, now: float) -> None:
-        """Notes how far it is; to be called a few times per second."""
+    def tick(self, now: float) -> tuple[Snapshot, Interval]:
+        """Where the pool is, and what it did lately. To be called a few times per second: notes how far it is."""
         with self._lock:
-            if now - self._ticks[-1][0] >= _TICK_S:
-                self._ticks.append((now, self.native.steps))
+            snapshot = snapshot_of(self._tap, times=False)
+            ages = [snapshot.age_seconds - one.age_seconds for one in self._seen]
+            last = sum(age >= _LATELY_SECONDS for age in ages)
+            lately = Interval(self._seen[max(0, last - 1)], snapshot)
+            if ages[-1] >= _TICK_SECONDS:
+                self._seen.append(snapshot)
             if self.history.wants(now):
                 total, count = self.native.take_returns()
-                self.history.add(now, self._rate(now), total / count if count else None)
-
-    def steps_per_second(self, now: float) -> float:
-        """Lately; 0 if the pool has not been used for a while."""
-        with self._lock:
-            return self._rate(now)
-
-    def _rate(self, now: float) -> float:
-        old = [tick for tick in self._ticks if now - tick[0] >= _RATE_S]
-        since, steps = old[-1] if old else self._ticks[0]
-        return (self.native.steps - steps) / (now - since) if now > since else 0.0
+                self.history.add(now, lately.per_second("steps"), total / count if count else None)
+            return snapshot, lately
 
     def recent_episodes(self) -> list[tuple[float, int]]:
         """Returns and lengths of the last episodes of all envs; those whose return is a finite number."""
@@ -85,7 +70,7 @@ class Book:
         return EnvNumbers(_finite(so_far), step, episodes, _finite(last), failures)
 
     def rewards(self, env_ids: Sequence[int], most: int) -> dict[int, Rewards]:
-        """The last rewards of some envs, at most so many of each."""
+        """The last rewards of some envs, at most that many of each."""
         found = self.native.rewards(env_ids, most)
         finite = [Rewards([_finite(one) for one in values], ends) for values, ends in found]
         return dict(zip(env_ids, finite, strict=True))
@@ -93,3 +78,44 @@ class Book:
 
 def _finite(number: float) -> float | None:
     return round(number, 6) if math.isfinite(number) else None
+
+
+class History:
+    """How a run went, from its beginning: points at equal distances.
+
+    When there are too many, neighbours are merged, and the distance doubles.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._start = self._last = now
+        self._distance = 1.0  # seconds
+        self._points: list[tuple[float, float, float | None]] = []
+
+    def wants(self, now: float) -> bool:
+        """Whether it is time for the next point."""
+        return now - self._last >= self._distance
+
+    def add(self, now: float, rate: float, mean_return: float | None) -> None:
+        """Adds a point: steps per second, and the mean of the returns since the last one, if there are any."""
+        self._last = now
+        self._points.append((now - self._start, rate, mean_return))
+        if len(self._points) > _MOST_POINTS:
+            pairs = zip(self._points[::2], self._points[1::2], strict=False)
+            self._points = [_merged(*pair) for pair in pairs]
+            self._distance *= 2
+
+    def columns(self) -> dict[str, list[float | None]]:
+        """The points, oldest first: seconds since the beginning, steps per second, mean returns."""
+        points = self._points[:]
+        return {
+            "seconds": [round(one[0], 1) for one in points],
+            "rate": [round(one[1], 1) for one in points],
+            "returns": [None if one[2] is None else round(one[2], 4) for one in points],
+        }
+
+
+def _merged(
+    first: tuple[float, float, float | None], second: tuple[float, float, float | None]
+) -> tuple[float, float, float | None]:
+    returns = [one for one in (first[2], second[2]) if one is not None]
+    return second[0], (first[1] + second[1]) / 2, sum(returns) / len(returns) if returns else None

@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Control"]
-
 
 class Control:
     """Says when the next batch may be played. The page turns it, the program waits for it.
@@ -55,7 +53,7 @@ class Control:
             self._changed.notify_all()
 
     def set_speed(self, speed: float | None) -> None:
-        """So many batches per second, at most."""
+        """Sets how many batches per second are played, at most."""
         with self._changed:
             self._speed, self._next = speed, 0.0
             self._changed.notify_all()

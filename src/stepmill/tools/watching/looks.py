@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 import threading
+import zlib
 from collections import deque
 from collections.abc import Sequence
 
-from stepmill.hosts.frames import Frame
-from stepmill.tools.watching.png import png_of
+import numpy as np
 
-__all__ = ["MOST_SHOWN", "Looks", "Shown"]
+from stepmill.hosts.frames import Frame
 
 MOST_SHOWN = 64  # envs on one page
 _MOST_VIEWERS = 32
-_GONE_S = 3.0  # a browser that has not asked for so long looks elsewhere
+_GONE_S = 3.0  # a browser that has not asked for this long looks elsewhere
 _RATE_S = 5.0  # over which pictures are counted
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_FASTEST = 1  # of zlib
 
 Stamp = tuple[int, int]  # the episode and the step that a picture shows
 
@@ -112,7 +116,7 @@ class Looks:
         return (self._stamps.get(env) if asked is None else asked[0]) != stamp
 
     def ask(self, env: int, stamp: Stamp, at_once: int) -> None:
-        """Notes that an env is being drawn, one of so many at once."""
+        """Notes that an env is being drawn, together with others: ``at_once`` in all."""
         self._turn += 1
         self._turns[env] = self._turn
         self._asked[env] = stamp, at_once
@@ -150,3 +154,30 @@ class Looks:
         if len(times) < 2 or not envs:
             return None
         return (now - times[0]) * len(envs) / len(times)
+
+
+# ---- PNG files, without a package for pictures ---------------------------------------------------
+
+
+def png_of(picture: np.ndarray) -> bytes:
+    """The file of a picture (height, width, 3) of uint8."""
+    height, width, _ = picture.shape
+    # Each byte minus the one above it (the filter "up"): drawings then are mostly zeros.
+    rows = np.empty((height, 1 + width * 3), np.uint8)
+    rows[:, 0] = 2
+    flat = picture.reshape(height, width * 3)
+    rows[0, 1:] = flat[0]
+    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"".join(
+        [
+            _SIGNATURE,
+            _chunk(b"IHDR", header),
+            _chunk(b"IDAT", zlib.compress(rows.data, _FASTEST)),
+            _chunk(b"IEND", b""),
+        ]
+    )
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))

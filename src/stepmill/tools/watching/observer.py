@@ -14,25 +14,70 @@ from collections.abc import Container, Sequence
 from functools import partial
 from typing import Any
 
+from stepmill import _native
 from stepmill.errors import summary
 from stepmill.hosts.frames import Frame, frame_of
 from stepmill.hosts.host import Host
-from stepmill.hosts.subject import Subject
-from stepmill.system.user_code import try_or
+from stepmill.hosts.observing import Subject
+from stepmill.system.uninterrupted import try_or
 from stepmill.tools.watching.book import Book
-from stepmill.tools.watching.budget import PLAYED_SHARE, SHARE, TEXT_SHARE, Budget
 from stepmill.tools.watching.control import Control
-from stepmill.tools.watching.details import Details, details_of
+from stepmill.tools.watching.details import Details, Pictures, details_of
 from stepmill.tools.watching.looks import Looks
-from stepmill.tools.watching.pictures import Pictures
-from stepmill.tools.watching.workers import Workers
-
-__all__ = ["Observer"]
 
 _LOOK_S = 0.01  # at least between two looks
 _UNSEEN_S = 0.25  # the same while no browser shows the page
 _SIZE, _PICKED_SIZE = 320, 640  # of pictures, in pixels per side, at most
 _MOST_ERRORS = 20
+SHARE = 0.05  # of the time, at most, for pictures
+PLAYED_SHARE = 0.5  # the same where envs are only played to be seen
+TEXT_SHARE = 0.01  # of the calling thread's time, for the texts of envs that users have picked
+_BURST_S = 0.05  # of drawing, which may be saved up while nobody looks
+_WINDOW_S = 10.0  # over which the share is measured that users see
+
+
+class Budget:
+    """Time for drawing: nothing is drawn before all that was spent is at most a share of the time that has passed.
+
+    The first picture of each worker is not counted: it loads what draws.
+
+    Args:
+        now: The time at which it starts, in seconds.
+        workers: How many workers draw, for the share of their time.
+        limit: The share.
+    """
+
+    def __init__(self, now: float, workers: int, limit: float = SHARE) -> None:
+        self.limit = limit
+        self._workers = workers
+        self._credit = 0.0
+        self._counted_until = now
+        self._spent = 0.0  # by workers
+        self._samples: deque[tuple[float, float]] = deque([(now, 0.0)])
+
+    def allows(self, now: float) -> bool:
+        """Whether a picture may be drawn now."""
+        self._credit = min(self._credit + (now - self._counted_until) * self.limit, _BURST_S)
+        self._counted_until = now
+        return self._credit >= 0.0
+
+    def spend(self, seconds: float, workers: int = 1) -> None:
+        """Counts what one picture took, while that many workers drew at once."""
+        self._spent += seconds
+        self._credit -= seconds / workers
+
+    def spend_beside(self, seconds: float) -> None:
+        """Counts work for pictures that no worker did: it delays the next one."""
+        self._credit -= seconds
+
+    def share(self, now: float) -> float:
+        """The part of the workers' time that went into pictures lately."""
+        if now - self._samples[-1][0] >= 0.5:
+            self._samples.append((now, self._spent))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_S:
+            self._samples.popleft()
+        since, spent = self._samples[0]
+        return (self._spent - spent) / ((now - since) * self._workers) if now > since else 0.0
 
 
 class Observer:
@@ -41,7 +86,6 @@ class Observer:
     Attributes:
         book: Returns, rewards, speed.
         looks: Browsers, and what they are shown.
-        workers: How busy they are.
         pictures: Where pictures come from.
         details: By env id, what else is known of envs that users have picked.
         errors: The last failures: when, and their text.
@@ -55,9 +99,9 @@ class Observer:
         self._engine = weakref.ref(subject.engine)  # the pool ends with its last user, and that is not us
         self._read, self._num_envs = subject.rows, subject.num_envs
         self.control = control
-        self.book = Book(subject.num_envs, now)
+        self._tap = _native.Tap(subject.engine)
+        self.book = Book(self._tap, subject.num_envs, now)
         self.looks = Looks(host.crews)
-        self.workers = Workers(now)
         self.pictures = Pictures.of(host)
         self.details: dict[int, Details] = {}
         self.errors: deque[tuple[float, str]] = deque(maxlen=_MOST_ERRORS)
@@ -70,15 +114,11 @@ class Observer:
 
     def start(self) -> None:
         """Sees the pool from now on."""
-        engine = self._engine()
-        if engine is not None:
-            engine.watch(self.book.native, self.saw)
+        self._tap.watch(self.book.native, self.saw)
 
     def stop(self) -> None:
         """Sees nothing any more."""
-        engine = self._engine()
-        if engine is not None:
-            engine.watch(None, None)
+        self._tap.watch(None, None)
 
     def saw(self, result: Any, error: BaseException | None) -> None:
         """Called now and then with a result. Whatever goes wrong here must not harm the run."""
@@ -99,7 +139,6 @@ class Observer:
         engine = self._engine()
         if engine is None:
             return
-        self.workers.read(engine, now)
         watched, picked = self.looks.watched(now)
         self.book.native.look_every(0.0 if self._is_paused() else _LOOK_S if watched else _UNSEEN_S)
         ids = info["env_id"]
@@ -124,7 +163,6 @@ class Observer:
         watched, picked = self.looks.watched(now)
         in_flight = set(engine.in_flight_ids)
         idle = [env_id for env_id in watched if env_id not in in_flight]
-        self.workers.read(engine, now)
         engine.use(self._draw, engine.host, now, watched, picked, idle, None)
 
     # ---- pictures ----------------------------------------------------------------------------

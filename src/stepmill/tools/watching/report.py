@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.hosts.subject import Subject
+from stepmill.hosts.observing import Interval, Snapshot, Subject
 from stepmill.tools.watching.looks import MOST_SHOWN
 from stepmill.tools.watching.observer import Observer
-
-__all__ = ["Question", "Reporter"]
 
 _CELL_REWARDS = 60
 _PICKED_REWARDS = 300
@@ -65,7 +63,7 @@ class Reporter:
         control = self._observer.control
         if control is not None and control.paused:
             control.nudge()
-        self._observer.book.tick(now)
+        snapshot, lately = self._observer.book.tick(now)
         document = {
             "name": self._name,
             "facts": self._facts,
@@ -74,9 +72,9 @@ class Reporter:
             "first": first,
             "until": until,
             "control": None if control is None else {"paused": control.paused, "speed": control.speed},
-            "totals": self._totals(now),
+            "totals": self._totals(snapshot, lately),
             "history": self._observer.book.history.columns(),
-            "workers": self._observer.workers.rows,
+            "workers": _workers(snapshot, lately),
             "pictures": self._pictures(in_sight, picked, now),
             "errors": [{"at": at, "text": text[:4000]} for at, text in list(self._observer.errors)],
             "envs": self._envs(envs, question.since, now),
@@ -103,20 +101,18 @@ class Reporter:
 
     # ---- parts -------------------------------------------------------------------------------
 
-    def _totals(self, now: float) -> dict[str, Any]:
-        book, workers = self._observer.book, self._observer.workers
-        recent = book.recent_episodes()
+    def _totals(self, now: Snapshot, lately: Interval) -> dict[str, Any]:
+        recent = self._observer.book.recent_episodes()
         returns, lengths = [one for one, _ in recent], [one for _, one in recent]
         return {
-            "steps": book.steps,
-            "episodes": book.episodes,
-            "steps_per_second": book.steps_per_second(now),
+            "steps": now.steps,
+            "episodes": now.episodes,
+            "steps_per_second": lately.per_second("steps"),
             "return": _finite(sum(returns) / len(returns)) if returns else None,
             "best_return": _finite(max(returns)) if returns else None,
             "length": sum(lengths) / len(lengths) if lengths else None,
             "recent": len(recent),
-            "restarts": workers.restarts,
-            "memory_bytes": workers.memory,
+            "restarts": now.restarts,
         }
 
     def _pictures(self, envs: Sequence[int], picked: int | None, now: float) -> dict[str, Any]:
@@ -170,6 +166,20 @@ class Reporter:
             "observation": [] if details is None else details.observation,
             "info": [] if details is None else details.info,
         }
+
+
+def _workers(now: Snapshot, lately: Interval) -> list[dict[str, Any]]:
+    """How busy each worker process is, or all threads together."""
+    work = lately.workers()
+    if now.has_processes:
+        return [
+            {"name": f"worker {number}", "use": its.use, "pid": one.pid, "alive": one.pid is not None}
+            for number, (one, its) in enumerate(zip(now.workers, work, strict=True))
+        ]
+    threads = [its.use for one, its in zip(now.workers, work, strict=True) if one.actions or one.inside]
+    hands = len(threads) + 1  # the caller helps
+    name = "the calling thread" if hands == 1 else f"{hands} threads, the calling one included"
+    return [{"name": name, "use": (lately.time()["envs"] + sum(threads)) / hands, "alive": True}]
 
 
 def _finite(number: float) -> float | None:

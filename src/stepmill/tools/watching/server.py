@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from stepmill.errors import ConfigError
-from stepmill.tools.watching.entry_file import EntryFile
-from stepmill.tools.watching.guard import HEADERS, Guard
+from stepmill.tools.watching.guard import HEADERS, EntryFile, Guard
 from stepmill.tools.watching.report import Question, Reporter
-
-__all__ = ["Server"]
 
 _FILES = {
     "": ("index.html", "text/html; charset=utf-8"),

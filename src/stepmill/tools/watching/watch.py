@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from stepmill.errors import ConfigError, UsageError
-from stepmill.hosts.subject import Subject
-from stepmill.system.uncopyable import Uncopyable
+from stepmill.hosts.host import Uncopyable
+from stepmill.hosts.observing import Subject
 from stepmill.tools.watching.control import Control
 from stepmill.tools.watching.observer import Observer
 from stepmill.tools.watching.report import Reporter
 from stepmill.tools.watching.server import Server
-
-__all__ = ["Watch", "check_port"]
 
 _MOST_PORTS = 65535
 

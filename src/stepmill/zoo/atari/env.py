@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from stepmill.envs.actions import action_reader
 from stepmill.envs.base_env import BaseEnv
 from stepmill.envs.configs import check_mapping, read_cfg
+from stepmill.envs.conform import action_reader
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.envs.timestep import BaseEnvTimestep
 from stepmill.errors import ConfigError, UnknownEnvError, UsageError
@@ -19,9 +19,9 @@ from stepmill.registry.factories import check_keys
 from stepmill.registry.records import GymnasiumFactory
 from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.values.fitting import Fitter
-from stepmill.wrappers.action_meanings import fires
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
 from stepmill.wrappers.catalogue import update_shape, wrapper_names
+from stepmill.wrappers.episodes import fires
 from stepmill.zoo.atari.factory import AleFactory
 from stepmill.zoo.atari.game import AtariGame, quiet_emulator
 from stepmill.zoo.atari.games import GAMES, Game

@@ -16,8 +16,7 @@ import numpy as np
 from stepmill import _native
 from stepmill.errors import ConfigError, OutOfMemoryError, UsageError
 from stepmill.sources.models import fields
-from stepmill.sources.models.change import ModelChange
-from stepmill.sources.models.fields import Field
+from stepmill.sources.models.fields import Field, ModelChange
 from stepmill.sources.simulator import UnsuitableSimulator, Values
 from stepmill.system.headless import drawing
 from stepmill.system.optional import MUJOCO, require

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from typing import Any
 
 from stepmill.errors import EnvError, EnvTimeoutError, StepmillError
-from stepmill.hosts.process.caller.deadline import Deadline, wait_for_any
-from stepmill.hosts.process.caller.progress import Progress
-from stepmill.hosts.process.caller.worker_handle import WorkerHandle
-from stepmill.hosts.process.obituary import OBITUARY
+from stepmill.hosts.process.caller.child_process import Deadline, wait_for_any
+from stepmill.hosts.process.caller.handles import WorkerHandle
 from stepmill.hosts.process.remote_error import rebuild, summary
-from stepmill.hosts.process.wire import WireClosed
-
-__all__ = ["WorkerHandle", "build_error", "death_error", "describe_exit", "find_exit", "wait_until_built"]
+from stepmill.hosts.process.wire import OBITUARY, WireClosed
 
 _OBITUARY_S = 2.0
 _STACKS = 4  # if more workers are stuck, the other stacks look the same
@@ -34,7 +32,7 @@ class _Construction:
         self._built = 0
 
     def wait(self, deadline: Deadline) -> None:
-        progress = Progress(sum(last - first for first, last in (one.envs for one in self._workers)))
+        progress = _Progress(sum(last - first for first, last in (one.envs for one in self._workers)))
         by_fd = {fd: one for one in self._workers for fd in (one.wire.fileno(), one.pidfd)}
         try:
             while not all(one.is_ready for one in self._workers):
@@ -44,7 +42,7 @@ class _Construction:
         finally:
             progress.end()
 
-    def _wait(self, deadline: Deadline, fds: Any, progress: Progress) -> set[int]:
+    def _wait(self, deadline: Deadline, fds: Any, progress: _Progress) -> set[int]:
         try:
             return deadline.wait(fds, progress.until_next(deadline.elapsed))
         except TimeoutError:
@@ -139,3 +137,46 @@ def describe_exit(status: int | None) -> str:
         return f"it was killed by {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal
         return f"it was killed by signal {-status}"
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+_SILENT_S = 2.0
+_TERMINAL_S = 1.0
+_LOG_S = 10.0
+
+
+class _Progress:
+    """A line on stderr: rewritten in place in a terminal, repeated now and then in a log."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._stream = sys.stderr
+        self._is_terminal = False
+        with contextlib.suppress(Exception):  # stderr may be None, closed, or anything a notebook put there
+            self._is_terminal = self._stream.isatty()
+        self._next = _SILENT_S if self._is_terminal else _LOG_S
+        self._shown = False
+
+    def until_next(self, elapsed: float) -> float:
+        """Seconds until ``show`` has something to do."""
+        return max(self._next - elapsed, 0.0)
+
+    def show(self, built: int, elapsed: float) -> None:
+        """Shows the progress, if it is time to."""
+        if elapsed < self._next:
+            return
+        self._next = elapsed + (_TERMINAL_S if self._is_terminal else _LOG_S)
+        line = f"stepmill: built {built} of {self._total} envs, {elapsed:.0f} s"
+        self._write(f"\r{line}" if self._is_terminal else f"{line}\n")
+        self._shown = True
+
+    def end(self) -> None:
+        """Moves the cursor to a new line."""
+        if self._shown and self._is_terminal:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(Exception):
+            self._stream.write(text)
+            self._stream.flush()

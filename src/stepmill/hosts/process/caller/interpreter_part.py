@@ -10,16 +10,14 @@ import pickle
 from collections.abc import Iterator
 
 from stepmill.errors import ConfigError, EnvError, EnvTimeoutError, MissingPackageError
+from stepmill.hosts.process.caller.child_process import Deadline
 from stepmill.hosts.process.caller.construction import build_error, describe_exit, find_exit
-from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.handles import LoadError, TemplateHandle
 from stepmill.hosts.process.caller.servers import lease_server, return_server
-from stepmill.hosts.process.caller.template_handle import LoadError, TemplateHandle
 from stepmill.hosts.process.payload import pack_payload
 from stepmill.hosts.process.pickling import ABROAD, BY_NAME, CodeByValue, versions
 from stepmill.hosts.process.wire import WireClosed
-from stepmill.sources.source import Found, NativeSource, PythonSource
-
-__all__ = ["InterpreterPart"]
+from stepmill.sources.source import IslandFacts, NativeSource, PythonSource
 
 
 class InterpreterPart:
@@ -36,7 +34,7 @@ class InterpreterPart:
     ) -> None:
         self.python = python
         self.template: TemplateHandle | None = None
-        self.found: Found | None = None
+        self.found: IslandFacts | None = None
         self.takes_code = True
         self._shown = source.id if python is None else f"{source.id} with python={python!r}"
         self._obituary = obituary

@@ -5,24 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pickle
 from functools import partial
 
 from stepmill.errors import ClosedError, EnvError
-from stepmill.hosts.process.caller.child_process import is_over, kill
+from stepmill.hosts.process.caller.child_process import CancelledWait, Deadline, is_over, kill
 from stepmill.hosts.process.caller.construction import find_exit, wait_until_built
-from stepmill.hosts.process.caller.deadline import Cancelled, Deadline
+from stepmill.hosts.process.caller.handles import TemplateHandle, WorkerHandle
 from stepmill.hosts.process.caller.interpreter_part import InterpreterPart
-from stepmill.hosts.process.caller.template_handle import TemplateHandle
-from stepmill.hosts.process.caller.worker_handle import WorkerHandle
 from stepmill.hosts.process.pickling import ABROAD, AT_HOME, BY_NAME, Destination
-from stepmill.hosts.process.trial import StepCost, Stopwatch, Trial
+from stepmill.hosts.process.trial import StepCost, StepTrial, Stopwatch
 from stepmill.hosts.process.wire import Wire, WireClosed, close_all
 from stepmill.hosts.shares import share_out
+from stepmill.registry.description import EnvDescription
 from stepmill.settings import Settings
-from stepmill.sources.source import Found, NativeSource, PythonSource
+from stepmill.sources.source import IslandFacts, NativeSource, PythonSource
 from stepmill.system.uninterrupted import uninterrupted
-
-__all__ = ["Launcher"]
 
 _FORK_S = 10.0  # a fork takes milliseconds, but the process that forks may have been stopped
 _KILL_S = 5.0  # a killed process is gone in milliseconds, unless a driver holds it
@@ -37,7 +35,7 @@ class Launcher:
     """The worker processes of one pool, each of which has its ``shares`` of the envs.
 
     It owns every ``WorkerHandle`` it returns: you may close one early, and ``close`` closes the rest. Obituaries of the
-    workers can be read from ``obituary_fd``, see ``obituary.py``.
+    workers can be read from ``obituary_fd``, see ``OBITUARY`` in ``wire.py``.
     """
 
     def __init__(self, source: PythonSource | NativeSource, settings: Settings) -> None:
@@ -64,7 +62,7 @@ class Launcher:
         return self._is_closed
 
     @property
-    def found(self) -> list[Found]:
+    def found(self) -> list[IslandFacts]:
         """What islands have found out about their envs."""
         return [part.found for part in self._parts.values() if part.found is not None]
 
@@ -75,7 +73,7 @@ class Launcher:
             return AT_HOME
         return ABROAD if all(part.takes_code for part in self._parts.values()) else BY_NAME
 
-    def try_out(self, trial: Trial) -> StepCost | None:
+    def try_out(self, trial: StepTrial) -> StepCost | None:
         """What a step of env 0 costs: a worker builds it, steps it for a while and closes it. Its output is not shown.
 
         None if the env is heavy, failed in any way, or worked for too long. The worker has ended in any case. If all
@@ -165,7 +163,7 @@ class Launcher:
         wait_until_built(self._started, self._source_id, self.obituary_fd, deadline)
         return list(self._started)
 
-    def _try_out(self, trial: Trial, cancel_fd: int | None) -> StepCost | None:
+    def _try_out(self, trial: StepTrial, cancel_fd: int | None) -> StepCost | None:
         try:
             deadline = Deadline(self._start_timeout, cancel_fd)
             part = self._parts[self.shares[0].python]
@@ -176,7 +174,7 @@ class Launcher:
             cost = self._result_of_trial(worker, Deadline(trial.most_s, cancel_fd))
             worker.close()
             return cost
-        except Cancelled:
+        except CancelledWait:
             raise
         except Exception as error:  # a pool of processes will run into the same problem, and report it
             self._kill_all()
@@ -253,3 +251,13 @@ class Launcher:
                 worker.close()
             self._started.clear()
             close_all((self.obituary_fd, self._obituary_write))
+
+
+# ---- what only an env knows ----------------------------------------------------------------------
+
+
+def describe_source_in_worker(source: PythonSource, settings: Settings) -> tuple[PythonSource, EnvDescription]:
+    """What env 0 is like, and the source with what islands have found out. As ``describe_source``, in a worker."""
+    launcher = Launcher(source, settings)
+    described: EnvDescription = pickle.loads(launcher.describe())
+    return source.completed(launcher.found), described

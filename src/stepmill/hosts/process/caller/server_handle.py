@@ -16,13 +16,10 @@ import gymnasium
 import numpy as np
 
 from stepmill.errors import StepmillError, UnsupportedError
-from stepmill.hosts.process.caller.child_process import END_S, ask, ask_for_process, ends, is_over, resume
-from stepmill.hosts.process.caller.deadline import Deadline
+from stepmill.hosts.process.caller.child_process import END_S, Deadline, ask, ask_for_process, ends, is_over, resume
 from stepmill.hosts.process.payload import one_thread_each
 from stepmill.hosts.process.wire import Wire, WireClosed, close_all
 from stepmill.system.interpreters import end_program, environ_for, is_same_build, start_program, why_unusable
-
-__all__ = ["ServerHandle"]
 
 _ROOT = str(Path(__file__).parents[4])  # the folder that holds the package
 # Modules are no garbage: to look for some while they are imported only takes time.

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from stepmill.system.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from stepmill.hosts.process.caller.deadline import Deadline
+    from stepmill.hosts.process.caller.child_process import Deadline
     from stepmill.hosts.process.caller.server_handle import ServerHandle
 
-__all__ = ["describe_servers", "end_servers", "lease_server", "return_server"]
 
 _STAY_S = 10.0
 

@@ -19,15 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-__all__ = [
-    "Guardian",
-    "Task",
-    "children",
-    "exit_if_forked",
-    "flush_streams",
-    "remember_own_pid",
-]
-
 # What a forked child has to do. In the child, the loop of its parent returns the task, so that neither the objects nor
 # the stack of the parent stay there.
 Task = Callable[[], None]

@@ -13,16 +13,14 @@ from typing import Any
 
 from stepmill.errors import UnsupportedError
 from stepmill.hosts.process.forked.guardian import exit_if_forked
-from stepmill.hosts.process.trial import StepCost, Stopwatch, Trial
+from stepmill.hosts.process.trial import StepCost, StepTrial, Stopwatch
 from stepmill.registry.description import EnvDescription, player_rows
 from stepmill.sources.source import PythonSource
-
-__all__ = ["step_cost"]
 
 _KEPT = 0.98  # the share of the steps that counts
 
 
-def step_cost(source: PythonSource, trial: Trial, on_reset: Callable[[], None]) -> StepCost | None:
+def step_cost(source: PythonSource, trial: StepTrial, on_reset: Callable[[], None]) -> StepCost | None:
     """What a step of env 0 costs; None if its constructor is slow. ``on_reset`` is called before the first step.
 
     The env is built as env 0 is, reset, stepped with sampled actions, reset at the end of each episode, and closed. If

@@ -19,15 +19,12 @@ from stepmill.hosts.process.forked.guardian import (
     flush_streams,
     remember_own_pid,
 )
-from stepmill.hosts.process.obituary import OBITUARY
 from stepmill.hosts.process.parenthood import become_subreaper, die_with_parent, outlive_parent
 from stepmill.hosts.process.payload import unpack_payload
 from stepmill.hosts.process.remote_error import describe
 from stepmill.hosts.process.stack import answer_with_stack, stop_answering
-from stepmill.hosts.process.wire import DescriptorsLost, Wire, WireClosed, close_all
-from stepmill.sources.source import Found, PythonSource
-
-__all__ = ["main"]
+from stepmill.hosts.process.wire import OBITUARY, DescriptorsLost, Wire, WireClosed, close_all
+from stepmill.sources.source import IslandFacts, PythonSource
 
 
 def main(wire: Wire, stdout: int, stderr: int, obituary: int, server: int) -> None:
@@ -78,7 +75,7 @@ def _load(packed: bytes, dump: int) -> Any:
     return source
 
 
-def _packed(found: Found) -> bytes:
+def _packed(found: IslandFacts) -> bytes:
     """What an island knows about the envs, and the caller does not."""
     plain = {id(one): outgoing.plain_parts(one) for one in found.defaults.values()}
     return outgoing.pickled(replace(found, defaults={env_id: plain[id(one)] for env_id, one in found.defaults.items()}))

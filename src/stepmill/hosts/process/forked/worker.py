@@ -40,8 +40,6 @@ from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.simulator import SimulatorSource
 from stepmill.sources.source import NativeSource, PythonSource
 
-__all__ = ["Context", "main", "phase_of_loading", "set_current_env"]
-
 
 @dataclass(frozen=True)
 class Context:
@@ -141,7 +139,7 @@ def _work(context: Context) -> int:
     except WireClosed:  # the caller no longer needs the envs
         _close_all(envs)
         return 0
-    except _BuildFailed as failure:
+    except _BuildError as failure:
         _close_all(envs)  # first, because the caller kills us when it gets the message
         with contextlib.suppress(WireClosed):
             wire.send(("failed", failure.env_id, failure.phase, describe(failure.error)))
@@ -164,7 +162,7 @@ def _try_out(wire: Wire, source: PythonSource | NativeSource) -> int:
 # ---- building ------------------------------------------------------------------------------------
 
 
-class _BuildFailed(Exception):
+class _BuildError(Exception):
     """An env could not be built. The phase is "import", "constructor", or "config" if our own checks refused it."""
 
     def __init__(self, env_id: int, phase: str, error: BaseException) -> None:
@@ -184,11 +182,11 @@ def _load(context: Context) -> PythonSource | NativeSource:
         return source
     except BaseException as error:  # from the user's modules: it may be anything, and the caller must see it
         exit_if_forked()
-        raise _BuildFailed(context.first_env, phase_of_loading(error), error) from None
+        raise _BuildError(context.first_env, phase_of_loading(error), error) from None
 
 
 def phase_of_loading(error: BaseException) -> str:
-    """The phase of a ``_BuildFailed``: on an island, ids and configurations are looked up while the payload is read."""
+    """The phase of a ``_BuildError``: on an island, ids and configurations are looked up while the payload is read."""
     return "config" if outgoing.is_island() and isinstance(error, StepmillError) else "import"
 
 
@@ -221,12 +219,12 @@ def _build(context: Context, builder: EnvBuilder | SimulatorSource, envs: list[A
         raise _failed(env_id, error) from None
 
 
-def _failed(env_id: int, error: BaseException) -> _BuildFailed:
+def _failed(env_id: int, error: BaseException) -> _BuildError:
     # From our checks: what a constructor of the user's raised is the cause of an EnvError.
     if isinstance(error, StepmillError) and not isinstance(error, EnvError):
-        return _BuildFailed(env_id, "config", error)
+        return _BuildError(env_id, "config", error)
     own = error.__cause__ if isinstance(error, EnvError) else None
-    return _BuildFailed(env_id, "constructor", own or error)
+    return _BuildError(env_id, "constructor", own or error)
 
 
 def _describe_first(source: PythonSource | NativeSource) -> bytes:
@@ -289,7 +287,7 @@ def _show_warning(
         (file or sys.stderr).write(f"{_prefix()}{filename}:{lineno}: {category.__name__}: {message}\n")
 
 
-class _Prefixed(logging.Formatter):
+class _EnvPrefix(logging.Formatter):
     """The lines of another formatter, prefixed with the env."""
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -303,5 +301,5 @@ class _Prefixed(logging.Formatter):
 def _prefix_logs() -> None:
     loggers = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
     for handler in (one for logger in loggers if isinstance(logger, logging.Logger) for one in logger.handlers):
-        if isinstance(handler, StderrHandler) and not isinstance(handler.formatter, _Prefixed):
-            handler.setFormatter(_Prefixed(handler.formatter or logging.Formatter()))
+        if isinstance(handler, StderrHandler) and not isinstance(handler.formatter, _EnvPrefix):
+            handler.setFormatter(_EnvPrefix(handler.formatter or logging.Formatter()))

@@ -14,20 +14,18 @@ from typing import Any
 
 from stepmill import _native
 from stepmill.errors import EnvError
-from stepmill.hosts.attributes import call_env, get_attribute, set_attribute
 from stepmill.hosts.frames import frame_of
 from stepmill.hosts.process import outgoing
 from stepmill.hosts.process.forked.guardian import exit_if_forked
+from stepmill.hosts.process.notes import object_packer, write_note, write_text
 from stepmill.hosts.process.remote_error import describe
-from stepmill.hosts.process.written_notes import object_packer, write_note, write_text
 from stepmill.hosts.rows import snapshot
+from stepmill.registry.attributes import call_env, get_attribute, set_attribute
 from stepmill.registry.factories import close_quietly
 from stepmill.sources.builder import EnvBuilder
 from stepmill.sources.drawing import Renderer
 from stepmill.sources.models.env_model import ask_model
 from stepmill.sources.source import NativeSource, PythonSource
-
-__all__ = ["serve"]
 
 
 def serve(

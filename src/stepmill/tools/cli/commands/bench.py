@@ -60,7 +60,7 @@ def command(
     """
     from stepmill.tools.cli.side_by_side import SideBySide
     from stepmill.tools.measuring.machine import describe
-    from stepmill.tools.measuring.peers import Subject, most_processes, peers_of, quiet
+    from stepmill.tools.measuring.peers import Workload, most_processes, peers_of, quiet
     from stepmill.tools.measuring.timing import Effort
 
     if folder is not None:
@@ -71,7 +71,7 @@ def command(
     with quiet(), until_interrupted() as ending:
         for name in targets or _DEFAULT:
             task = find_target(name)
-            subject = Subject(name, task, num_envs, fitted(task, config))
+            subject = Workload(name, task, num_envs, fitted(task, config))
             measured.append(one := SideBySide(subject, peers_of(subject, on_ray), most_processes()))
             with until_interrupted() as measuring:
                 one.measure(Effort(repeats, seconds), terminal, remark=not terminal.json)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import copy
+import itertools
+import operator
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import click
 import numpy as np
-from gymnasium import spaces
 from rich.console import Console
 
 import stepmill
+from stepmill.hosts.rollout.policy import Policy
 from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.tools.cli.policy import Act, load_policy, telling_failures
+from stepmill.tools.cli.policy import load_policy, random_by_row
 from stepmill.tools.cli.program import FAILED
 from stepmill.tools.cli.terminal import Terminal, new_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from stepmill.values.trees import map_tree
 
 __all__ = ["command"]
 
@@ -55,19 +55,17 @@ def command(
     from stepmill.interop.minari import collect  # says what to install
     from stepmill.interop.minari.dataset import path_of
 
-    act = load_policy(policy)
+    chosen = load_policy(policy)
     was_complete = path_of(dataset).exists()  # parts of one are elsewhere, and another of that name is an error
     with stepmill.make(target, **pool_arguments(options)) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of missing episodes: we say it below
-        player: Any = _Random(pool.spec.action_space) if act is None else _told(act)
         try:
             done = collect(
                 pool,
-                player,
+                cast(Any, _ByEpisode(chosen or random_by_row(pool.spec.action_space))),
                 episodes,
                 dataset,
                 seed=options["seed"],
-                batched=bool(getattr(act, "batched", False)),
                 progress=terminal.draws,
                 algorithm_name=policy,
                 author=author,
@@ -92,33 +90,30 @@ def command(
     return FAILED if done.missing else 0
 
 
-def _told(act: Act) -> Any:
-    """The user's policy; if it fails, one line says where."""
+class _ByEpisode:
+    """A policy as ``collect`` asks it: for one episode after another, a row at a time."""
 
-    def told(*given: Any) -> Any:
-        with telling_failures():
-            return act(*given)
-
-    if (begin := getattr(act, "begin_episode", None)) is not None:
-
-        def begin_episode(generator: np.random.Generator) -> Any:
-            with telling_failures():
-                return _told(begin(generator))
-
-        told.begin_episode = begin_episode  # type: ignore[attr-defined]
-    return told
-
-
-class _Random:
-    """Random actions, which follow from the generator of each episode."""
-
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self._space = space
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._numbers = itertools.count()
 
     def begin_episode(self, generator: np.random.Generator) -> Callable[[Any, Any], Any]:
-        space = copy.deepcopy(self._space)
-        space.seed(int(generator.integers(2**31)))
-        return lambda observation, generator: space.sample()
+        ids = np.array([next(self._numbers)], np.int32)
+        if (begin := getattr(self._policy, "begin", None)) is not None:
+            begin(ids)
+
+        def act(observation: Any, generator: np.random.Generator) -> Any:
+            actions = self._policy(map_tree(_row, observation), ids, [generator])
+            actions = actions[0] if isinstance(actions, tuple) else actions
+            return map_tree(operator.itemgetter(0), actions)
+
+        return act
+
+
+def _row(value: Any) -> np.ndarray:
+    row = np.empty(1, object) if isinstance(value, str) else np.empty((1, *np.shape(value)), np.asarray(value).dtype)
+    row[0] = value
+    return row
 
 
 def _draw(out: Console, document: dict[str, Any]) -> None:

@@ -46,10 +46,10 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
     stepmill demo HalfCheetah-v5 --num-envs 64
     """
     from stepmill.tools.cli.side_by_side import SideBySide
-    from stepmill.tools.measuring.peers import Subject, peers_of, quiet
+    from stepmill.tools.measuring.peers import Workload, peers_of, quiet
     from stepmill.tools.measuring.timing import Effort
 
-    subject = Subject.of(env, num_envs)
+    subject = Workload.of(env, num_envs)
     compared: Verification | None = None
     measured: SideBySide | None = None
     with quiet(), until_interrupted() as ending:

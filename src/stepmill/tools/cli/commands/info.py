@@ -17,7 +17,7 @@ from stepmill.hosts.host import describe_source
 from stepmill.registry.factories import REQUIRED, EnvFactory, accepted_keys, default_values
 from stepmill.registry.records import family_of, registered
 from stepmill.sources.find import find_source
-from stepmill.sources.models.model_config import MODEL_KEYS
+from stepmill.sources.models.env_model import MODEL_KEYS
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.tools.cli.options import json_option, set_option, target
 from stepmill.tools.cli.spaces import json_value, space_document, space_lines

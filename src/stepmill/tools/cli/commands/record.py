@@ -58,17 +58,18 @@ def command(
     """
     require("imageio_ffmpeg", "imageio-ffmpeg", "video", "stepmill record")
     from stepmill.envs.video_file import frames_per_second
-    from stepmill.tools.cli.policy import Policy, load_policy
+    from stepmill.tools.cli.policy import RandomActions, load_policy
     from stepmill.tools.cli.recording import Recording, VideoGrid, VideoPerEpisode
 
-    act = load_policy(policy)
+    chosen = load_policy(policy)
     _check_free(folder, VideoGrid.STEM if grid else VideoPerEpisode.STEM)
     count = min(episodes, num_envs or (_MOST_PLACES if grid else _native.available_cores()))
     arguments: dict[str, Any] = {"num_envs": count, "seed": seed, "max_episode_steps": max_episode_steps}
     with make_drawn(target, {**arguments, **config}) as pool:
         fps = frames_per_second(pool.metadata, name)
         videos: Videos = VideoGrid(folder, fps, count) if grid else VideoPerEpisode(folder, fps)
-        recording = Recording(pool, Policy(act, pool, seed), videos, episodes)
+        acting = chosen or RandomActions(pool.spec.action_space, seed)
+        recording = Recording(pool, acting, seed, videos, episodes)
         try:
             with until_interrupted() as ending, terminal.progress(name, episodes, "episodes") as bar:
                 for done in recording.record():

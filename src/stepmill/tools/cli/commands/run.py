@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -9,9 +10,9 @@ import numpy as np
 from rich.console import Console
 
 import stepmill
+from stepmill.hosts.rollout.steps import StepBatch
 from stepmill.tools.cli.options import json_option, policy_option, pool_arguments, pool_options, target
-from stepmill.tools.cli.play import Count, play
-from stepmill.tools.cli.policy import Policy, load_policy
+from stepmill.tools.cli.policy import RandomActions, load_policy
 from stepmill.tools.cli.terminal import Terminal, new_table, short, until_interrupted
 
 __all__ = ["command"]
@@ -31,15 +32,12 @@ def command(target: Any, name: str, steps: int, policy: str, terminal: Terminal,
     stepmill run Pong-v5 --num-envs 16 --steps 50000 --set frame_skip=2
     stepmill run my_envs.py:Maze --policy agent.py:act --backend process
     """
-    act = load_policy(policy)
-    count = Count()
+    chosen = load_policy(policy)
     with stepmill.make(target, **pool_arguments(options)) as pool, until_interrupted() as ending:
-        backend = pool.backend
+        count, backend, seed = _Count(pool.num_envs), pool.backend, options["seed"]
         with terminal.progress(name, steps) as bar:
-            for batch in play(pool, Policy(act, pool, options["seed"])):
-                before = count.steps
-                count.add(batch)
-                bar.add(count.steps - before)
+            for batch in pool.play(chosen or RandomActions(pool.spec.action_space, seed), seed=seed):
+                bar.add(count.add(batch))
                 if count.steps >= steps:
                     break
     document = {
@@ -59,6 +57,41 @@ def command(target: Any, name: str, steps: int, policy: str, terminal: Terminal,
     return ending.code
 
 
+class _Count:
+    """What was played, without the envs' first resets, which may take long."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.steps = 0
+        self.env_seconds = 0.0
+        self.returns: list[float] = []
+        self.lengths: list[int] = []
+        self._starting = set(range(num_envs))
+        self._begin = time.perf_counter()
+
+    def add(self, batch: StepBatch) -> int:
+        """Counts a batch; returns how many steps it has."""
+        if self._starting:
+            self._starting.difference_update(batch.env_ids.tolist())
+            self._begin = time.perf_counter()
+            return 0
+        self.steps += len(batch.env_ids)
+        self.env_seconds += batch.seconds
+        if (ended := batch.ended).any():
+            self.returns += batch.info["episode_return"][ended].tolist()
+            self.lengths += batch.info["episode_length"][ended].tolist()
+        self.seconds = time.perf_counter() - self._begin
+        return len(batch.env_ids)
+
+    @property
+    def steps_per_second(self) -> float:
+        """The speed of the envs, without the policy."""
+        return self.steps / self.env_seconds if self.env_seconds else 0.0
+
+    @property
+    def steps_per_second_with_policy(self) -> float:
+        return self.steps / self.seconds if self.steps else 0.0
+
+
 def _summary(values: list[Any]) -> dict[str, float] | None:
     if not values:
         return None
@@ -71,7 +104,7 @@ def _summary(values: list[Any]) -> dict[str, float] | None:
         }
 
 
-def _draw(out: Console, document: dict[str, Any], count: Count) -> None:
+def _draw(out: Console, document: dict[str, Any], count: _Count) -> None:
     table = new_table(out, show_header=False, title=f"{document['id']}, {document['num_envs']:,} envs")
     table.add_row("backend", document["backend"])
     table.add_row("steps", f"{count.steps:,}")

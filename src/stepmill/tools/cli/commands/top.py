@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import select
 import sys
+import termios
+import time
+import tty
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import click
 from rich.console import Console, Group
 from rich.live import Live
 
 from stepmill.errors import UsageError
-from stepmill.tools.cli.keys import Keys
 from stepmill.tools.cli.options import Seconds, json_option
 from stepmill.tools.cli.terminal import Terminal, until_interrupted
-
-__all__ = ["command"]
 
 
 @click.command("top")
@@ -36,7 +39,7 @@ def command(pid: int | None, interval: float, once: bool, terminal: Terminal) ->
     stepmill top 4242 --once --json
     """
     watched = _Watched(pid)
-    with Keys(live=not once and not terminal.json) as keys, until_interrupted() as ending:
+    with _Keys(live=not once and not terminal.json) as keys, until_interrupted() as ending:
         if once:
             keys.wait(interval)
             document = watched.look()
@@ -55,8 +58,7 @@ class _Watched:
     """The processes that are shown: the given one, or all that have pools."""
 
     def __init__(self, pid: int | None) -> None:
-        from stepmill.tools.top.looks import look_at
-        from stepmill.tools.top.processes import pids_with_pools
+        from stepmill.tools.top.processes import look_at, pids_with_pools
 
         self._look_at, self._find = look_at, pids_with_pools
         self._pid = pid
@@ -96,7 +98,7 @@ class _Watched:
         return show_process(out, processes[0]) if len(processes) == 1 else list_processes(out, processes)
 
 
-def _documents(watched: _Watched, keys: Keys, interval: float) -> Iterator[dict[str, Any]]:
+def _documents(watched: _Watched, keys: _Keys, interval: float) -> Iterator[dict[str, Any]]:
     """A look after each interval, until a key ends it, or all that was watched has ended."""
     while not keys.wait(interval):
         try:
@@ -106,7 +108,7 @@ def _documents(watched: _Watched, keys: Keys, interval: float) -> Iterator[dict[
         yield document
 
 
-def _show(watched: _Watched, keys: Keys, interval: float, terminal: Terminal) -> None:
+def _show(watched: _Watched, keys: _Keys, interval: float, terminal: Terminal) -> None:
     out = terminal.out
     shown: Group | None = None
     if not out.is_terminal:
@@ -123,3 +125,37 @@ def _show(watched: _Watched, keys: Keys, interval: float, terminal: Terminal) ->
             out.print(shown)  # what was last to be seen stays
     if not keys.ended:
         terminal.remark("all that was shown has ended, or closed its pools")
+
+
+class _Keys:
+    """Reads single keys from the terminal while it is used in a ``with``; without a terminal it only waits.
+
+    Attributes:
+        ended: Whether ``q`` was pressed.
+    """
+
+    def __init__(self, live: bool) -> None:
+        self._live = live and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+        self._before: list[Any] | None = None
+        self.ended = False
+
+    def wait(self, seconds: float) -> bool:
+        """Waits; whether a key has ended the view."""
+        end = time.monotonic() + seconds
+        while not self.ended and (left := end - time.monotonic()) > 0:
+            if self._before is None:
+                time.sleep(left)
+            elif select.select([sys.stdin], [], [], left)[0]:
+                self.ended = os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b"")
+        return self.ended
+
+    def __enter__(self) -> Self:
+        if self._live:
+            with contextlib.suppress(termios.error):
+                self._before = termios.tcgetattr(sys.stdin)
+                tty.setcbreak(sys.stdin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)

@@ -14,12 +14,10 @@ from stepmill.tools.cli.options import Number, json_option, policy_option, pool_
 from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings a server
-    from stepmill.tools.cli.policy import Policy
+    from stepmill.hosts.rollout.steps import StepBatch
     from stepmill.tools.watching.control import Control
     from stepmill.tools.watching.watch import Watch
-    from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["command"]
 
 _MOST_FAILURES = 100  # batches with failures, one after another
 
@@ -53,12 +51,12 @@ def command(
     stepmill watch Pong-v5 --num-envs 9 --speed 15
     stepmill watch my_envs.py:Maze --policy agent.py:act --no-browser
     """
-    from stepmill.tools.cli.policy import Policy, load_policy
+    from stepmill.tools.cli.policy import RandomActions, load_policy
     from stepmill.tools.watching.control import Control
     from stepmill.tools.watching.watch import Watch
     from stepmill.views.pool import watched
 
-    act = load_policy(policy)
+    chosen = load_policy(policy)
     control = Control(paused, speed)
     with (
         until_interrupted() as ending,
@@ -67,7 +65,8 @@ def command(
     ):
         _tell(terminal, page, link)
         with terminal.progress(name, None) as bar:
-            for rows in _play(pool, Policy(act, pool, options["seed"]), control, page):
+            acting = chosen or RandomActions(pool.spec.action_space, options["seed"])
+            for rows in _play(pool.play(acting, seed=options["seed"], raise_errors=False), control, page):
                 bar.add(rows)
     return ending.code
 
@@ -82,22 +81,15 @@ def _make(target: Any, arguments: dict[str, Any], terminal: Terminal) -> Any:
         return pool
 
 
-def _play(pool: GymnasiumPool, policy: Policy, control: Control, page: Watch) -> Iterator[int]:
+def _play(batches: Iterator[StepBatch], control: Control, page: Watch) -> Iterator[int]:
     """Plays whenever the page allows it, for ever; yields how many envs each batch had."""
-    pool.async_reset()
     failures = 0
-    while True:
-        try:
-            obs, _, _, _, info = pool.recv()
-            failures = 0
-        except EnvError as error:  # the page shows it, and the env goes on with its next action
-            failures += 1
-            if failures == _MOST_FAILURES or error.batch is None:
-                raise
-            obs, _, _, _, info = error.batch
-        yield len(info["env_id"])
+    for batch in batches:
+        failures = 0 if batch.error is None else failures + 1
+        if batch.error is not None and failures == _MOST_FAILURES:
+            raise batch.error
+        yield len(batch.env_ids)  # the page shows errors, and an env that failed goes on with its next action
         control.wait(page.look_again)
-        pool.send(policy.actions(obs, info))
 
 
 def _tell(terminal: Terminal, page: Watch, link: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 __all__ = ["steer"]
@@ -10,9 +12,8 @@ _AHEAD, _UPSTREAM, _DOWNSTREAM = 1, 2, 3
 _NEAR = 0.04
 
 
-def steer(observation: np.ndarray, generator: np.random.Generator) -> int:
-    """Keeps level with the landing stage. ``generator`` is for policies that draw."""
-    aside = observation[2]
-    if abs(aside) < _NEAR:
-        return _AHEAD
-    return _DOWNSTREAM if aside > 0 else _UPSTREAM
+def steer(observations: np.ndarray, env_ids: np.ndarray, generators: Sequence[np.random.Generator]) -> np.ndarray:
+    """Keeps level with the landing stage: an action per env. ``generators`` are for policies that draw."""
+    aside = observations[:, 2]
+    back = np.where(aside > 0, _DOWNSTREAM, _UPSTREAM)
+    return np.where(np.abs(aside) < _NEAR, _AHEAD, back)

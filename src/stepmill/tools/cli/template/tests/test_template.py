@@ -38,13 +38,11 @@ def test_a_boat_that_goes_ahead_drifts_with_the_current() -> None:
 
 def test_the_task_can_be_done() -> None:
     """In a pool: eight boats, steered by the policy."""
-    generator = np.random.default_rng(0)
     arrived: list[bool] = []
     with stepmill.make(TemplateEnv, num_envs=8, seed=1, backend="inline") as pool:
-        obs, _ = pool.reset()
-        while len(arrived) < 50:
-            obs, _, terminated, truncated, info = pool.step([steer(one, generator) for one in obs])
-            arrived += info["success"][terminated | truncated].tolist() if "success" in info else []
+        for batch in pool.play(steer, episodes=range(50)):
+            arrived += batch.info["success"][batch.ended].tolist() if "success" in batch.info else []
+    assert len(arrived) == 50
     assert np.mean(arrived) > 0.9
 
 

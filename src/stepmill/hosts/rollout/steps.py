@@ -1,0 +1,176 @@
+"""``pool.play``: envs play on and on with a policy, and the user sees every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepmill import _native
+from stepmill.errors import EnvError, InFlightError, UnsupportedError
+from stepmill.hosts.rollout.play import Player, Turn
+from stepmill.hosts.rollout.policy import Generators, Policy, PolicyCaller, check_policy
+from stepmill.settings import Settings
+from stepmill.values.arguments import whole_number
+from stepmill.values.trees import map_tree, map_trees, tree_of
+
+_LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """What some envs have just done: a row per env of ``env_ids``, as ``step`` of the gymnasium view has it.
+
+    Attributes:
+        env_ids: The envs.
+        observations: What they show now.
+        actions: What led to it, in the dtypes of the action space, before any clipping. The row of a reset has the
+            action that was ignored, or zeros. None if envs have several players.
+        rewards: The reward of each; with several players, of each player.
+        terminated: Whether the step ended an episode.
+        truncated: Whether the step cut an episode off.
+        info: As ``step`` returns it. ``info["elapsed_step"]`` is 0 where an episode begins.
+        episodes: The seeds of the episodes that the envs play; None if ``play`` was not given any.
+        seconds: How long sending the actions and waiting for this batch took, without the policy.
+        error: What envs raised, if ``play`` goes on in spite of errors.
+    """
+
+    env_ids: np.ndarray
+    observations: Any
+    actions: Any
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    info: dict[str, Any]
+    episodes: np.ndarray | None
+    seconds: float
+    error: EnvError | None
+
+    @property
+    def ended(self) -> np.ndarray:
+        """Whether the step ended an episode, or cut it off."""
+        ended: np.ndarray = self.terminated | self.truncated
+        return ended
+
+
+def play_on(
+    engine: _native.Engine,
+    settings: Settings,
+    policy: Policy,
+    seed: int,
+    episodes: Iterable[int] | None,
+    raise_errors: bool,
+) -> Iterator[StepBatch]:
+    """See ``PoolView.play``. Everything that can be refused is refused before the first batch is asked for."""
+    engine.check_usable()
+    check_policy(policy, "play")
+    generators = Generators(whole_number("play: seed", seed, 0))
+    if episodes is None and settings.autoreset == "disabled":
+        raise UnsupportedError(
+            "play: with autoreset='disabled' nobody would reset an env whose episode is over: make the pool with "
+            "autoreset='next_step' or 'same_step', or pass episodes=..."
+        )
+    if engine.in_flight_count:
+        raise InFlightError("play: envs are in flight: recv() their results first, or reset() all envs")
+    return _Play(engine, settings, policy, generators, episodes, raise_errors).batches()
+
+
+class _Play:
+    def __init__(
+        self,
+        engine: _native.Engine,
+        settings: Settings,
+        policy: Policy,
+        generators: Generators,
+        episodes: Iterable[int] | None,
+        raise_errors: bool,
+    ) -> None:
+        self._engine = engine
+        self._num_envs = settings.num_envs
+        self._generators = generators
+        self._waiting = None if episodes is None else iter(episodes)
+        self._episodes = np.zeros(settings.num_envs, np.int64)
+        caller = PolicyCaller(_guarded(engine, policy), engine.host.action.space, generators)
+        batch_size = settings.batch_size if settings.is_async else None
+        self._player = Player(engine, caller, batch_size, keeps_on=not raise_errors)
+        self._actions: Any = None
+        if engine.host.num_players == 1:
+            self._actions = map_tree(self._table, tree_of(engine.host.action.space))
+
+    def _table(self, space: Any) -> np.ndarray:
+        dtype = (
+            object if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind == "U" else space.dtype
+        )
+        return np.zeros((self._num_envs, *(() if dtype is object else space.shape)), dtype)
+
+    def batches(self) -> Iterator[StepBatch]:
+        begun = self._begin(range(self._num_envs))
+        if not begun[0]:
+            return
+        self._engine.send_reset(*begun, None)
+        turns = self._player.turns()
+        while (turn := self._engine.plainly(next, turns, None)) is not None:
+            yield self._batch(turn)
+            if self._waiting is not None:
+                self._begin_next(turn)
+
+    def _batch(self, turn: Turn) -> StepBatch:
+        observations, rewards, terminated, truncated, info = turn.result
+        actions = None
+        if self._actions is not None:
+            for sent in turn.sent:
+                map_trees(lambda to, part, ids=sent.env_ids: _put(to, ids, part), self._actions, sent.actions)  # type: ignore[misc]
+            actions = map_tree(lambda table: table[turn.env_ids], self._actions)
+        episodes = None if self._waiting is None else self._episodes[turn.env_ids]
+        return StepBatch(
+            turn.env_ids,
+            observations,
+            actions,
+            rewards,
+            terminated,
+            truncated,
+            info,
+            episodes,
+            turn.seconds,
+            turn.error,
+        )
+
+    # ---- episodes with seeds -------------------------------------------------------------------------
+
+    def _begin_next(self, turn: Turn) -> None:
+        """Envs whose episode has ended, or failed, play the next one that waits."""
+        _, _, terminated, truncated, info = turn.result
+        ended = terminated | truncated
+        if "abnormal" in info:
+            ended = ended | info["abnormal"]
+        if ended.any():
+            turn.goes_on = ~ended
+            begun = self._begin(turn.env_ids[ended].tolist())
+            turn.resets = begun if begun[0] else None
+
+    def _begin(self, env_ids: Iterable[int]) -> tuple[list[int], list[int] | None]:
+        """Gives envs episodes, as far as there are any; returns these envs and their seeds."""
+        if self._waiting is None:
+            return list(env_ids), None
+        chosen = dict(zip(env_ids, self._waiting, strict=False))
+        for env_id, seed in chosen.items():
+            self._episodes[env_id] = whole_number("play: episodes: a seed", seed, 0, _LARGEST_SEED)
+            self._generators.renew(env_id, seed)
+        return list(chosen), list(chosen.values())
+
+
+def _put(table: np.ndarray, env_ids: np.ndarray, part: Any) -> None:
+    table[env_ids] = _native.without_torch(part)
+
+
+def _guarded(engine: _native.Engine, policy: Policy) -> Policy:
+    """The policy; while it is asked, the pool refuses calls: one that steps the pool would play in its own episodes."""
+
+    def guarded(*arguments: Any) -> Any:
+        return engine.use(policy, *arguments)
+
+    if hasattr(policy, "begin"):
+        guarded.begin = policy.begin  # type: ignore[attr-defined]
+    return guarded
