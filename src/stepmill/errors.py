@@ -298,7 +298,7 @@ class ObservationError(EnvError, ValueError):
 class EnvTimeoutError(EnvError, TimeoutError):
     """An env ran longer than ``step_timeout`` or ``reset_timeout``, or was not built within ``start_timeout``.
 
-    The message contains the Python stack of the worker process at that time. Also: an actor of Ray was silent for longer
+    The message contains the Python stack of the worker process at that time. Also: an actor of Ray was silent for more
     than its ``node_timeout``.
     """
 

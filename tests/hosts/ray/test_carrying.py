@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from stepmill import _native, errors
 from stepmill.hosts.open_local_host import open_local_host
 from stepmill.hosts.ray import env_actor
 from stepmill.hosts.ray.ray_host import RayHost
+from stepmill.managers import RayEnvManager
 from support.probes import MODES, assert_equal
 from support.ray_envs import Teller
 from support.ray_here import RayHere
@@ -116,3 +118,19 @@ def test_options_and_failures_travel_with_the_parcels(task: Any, ray_here: RayHe
             pool.step(np.array([0, 0, 2]))
         assert isinstance(caught.value.__cause__, ValueError)
         assert caught.value.batch[4]["env_id"].tolist() == [0, 1, 2]
+
+
+# ---- who takes stepmill.Ray besides make ---------------------------------------------------------
+
+
+def test_gymnasium_passes_the_backend_on(ray_here: RayHere) -> None:
+    with gymnasium.make_vec("stepmill/CartPole-v1", num_envs=4, backend=stepmill.Ray(num_actors=2)) as envs:
+        envs.reset()
+        assert len(ray_here.carried["exchange"]) == 2
+
+
+def test_a_manager_takes_the_same_object(ray_here: RayHere) -> None:
+    with RayEnvManager([Teller] * 4, cfg={"backend": stepmill.Ray(num_actors=2)}) as manager:
+        manager.launch()
+        assert manager.ready_obs_id == [0, 1, 2, 3]
+        assert len(ray_here.carried["describe"]) == 2
