@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from stepmill.errors import EnvError, ResourceError, summary
-from stepmill.tools.cli.in_child import in_child
+from stepmill.tools.cli.bars import Measure, bars_of, save_bars
 from stepmill.tools.cli.options import (
     Seconds,
     json_option,
@@ -22,6 +22,7 @@ from stepmill.tools.cli.options import (
     set_option,
     target,
 )
+from stepmill.tools.cli.program import in_child
 from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
 from stepmill.tools.measuring.setups import Setup, batch_setups, best_of, first_setups
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from stepmill.hosts.rollout.policy import Policy
     from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["command"]
 
 _FINALISTS = 3
 _ROUNDS = 3
@@ -98,7 +98,10 @@ def command(
         "interrupted": ending.interrupted,
     }
     if picture is not None:
-        _save(picture, name, tuning, best, document["machine"])
+        machine = document["machine"]
+        note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
+        title = f"{name}: steps per second by settings"
+        save_bars(picture, title, _measures(tuning, best), "Steps per second", note)
     terminal.result(document, lambda out: _draw(out, name, tuning, best, document["call"], picture))
     return ending.code
 
@@ -177,17 +180,13 @@ def _call(name: str, best: Setup, config: dict[str, Any]) -> str:
     return f"stepmill.make({task}{given})"
 
 
-def _bars(tuning: _Tuning, best: Setup) -> list[Any]:
-    from stepmill.tools.cli.bars import Bar as Line
-
+def _measures(tuning: _Tuning, best: Setup) -> list[Measure]:
     shown = tuning.sorted()[:_MOST_BARS]
-    return [Line(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
+    return [Measure(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
 
 
 def _draw(out: Console, name: str, tuning: _Tuning, best: Setup, call: str, picture: Path | None) -> None:
-    from stepmill.tools.cli.bars import print_bars
-
-    print_bars(out, f"{name}: steps per second by settings", _bars(tuning, best), "/s")
+    out.print(bars_of(out, f"{name}: steps per second by settings", _measures(tuning, best), "/s"))
     if len(tuning.rates) > _MOST_BARS:
         out.print(f"and {len(tuning.rates) - _MOST_BARS} that were slower", soft_wrap=True)
     for trial, why in tuning.failed.items():
@@ -196,10 +195,3 @@ def _draw(out: Console, name: str, tuning: _Tuning, best: Setup, call: str, pict
     out.print(f"{short(tuning.rates[best])} steps per second", soft_wrap=True)
     if picture is not None:
         out.print(f"picture: {picture}", soft_wrap=True)
-
-
-def _save(picture: Path, name: str, tuning: _Tuning, best: Setup, machine: dict[str, Any]) -> None:
-    from stepmill.tools.cli.bars import save_bars
-
-    note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
-    save_bars(picture, f"{name}: steps per second by settings", _bars(tuning, best), "Steps per second", note)
