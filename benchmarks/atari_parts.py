@@ -22,7 +22,7 @@ from benchmarks import bare
 from benchmarks.python_contestants import BareLoop, MeetingLoops
 from benchmarks.timing import Effort, Log, interleaved_with_cpu_time
 from stepmill.tools.measuring.machine import cores
-from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
+from stepmill.tools.measuring.peers import Workload, envpool_has, envpool_pool, stepmill_pool
 from stepmill.tools.measuring.runners import SEED, AsyncContestant, Contestant
 
 GAMES = ("Pong", "Breakout", "Seaquest")
@@ -39,14 +39,14 @@ def atari(effort: Effort, log: Log) -> list[dict[str, Any]]:
 def _compare(game: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Any]:
     log(f"{game}, {num_envs} envs" + (f", batches of {batch_size}" if batch_size else ""))
     id = f"{game}-v5"
-    subject = Subject.of(id, num_envs)
+    workload = Workload.of(id, num_envs)
     runners: dict[str, Any] = {}
     try:
         if bare.available() and batch_size is None:  # first: they fork, and threads of others would not survive it
             runners["meeting"] = AtariLoops(AtariCase(game, num_envs))
-        runners["stepmill"] = stepmill_pool(subject, batch_size)
-        if envpool_has(subject):
-            runners["envpool"] = envpool_pool(subject, min(batch_size or num_envs, cores()), batch_size)
+        runners["stepmill"] = stepmill_pool(workload, batch_size)
+        if envpool_has(workload):
+            runners["envpool"] = envpool_pool(workload, min(batch_size or num_envs, cores()), batch_size)
         runners["ale"] = _ale_vector_env(game, num_envs, batch_size)
         if batch_size is None:
             runners["gymnasium_async"] = _gymnasium_async(game, num_envs)
@@ -72,7 +72,7 @@ def _ale_vector_env(game: str, num_envs: int, batch_size: int | None) -> Contest
         repeat_action_probability=0.0,
         **given,
     )
-    actions = Subject.of(f"{game}-v5").actions(batch_size or num_envs)
+    actions = Workload.of(f"{game}-v5").actions(batch_size or num_envs)
     return Contestant(envs, actions, cores()) if batch_size is None else _AleAsync(envs, actions, cores())
 
 
@@ -93,7 +93,7 @@ class _AleAsync(AsyncContestant):
 
 def _gymnasium_async(game: str, num_envs: int) -> Contestant:
     envs = gymnasium.vector.AsyncVectorEnv([partial(_wrapped, game)] * num_envs, context="fork")
-    return Contestant(envs, Subject.of(f"{game}-v5").actions(num_envs))
+    return Contestant(envs, Workload.of(f"{game}-v5").actions(num_envs))
 
 
 def _wrapped(game: str) -> Any:
@@ -178,7 +178,7 @@ class AtariLoops(MeetingLoops):
         first, last = (case.num_envs * i // self._loops for i in (index, index + 1))
         envs = BareLoop([partial(BareGame, case.game)] * (last - first))
         envs.reset()
-        drawn = Subject.of(f"{case.game}-v5").actions(case.num_envs)
+        drawn = Workload.of(f"{case.game}-v5").actions(case.num_envs)
         batches = itertools.cycle([actions[first:last] for actions in drawn])
 
         def run(calls: int) -> None:
@@ -197,7 +197,7 @@ def start(effort: Effort, log: Log) -> dict[str, Any]:
     game, count = START
     out: dict[str, Any] = {}
     for name, code in STARTS.items():
-        if name == "envpool" and not envpool_has(Subject.of(f"{game}-v5")):
+        if name == "envpool" and not envpool_has(Workload.of(f"{game}-v5")):
             continue
         log(f"start-up of {count} {game}, {name}")
         program = START_PROGRAM.format(make=code.format(game=game, n=count))

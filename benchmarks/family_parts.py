@@ -23,7 +23,7 @@ from benchmarks.timing import Effort, Log, cpu_seconds, interleaved_with_cpu_tim
 from stepmill.errors import MissingPackageError
 from stepmill.registry.records import find
 from stepmill.tools.measuring.machine import cores
-from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, stepmill_pool
+from stepmill.tools.measuring.peers import Workload, envpool_has, envpool_pool, stepmill_pool
 from stepmill.tools.measuring.runners import SEED, Contestant, build_gymnasium
 
 GRIDS = ("MiniGrid-Empty-8x8-v0",)
@@ -62,15 +62,15 @@ def _compare(
 ) -> dict[str, Any]:
     """``make`` builds one env; ``theirs`` are arguments of AsyncVectorEnv."""
     log(f"{env}, {num_envs} envs")
-    subject = Subject.of(env, num_envs)
+    workload = Workload.of(env, num_envs)
     share = max(1, num_envs // cores())  # of a plain loop: as many envs as a worker of the pool has
     makers: dict[str, Callable[[], Contestant]] = {
-        "stepmill": lambda: stepmill_pool(subject, backend=backend, start_timeout=600),
-        "gymnasium_async": lambda: build_gymnasium("Async", [make] * num_envs, subject.actions(num_envs), **theirs),
-        "loop": lambda: Contestant(BareLoop([make] * share), subject.actions(share)),
+        "stepmill": lambda: stepmill_pool(workload, backend=backend, start_timeout=600),
+        "gymnasium_async": lambda: build_gymnasium("Async", [make] * num_envs, workload.actions(num_envs), **theirs),
+        "loop": lambda: Contestant(BareLoop([make] * share), workload.actions(share)),
     }
-    if envpool_has(subject):
-        makers["envpool"] = lambda: envpool_pool(subject, min(num_envs, cores()))
+    if envpool_has(workload):
+        makers["envpool"] = lambda: envpool_pool(workload, min(num_envs, cores()))
     with contextlib.ExitStack() as made:
         runners = {name: made.enter_context(contextlib.closing(build())) for name, build in makers.items()}
         results = interleaved_with_cpu_time(runners, effort)

@@ -15,7 +15,7 @@ from benchmarks.timing import Effort, Log
 from stepmill.sources.find import find_source
 from stepmill.sources.source import NativeSource
 from stepmill.tools.measuring.machine import cores
-from stepmill.tools.measuring.peers import Subject, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
+from stepmill.tools.measuring.peers import Workload, envpool_has, envpool_pool, gymnasium_envs, stepmill_pool
 from stepmill.tools.measuring.runners import ACTION_BATCHES
 from stepmill.tools.measuring.timing import interleaved
 
@@ -31,13 +31,13 @@ def mujoco(effort: Effort, log: Log) -> list[dict[str, Any]]:
 
 def _compare(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Any]:
     log(f"{env}, {num_envs} envs" + (f", batches of {batch_size}" if batch_size else ""))
-    subject = Subject.of(env, num_envs)
-    runners: dict[str, Any] = {"stepmill": stepmill_pool(subject, batch_size)}
-    if envpool_has(subject):
-        runners["envpool"] = envpool_pool(subject, min(batch_size or num_envs, cores()), batch_size)
+    workload = Workload.of(env, num_envs)
+    runners: dict[str, Any] = {"stepmill": stepmill_pool(workload, batch_size)}
+    if envpool_has(workload):
+        runners["envpool"] = envpool_pool(workload, min(batch_size or num_envs, cores()), batch_size)
     if batch_size is None:
-        runners["gymnasium"] = gymnasium_envs("Sync", subject)
-        runners["gymnasium_async"] = gymnasium_envs("Async", subject)
+        runners["gymnasium"] = gymnasium_envs("Sync", workload)
+        runners["gymnasium_async"] = gymnasium_envs("Async", workload)
         if _has_batch():
             runners["mujoco_batch"] = MujocoBatch(env, num_envs)
     if bare.available():
@@ -66,7 +66,7 @@ def memory(_: Effort, log: Log) -> list[dict[str, Any]]:
     """The memory that 1,024 Ants take, each contestant in a process of its own."""
     out = []
     for name, code in MEMORY.items():
-        if name == "envpool" and not envpool_has(Subject.of(MEMORY_ENV)):
+        if name == "envpool" and not envpool_has(Workload.of(MEMORY_ENV)):
             continue
         log(f"memory of {MEMORY_COUNT} {MEMORY_ENV}, {name}")
         made = code.format(env=MEMORY_ENV, n=MEMORY_COUNT)
@@ -113,7 +113,7 @@ class MujocoBatch:
         self._frames = task.frame_skip
         self._ctrl = self._batch.bind("ctrl")
         self._shown = [self._batch.bind(name) for name in ("qpos", "qvel")]
-        self._actions = Subject.of(env).actions(num_envs)
+        self._actions = Workload.of(env).actions(num_envs)
         self._next = 0
 
     def run(self, calls: int) -> None:
@@ -138,7 +138,7 @@ class MujocoLoops:
         assert source.simulators is not None
         self._simulators = [source.simulators.build(i) for i in range(num_envs)]
         self._texts = [_text(one.values()).encode() for one in self._simulators]
-        self._actions = np.ascontiguousarray(np.stack(Subject.of(env).actions(num_envs)), np.float32)
+        self._actions = np.ascontiguousarray(np.stack(Workload.of(env).actions(num_envs)), np.float32)
         self._run = ctypes.CDLL(bare.mujoco_library()).mujoco_loops
         self._run.restype = ctypes.c_double
 

@@ -27,7 +27,7 @@ from benchmarks import (
 from benchmarks.timing import Effort, Log
 from stepmill.tools.measuring.machine import cores
 from stepmill.tools.measuring.peers import (
-    Subject,
+    Workload,
     best_threads,
     envpool_has,
     envpool_pool,
@@ -35,8 +35,8 @@ from stepmill.tools.measuring.peers import (
     stepmill_pool,
 )
 from stepmill.tools.measuring.runners import Contestant
+from stepmill.tools.measuring.setups import up_to
 from stepmill.tools.measuring.timing import interleaved, steps_per_second
-from stepmill.tools.measuring.trials import up_to
 
 CARTPOLE = "CartPole-v1"
 OTHER_ENVS = (
@@ -128,10 +128,10 @@ def scaling(effort: Effort, log: Log) -> list[dict[str, Any]]:
     for n in (1024, 8192, 65536):
         for threads in up_to(cores()):
             log(f"{threads} thread{'s' * (threads > 1)}, {n} envs")
-            subject = Subject.of(CARTPOLE, n)
-            runners = {"stepmill": stepmill_pool(subject, num_threads=threads)}
-            if envpool_has(subject):
-                runners["envpool"] = envpool_pool(subject, threads)
+            workload = Workload.of(CARTPOLE, n)
+            runners = {"stepmill": stepmill_pool(workload, num_threads=threads)}
+            if envpool_has(workload):
+                runners["envpool"] = envpool_pool(workload, threads)
             out.append({"env": CARTPOLE, "num_envs": n, "num_threads": threads, **interleaved(runners, effort)})
             _close(runners)
     return out
@@ -196,7 +196,7 @@ def _compare(
     log(f"{env}, {num_envs} env{'s' * (num_envs > 1)}" + (f", batches of {batch_size}" if batch_size else ""))
     runners: dict[str, Any] = dict(_contestants(env, num_envs, batch_size, effort, log))
     if gymnasium:
-        runners["gymnasium"] = gymnasium_envs("Sync", Subject.of(env, num_envs))
+        runners["gymnasium"] = gymnasium_envs("Sync", Workload.of(env, num_envs))
     if loops and bare.available():
         runners["meeting"] = bare.on_all_cores(num_envs, meet=True)
         runners["free"] = bare.on_all_cores(num_envs, meet=False)
@@ -211,13 +211,13 @@ def _compare(
 
 def _contestants(env: str, num_envs: int, batch_size: int | None, effort: Effort, log: Log) -> dict[str, Contestant]:
     """With stepmill's defaults, and EnvPool's best number of threads."""
-    subject = Subject.of(env, num_envs)
-    runners = {"stepmill": stepmill_pool(subject, batch_size)}
-    if envpool_has(subject):
+    workload = Workload.of(env, num_envs)
+    runners = {"stepmill": stepmill_pool(workload, batch_size)}
+    if envpool_has(workload):
         try:
             counts = _thread_counts(batch_size or num_envs)
-            threads = best_threads(subject, counts, effort.search_s, batch_size, rounds=3)
-            runners["envpool"] = envpool_pool(subject, threads, batch_size)
+            threads = best_threads(workload, counts, effort.search_s, batch_size, rounds=3)
+            runners["envpool"] = envpool_pool(workload, threads, batch_size)
             log(f"  EnvPool is best with {threads} of {cores()} threads")
         except Exception as error:
             log(f"  EnvPool: left out, {error}")

@@ -24,7 +24,7 @@ from benchmarks.python_envs import ENV_NAMES, Case
 from benchmarks.python_parts import iterations
 from benchmarks.timing import Effort
 from stepmill.tools.measuring import machine
-from stepmill.tools.measuring.peers import Subject
+from stepmill.tools.measuring.peers import Workload
 from stepmill.tools.measuring.runners import SEED
 
 ROUNDS = 9
@@ -63,7 +63,7 @@ def parts_of(cost: dict[str, Any]) -> dict[str, float | None]:
 
 def costs(num_envs: int) -> dict[str, Any]:
     """Nanoseconds of each thing that can be timed by itself."""
-    action = Subject.of("CartPole-v1").actions(num_envs)[0]
+    action = Workload.of("CartPole-v1").actions(num_envs)[0]
     with stepmill.make("CartPole-v1", num_envs=num_envs, seed=SEED, backend="inline") as pool:
         pool.reset()
         core: Any = pool._engine  # the native pool under the view

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import stepmill
 from benchmarks.timing import Effort, Log
-from stepmill.tools.measuring.peers import Subject, stepmill_pool
+from stepmill.tools.measuring.peers import Workload, stepmill_pool
 from stepmill.tools.measuring.runners import ACTION_BATCHES, SEED, Contestant
 from stepmill.tools.measuring.timing import interleaved
 
@@ -65,7 +65,7 @@ def _compare(env: str, num_envs: int, outputs: list[str], effort: Effort, log: L
 
 def _runner(env: str, num_envs: int, output: str) -> Contestant:
     if env != FRAMES:
-        return stepmill_pool(Subject.of(env, num_envs), output=output)
+        return stepmill_pool(Workload.of(env, num_envs), output=output)
     pool = stepmill.make(Frames, num_envs=num_envs, backend="inline", seed=SEED, output=output)
     return Contestant(pool, [np.zeros(num_envs, np.int64)] * ACTION_BATCHES)
 

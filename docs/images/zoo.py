@@ -9,10 +9,11 @@ import cv2
 import numpy as np
 from examples.worlds.courier import CourierEnv
 from examples.worlds.courier.world import Verb, World
+from examples.worlds.pursuit import PursuitEnv
+from examples.worlds.pursuit.__main__ import flee
 
 from stepmill.envs import BaseEnv
 from stepmill.zoo.hybrid import HybridEnv
-from stepmill.zoo.pursuit import PursuitEnv
 
 
 def save(name: str, env: BaseEnv, seed: int, steps: int, policy: Callable[[Any], Any]) -> None:
@@ -33,15 +34,6 @@ def drive(observation: np.ndarray) -> tuple[Any, ...]:
     if abs(error) > 0.12:
         return 1, [0.0], [max(-1.0, min(1.0, error / (math.pi / 2)))]
     return 0, [0.7], [0.0]
-
-
-def flee(observation: np.ndarray) -> list[int]:
-    """Pursuit: each runner to the gate of its own number."""
-    moves = []
-    for row, gate in zip(observation, (8, 11), strict=True):
-        right, up = row[gate : gate + 2]
-        moves.append((4 if right > 0 else 3) if abs(right) > abs(up) else (1 if up > 0 else 2))
-    return moves
 
 
 def deliver(world: World) -> Verb:

@@ -19,6 +19,7 @@ from stepmill.errors import ConfigError, EnvError, EnvTimeoutError
 from stepmill.hosts import auto
 from stepmill.hosts.process.trial import StepCost
 from stepmill.settings import check_settings
+from support.envs.contract import Pair
 from support.envs.unmovable import Costly, Informed, InGlobals, InLibrary, PidFile, Rebuilt, Recorded, Walk
 from support.process_envs import Gate, belongings, descendants, eventually, left_since
 from support.subprocesses import run, run_well, start
@@ -131,7 +132,7 @@ def test_a_time_limit_of_the_pool_ends_episodes_of_the_trial(verdict: Any, tmp_p
 
 def test_an_env_of_many_players_is_tried_too(verdict: Any) -> None:
     verdict("inline")
-    with stepmill.make("Pursuit-v0", num_envs=2) as pool:
+    with stepmill.make(Pair, num_envs=2) as pool:
         assert pool.backend == "inline"
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import stepmill
-from stepmill import errors
+from stepmill import _native, errors
+from stepmill.hosts.observing import snapshot_of
 from support.carried import make_carried
 from support.probes import MODES, assert_equal
 from support.ray_envs import Teller
@@ -75,6 +76,7 @@ def test_every_action_of_a_lost_group_gets_a_row() -> None:
         engine.recv()
     engine.send(np.zeros(3, int), np.array([0, 1, 3]))
     host.lose(0, "its node is gone")
+    assert snapshot_of(_native.Tap(engine)).restarts == 1
     *_, truncated, info = engine.recv()
     assert info["env_id"].tolist() == [0, 1]
     assert truncated.all()

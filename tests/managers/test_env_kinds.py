@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +274,12 @@ def test_envs_of_many_agents(kind: str, env: type[Pair], shared: bool, shared_me
 
 @SERIAL_AND_ASYNC
 def test_parallel_envs(kind: str) -> None:
-    pytest.importorskip("pettingzoo")
-    from stepmill.zoo.pursuit_parallel import parallel_env
+    pytest.importorskip("mpe2")
+    from mpe2 import simple_spread_v3
 
-    with KINDS[kind]([parallel_env] * 2, cfg={"episode_num": 1}) as manager:
+    with KINDS[kind](
+        [functools.partial(simple_spread_v3.parallel_env, max_cycles=5)] * 2, cfg={"episode_num": 1}
+    ) as manager:
         manager.seed(0)
         manager.launch()
         agents = manager.env_info.agent_num

@@ -64,7 +64,7 @@ def test_it_is_a_sorted_list_of_ids() -> None:
     ids = stepmill.list_all_envs()
     assert isinstance(ids, list)
     assert ids == sorted(set(ids))
-    assert {"CartPole-v1", "Catch-v0", "Pursuit-v0"} <= set(ids)
+    assert {"CartPole-v1", "Catch-v0", "Moving-v0"} <= set(ids)
     assert all(type(id) is str for id in ids)
 
 

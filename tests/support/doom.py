@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,4 +73,11 @@ def games_of(pid: int) -> list[int]:
     """The processes of games that this process has started."""
     tasks = [Path(f"/proc/{pid}/task/{task}/children") for task in os.listdir(f"/proc/{pid}/task")]
     children = [int(child) for task in tasks for child in task.read_text().split()]
-    return [child for child in children if Path(f"/proc/{child}/exe").resolve().name == "vizdoom"]
+    return [child for child in children if is_game(child)]
+
+
+def is_game(pid: int) -> bool:
+    """Whether a process is a game that runs: one that has ended, and nobody waited for, has no program."""
+    with contextlib.suppress(OSError):
+        return Path(os.readlink(f"/proc/{pid}/exe")).name == "vizdoom"
+    return False

@@ -390,15 +390,6 @@ def test_a_dm_env() -> None:
     assert "nothing random" in report.unchecked["distinct_envs"]
 
 
-def test_a_parallel_env() -> None:
-    pytest.importorskip("pettingzoo")
-    from stepmill.zoo.pursuit_parallel import parallel_env
-
-    report = check(parallel_env, steps=1000)
-    assert report == []
-    assert set(report.unchecked) == {"lazy_construction", "reset_after_close", "cfg_unchanged"}
-
-
 @pytest.mark.parametrize(
     ("module", "name", "cfg"),
     [
@@ -406,8 +397,6 @@ def test_a_parallel_env() -> None:
         ("control", "PendulumEnv", {}),
         ("hybrid", "HybridEnv", {"env_id": "Moving"}),
         ("hybrid", "HybridEnv", {"env_id": "Sliding"}),
-        ("pursuit", "PursuitEnv", {}),
-        ("pursuit", "PursuitEnv", {"shared_reward": True}),
     ],
 )
 def test_the_zoo_keeps_the_contract(module: str, name: str, cfg: dict[str, Any]) -> None:

@@ -15,25 +15,18 @@ from gymnasium.utils.env_checker import check_env
 
 import stepmill
 from stepmill.errors import ActionError, ActionTypeError, ConfigError, NeedsResetError, ResetOptionError
-from stepmill.zoo.hybrid import (
+from stepmill.zoo.hybrid import HybridEnv, MovingEnv, SlidingEnv
+from stepmill.zoo.hybrid.picture import BRAKE_LIGHT, FAILURE, FIELD, FLAME, TARGET, draw
+from stepmill.zoo.hybrid.world import (
     ACCELERATE,
     BRAKE,
-    BRAKE_LIGHT,
-    FAILURE,
-    FIELD,
-    FLAME,
-    TARGET,
     TURN,
     HybridAction,
-    HybridEnv,
-    MovingEnv,
     MovingWorld,
     Rules,
-    SlidingEnv,
     SlidingWorld,
     Start,
     World,
-    draw,
     draw_start,
 )
 
@@ -171,7 +164,7 @@ def test_the_time_limit_truncates(env_class: Any) -> None:
 
 def test_an_end_in_the_last_step_is_both(monkeypatch: pytest.MonkeyPatch) -> None:
     env = MovingEnv(time_limit=4)
-    monkeypatch.setattr("stepmill.zoo.hybrid.draw_start", lambda *_: Start((0.0, 0.0), 0.0, (0.12, 0.0)))
+    monkeypatch.setattr("stepmill.zoo.hybrid.env.draw_start", lambda *_: Start((0.0, 0.0), 0.0, (0.12, 0.0)))
     env.reset()
     last = run(env, (0, [1.0], [0.0]), (0, [1.0], [0.0]), (1, [0.0], [0.0]), (2, [0.0], [0.0]))[-1]
     assert last[2:] == (True, True, {"is_success": True})
@@ -187,7 +180,7 @@ def test_gymnasiums_own_checks_pass(env_class: Any, form: str) -> None:
 
 
 def test_the_observation_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.zoo.hybrid.draw_start", lambda *_: Start((-0.2, 0.4), math.pi / 6, (0.1, 0.8)))
+    monkeypatch.setattr("stepmill.zoo.hybrid.env.draw_start", lambda *_: Start((-0.2, 0.4), math.pi / 6, (0.1, 0.8)))
     observation, _ = MovingEnv().reset()
     sine, cosine = 0.5, math.sqrt(3) / 2
     assert observation == pytest.approx([-0.2, 0.4, 0, 0, sine, cosine, 0.1, 0.8, 0.5, 0, 1])
@@ -374,7 +367,7 @@ def test_the_types_of_a_timestep_and_of_an_end() -> None:
 
 
 def test_an_episode_that_ends_by_itself_is_not_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.zoo.hybrid.draw_start", lambda *_: Start((0.99, 0.0), 0.0, (0.5, 0.0)))
+    monkeypatch.setattr("stepmill.zoo.hybrid.env.draw_start", lambda *_: Start((0.99, 0.0), 0.0, (0.5, 0.0)))
     env = HybridEnv({"env_id": "Moving", "action_form": "tuple"})
     steps, info = play(env, lambda _: (0, np.ones(1, np.float32), np.zeros(1, np.float32)))
     assert len(steps) == 2
@@ -387,7 +380,7 @@ def test_an_episode_that_ends_by_itself_is_not_truncated(monkeypatch: pytest.Mon
 
 
 def test_the_limit_alone_is_what_a_base_env_calls_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepmill.zoo.hybrid.draw_start", lambda *_: Start((0.99, 0.0), 0.0, (0.5, 0.0)))
+    monkeypatch.setattr("stepmill.zoo.hybrid.env.draw_start", lambda *_: Start((0.99, 0.0), 0.0, (0.5, 0.0)))
     forward = (0, np.ones(1, np.float32), np.zeros(1, np.float32))
     for limit, alone in ((2, False), (1, True)):  # the second step leaves the field
         env = HybridEnv({"env_id": "Moving", "action_form": "tuple", "time_limit": limit})

@@ -10,7 +10,8 @@ import pytest
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError
-from stepmill.zoo.hybrid import ACCELERATE, BRAKE, TURN, MovingEnv, SlidingEnv
+from stepmill.zoo.hybrid import MovingEnv, SlidingEnv
+from stepmill.zoo.hybrid.world import ACCELERATE, BRAKE, TURN
 
 TWINS = {"Moving-v0": MovingEnv, "Sliding-v0": SlidingEnv}
 MODES = ["next_step", "same_step", "disabled"]

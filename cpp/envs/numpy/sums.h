@@ -43,7 +43,7 @@ T numpy_sum_of_squares(const T* x, std::int64_t n) {
 }
 
 // A sum of products, one after another. BLAS and einsum fuse each product with its sum on some CPUs; Python finds out
-// whether they do so here (`stepmill/zoo/mujoco/numerics.py`).
+// whether they do so here (`stepmill/zoo/mujoco/simulator.py`).
 inline double sum_of_products(bool fused, const double* x, std::int64_t x_step, const double* y, std::int64_t y_step,
                               std::int64_t n) {
   double sum = 0.0;

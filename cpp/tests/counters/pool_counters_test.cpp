@@ -76,7 +76,7 @@ TEST(a_process_has_one_file_while_it_has_pools) {
 
 TEST(a_pool_shows_what_it_is) {
   auto counters = shown(3, {"name \xc3\xa4", "process", "manager"});
-  const SeenPools::Pool pool = look().pools[0];
+  const PoolWords pool = look().pools[0];
   CHECK(text(pool.pool, offsetof(PoolRecord, name), sizeof(PoolRecord::name)) == "name \xc3\xa4");
   CHECK(text(pool.pool, offsetof(PoolRecord, backend), sizeof(PoolRecord::backend)) == "process");
   CHECK(text(pool.pool, offsetof(PoolRecord, user), sizeof(PoolRecord::user)) == "manager");
@@ -235,7 +235,7 @@ TEST(a_reader_never_mixes_two_pools) {
   });
   const int looks = test::kSanitized ? 2'000 : 20'000;
   for (int i = 0; i < looks; ++i)
-    for (const SeenPools::Pool& pool : read_pools(file).pools) {
+    for (const PoolWords& pool : read_pools(file).pools) {
       const std::uint64_t envs = word(pool.pool, offsetof(PoolRecord, num_envs));
       if (envs == 8) continue;
       CHECK(word(pool.pool, offsetof(PoolRecord, steps)) == envs);
@@ -416,7 +416,7 @@ TEST(threads_and_the_caller_count_what_they_step) {
   // A thread counts a chunk after its rows are there.
   std::uint64_t steps = 0;
   for (const auto end = Clock::now() + std::chrono::seconds(20); steps != 50 * 64 && Clock::now() < end;) {
-    const SeenPools::Pool seen = look().pools[0];
+    const PoolWords seen = look().pools[0];
     steps = word(seen.caller, offsetof(WorkerRecord, steps));
     for (const Words& worker : seen.workers) steps += word(worker, offsetof(WorkerRecord, steps));
   }

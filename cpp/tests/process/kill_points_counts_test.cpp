@@ -254,7 +254,7 @@ TEST(a_reset_that_was_half_counted_holds_no_step_back) {
     caller.await_sleep();
     Processes::send(victim, SIGKILL);
     if (!step_first) {
-      test::until("the pool sees it end", [&] { return p.pool->worker_stats()[0].pid != victim.pid; });
+      test::until("the pool sees it end", [&] { return get(p.pool->counters()->worker(0).pid) != static_cast<std::uint64_t>(victim.pid); });
       Processes::release(step);
     }
     caller.join();

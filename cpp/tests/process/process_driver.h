@@ -261,10 +261,10 @@ class Processes {
     until("the pool sees a worker end", [&] { return !is_alive(worker); });
   }
   bool is_alive(std::int32_t worker) const {
-    return pool->worker_stats()[static_cast<std::size_t>(worker)].alive;
+    return get(pool->counters()->worker(worker).pid) != 0;
   }
-  std::uint32_t restarts(std::int32_t worker) const {
-    return pool->worker_stats()[static_cast<std::size_t>(worker)].restarts;
+  std::uint64_t restarts(std::int32_t worker) const {
+    return get(pool->counters()->worker(worker).restarts);
   }
   // What only who starts workers would say: worker, life, code.
   void write_obituary(const std::array<std::int32_t, 3>& obituary) {

@@ -142,10 +142,9 @@ class Scribbled {
   }
 
   void look() {
-    (void)p_.pool->worker_stats();
+    (void)p_.pool->outbox_bytes();
     (void)p_.pool->step_cost_ns();
-    const double parts[] = {0.5, 0.99};
-    (void)p_.pool->step_percentiles(0, parts);
+    (void)p_.pool->counters()->copy();
   }
 
   Processes p_;

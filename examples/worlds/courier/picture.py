@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from stepmill.zoo.canvas import Canvas, Colour
-
-from .sprites import ADDRESS, BUILDING, CHARGER, DRONE, LOAD, PACKAGE, SIDE, letters
+from .sprites import ADDRESS, BUILDING, CHARGER, DRONE, LOAD, PACKAGE, SIDE, Dots, letters
 from .town import Package
 from .world import Verb, World
 
 __all__ = ["draw"]
+
+Colour = tuple[int, int, int]
 
 _STREET = ((222, 217, 205), (215, 210, 198))
 _SHADOW = (176, 170, 158)
@@ -49,11 +51,11 @@ def draw(world: World, trail: np.ndarray, verb: Verb | None) -> np.ndarray:
     size = world.config.size
     scale = 3 if size <= 12 else 2
     step = SIDE * scale
-    canvas = Canvas(size * step + _CAPTION, size * step, _BAR)
-    _draw_streets(canvas, size, step, trail)
+    picture = np.full((size * step + _CAPTION, size * step, 3), _BAR, np.uint8)
+    _draw_streets(picture, size, step, trail)
 
     def put(thing: np.ndarray, cell: int, colours: dict[str, Colour]) -> None:
-        canvas.dots(thing, cell // size * step, cell % size * step, scale, colours)
+        _put_dots(picture, thing, cell // size * step, cell % size * step, scale, colours)
 
     for cell, is_blocked in enumerate(world.town.blocked):
         if is_blocked:
@@ -69,41 +71,58 @@ def draw(world: World, trail: np.ndarray, verb: Verb | None) -> np.ndarray:
     put(DRONE, world.cell, _CRASHED if world.crashed else _DRONE)
     if world.carried is not None:
         put(LOAD, world.cell, _box_colours(world, world.carried))
-    _draw_caption(canvas, size * step, size * step, world, verb)
-    return canvas.picture()
+    _draw_caption(picture, size * step, size * step, world, verb)
+    return picture
 
 
-def _draw_streets(canvas: Canvas, size: int, step: int, trail: np.ndarray) -> None:
+def _draw_streets(picture: np.ndarray, size: int, step: int, trail: np.ndarray) -> None:
     for row, column in np.ndindex(size, size):
-        canvas.block(row * step, column * step, step, step, _STREET[(row + column) % 2])
+        _fill(picture, row * step, column * step, step, step, _STREET[(row + column) % 2])
     third = step // 3
     for row, column in np.argwhere(trail > 0.05):
         ground = np.array(_STREET[(row + column) % 2])
         red, green, blue = (ground + 0.6 * trail[row, column] * (_TRAIL - ground)).astype(int).tolist()
-        canvas.block(row * step + third, column * step + third, step - 2 * third, step - 2 * third, (red, green, blue))
+        _fill(
+            picture, row * step + third, column * step + third, step - 2 * third, step - 2 * third, (red, green, blue)
+        )
 
 
-def _draw_caption(canvas: Canvas, top: int, width: int, world: World, verb: Verb | None) -> None:
+def _draw_caption(picture: np.ndarray, top: int, width: int, world: World, verb: Verb | None) -> None:
     config, right = world.config, width - 12
-    canvas.dots(PACKAGE[3:13], top + 9, 6, 1, {"c": _COLOURS[0], "t": (250, 224, 170), "k": (120, 66, 20)})
-    _write(canvas, f"{world.delivered}/{config.packages}", top + 8, 28, _INK)
-    _write(canvas, f"{world.steps}/{config.max_steps}", top + 8, right, _DIM, is_end=True)
+    _put_dots(picture, PACKAGE[3:13], top + 9, 6, 1, {"c": _COLOURS[0], "t": (250, 224, 170), "k": (120, 66, 20)})
+    _write(picture, f"{world.delivered}/{config.packages}", top + 8, 28, _INK)
+    _write(picture, f"{world.steps}/{config.max_steps}", top + 8, right, _DIM, is_end=True)
     text = "CRASHED" if world.crashed else "DONE" if world.finished else "-" if verb is None else verb.name
     ink = _RED if world.crashed else _GREEN if world.finished else _INK
-    _write(canvas, text, top + 36, right, ink, is_end=True)
+    _write(picture, text, top + 36, right, ink, is_end=True)
     share = world.battery / config.capacity
     level = _RED if world.reserve < 0 else _AMBER if share < 0.4 else _GREEN
     long = width - 24 - 12 * 7 - 12  # the longest text has seven letters
-    canvas.block(top + 36, 12, 14, long, _DIM)
-    canvas.block(top + 40, 12 + long, 6, 4, _DIM)
-    canvas.block(top + 38, 14, 10, long - 4, _BAR)
-    canvas.block(top + 38, 14, 10, round(share * (long - 4)), level)
+    _fill(picture, top + 36, 12, 14, long, _DIM)
+    _fill(picture, top + 40, 12 + long, 6, 4, _DIM)
+    _fill(picture, top + 38, 14, 10, long - 4, _BAR)
+    _fill(picture, top + 38, 14, 10, round(share * (long - 4)), level)
 
 
-def _write(canvas: Canvas, text: str, row: int, column: int, colour: Colour, is_end: bool = False) -> None:
+def _fill(picture: np.ndarray, row: int, column: int, height: int, width: int, colour: Colour) -> None:
+    """A filled rectangle."""
+    picture[row : row + height, column : column + width] = colour
+
+
+def _put_dots(
+    picture: np.ndarray, dots: Dots, row: int, column: int, scale: int, colours: Mapping[str, Colour]
+) -> None:
+    """A drawing of dots, each ``scale`` pixels wide; letters without a colour are transparent."""
+    large = dots.repeat(scale, axis=0).repeat(scale, axis=1)
+    place = picture[row : row + large.shape[0], column : column + large.shape[1]]
+    for letter, colour in colours.items():
+        place[large == letter] = colour
+
+
+def _write(picture: np.ndarray, text: str, row: int, column: int, colour: Colour, is_end: bool = False) -> None:
     """From a column on, or up to it; a dot is 2 by 2 pixels."""
     dots = letters(text)
-    canvas.dots(dots, row, column - 2 * dots.shape[1] if is_end else column, 2, {"#": colour})
+    _put_dots(picture, dots, row, column - 2 * dots.shape[1] if is_end else column, 2, {"#": colour})
 
 
 def _box_colours(world: World, package: Package) -> dict[str, Colour]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepmill.zoo.canvas import Dots, read_dots
-
-__all__ = ["ADDRESS", "BUILDING", "CHARGER", "DRONE", "LOAD", "PACKAGE", "SIDE", "letters"]
+__all__ = ["ADDRESS", "BUILDING", "CHARGER", "DRONE", "LOAD", "PACKAGE", "SIDE", "Dots", "letters"]
 
 SIDE = 16  # of a thing, in dots
+Dots = NDArray[np.str_]
+
+
+def read_dots(drawing: str) -> Dots:
+    """A drawing in letters, one line per row of dots; each letter stands for a colour."""
+    return np.array([list(line) for line in drawing.split()])
+
 
 # r roof, l its light edge, d its dark one, w wall, g glass, s shadow on the ground
 BUILDING = read_dots("""

@@ -12,6 +12,7 @@ they share with it. Nothing that is read is trusted: another process may show an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -30,13 +31,11 @@ _COUNTS = (
     *("in_flight", "batches_held", "memory_bytes"),
 )
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-_MOST_SLOW = 5
-_LONG_SECONDS = 1.0  # a step that has run for this long is worth a line, whatever the others take
 _LAYOUT = _native.SHARED_LAYOUT
 _BOUNDS_SECONDS = np.array(_LAYOUT["times_bounds_ns"]) * 1e-9
 
 
-class Subject(NamedTuple):
+class WatchedPool(NamedTuple):
     """A pool that is watched, whether a view or a manager holds it.
 
     Attributes:
@@ -132,6 +131,14 @@ class Snapshot:
             for name, part in _PERCENTILES.items()
         }
 
+    def slow_steps(self) -> dict[int, float]:
+        """By env, the slowest of the last steps of threads that were measured alone, in seconds."""
+        slowest: dict[int, float] = {}
+        for worker in [self.caller, *self.workers]:
+            for env, seconds in worker.slow_steps.items():
+                slowest[env] = max(slowest.get(env, 0.0), seconds)
+        return slowest
+
 
 # ---- reading it ----------------------------------------------------------------------------------
 
@@ -163,10 +170,13 @@ def printable(text: bytes) -> str:
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text.decode("utf-8", "replace"))
 
 
+OpenArena = Callable[[int], contextlib.AbstractContextManager[int]]
+
+
 def read_snapshot(
     counters: tuple[bytes, bytes, Sequence[bytes]],
     ticks: int,
-    open_arena: Callable[[int], int],
+    open_arena: OpenArena,
     most_times: int | None = None,
 ) -> Snapshot:
     """Reads what a pool has counted.
@@ -233,23 +243,13 @@ class _Shared(NamedTuple):
     step_times: np.ndarray
 
 
-def _read_shared(pool: Words, open_arena: Callable[[int], int], most_times: int | None) -> _Shared:
+def _read_shared(pool: Words, open_arena: OpenArena, most_times: int | None) -> _Shared:
     """Reads it; nothing if the pool has no worker processes, or has just ended."""
-    nothing = _Shared([], {}, np.zeros((0, _LAYOUT["times_buckets"]), np.uint32))
-    if not pool["arena"]:
-        return nothing
-    try:
-        descriptor = open_arena(pool["arena"])
-    except OSError:
-        return nothing
-    try:
-        if os.fstat(descriptor).st_ino != pool["arena_inode"]:
-            return nothing  # the number is another file's by now
-        return _read_tables(descriptor, pool, most_times)
-    except (ValueError, OSError):
-        return nothing
-    finally:
-        os.close(descriptor)
+    if pool["arena"]:
+        with contextlib.suppress(ValueError, OSError), open_arena(pool["arena"]) as descriptor:
+            if os.fstat(descriptor).st_ino == pool["arena_inode"]:  # else the number is another file's by now
+                return _read_tables(descriptor, pool, most_times)
+    return _Shared([], {}, np.zeros((0, _LAYOUT["times_buckets"]), np.uint32))
 
 
 def _read_tables(descriptor: int, pool: Words, most_times: int | None) -> _Shared:
@@ -278,7 +278,7 @@ def snapshot_of(tap: _native.Tap, times: bool = True) -> Snapshot:
     Any thread may ask, also after the pool has ended.
     """
     counters = tap.counters()
-    return read_snapshot(counters, _native.read_ticks(), os.dup, None if times else 0)
+    return read_snapshot(counters, _native.read_ticks(), contextlib.nullcontext, None if times else 0)
 
 
 # ---- what happened between two of them -----------------------------------------------------------
@@ -289,16 +289,6 @@ class Work(NamedTuple):
 
     use: float
     actions_per_second: float
-
-
-class SlowEnv(NamedTuple):
-    """An env whose steps take long, in seconds; None: not known."""
-
-    env: int
-    running_seconds: float | None  # in its present step
-    p50: float | None
-    p99: float | None
-    slowest_seconds: float | None
 
 
 class Interval:
@@ -354,33 +344,15 @@ class Interval:
             busy += self.seconds
         return Work(min(1.0, max(0.0, busy) / self.seconds), max(0, actions) / self.seconds)
 
-    def slow_envs(self) -> list[SlowEnv]:
-        """The envs whose steps take longest, the worst first, at most a few."""
-        found = self._slow_in_processes() if self._after.has_processes else self._slow_here()
-        found.sort(key=lambda one: (one.running_seconds or 0.0, one.p99 or one.slowest_seconds or 0.0), reverse=True)
-        return found[:_MOST_SLOW]
-
-    def _slow_in_processes(self) -> list[SlowEnv]:
-        seconds, running = self._after.step_seconds(), self._after.running_seconds
-        p99 = seconds["p99"]
-        worst = {int(env) for env in (-p99).argsort()[:_MOST_SLOW] if p99[env] > 0.0}
-        worst |= {env for env, since in running.items() if since >= _LONG_SECONDS}
-
-        def of(env: int, name: str) -> float | None:
-            return float(seconds[name][env]) or None if env < len(p99) else None
-
-        return [SlowEnv(env, running.get(env), of(env, "p50"), of(env, "p99"), None) for env in worst]
-
-    def _slow_here(self) -> list[SlowEnv]:
-        """In a pool's own process only steps that were measured alone are known, and the present one of each thread."""
-        slowest: dict[int, float] = {}
-        for worker in [self._after.caller, *self._after.workers]:
-            for env, seconds in worker.slow_steps.items():
-                slowest[env] = max(slowest.get(env, 0.0), seconds)
+    def running_seconds(self) -> dict[int, float]:
+        """By env, how long its present step has been running: in processes all envs, on threads those that run since
+        the first snapshot.
+        """
+        if self._after.has_processes:
+            return self._after.running_seconds
         before = [] if self._before is None else self._before.workers
         pairs = zip(before, self._after.workers, strict=False)
-        running = {(new.inside & 0xFFFFFFFF) - 1: self.seconds for old, new in pairs if _is_stuck(old, new)}
-        return [SlowEnv(env, running.get(env), None, None, slowest.get(env)) for env in {*slowest, *running}]
+        return {(new.inside & 0xFFFFFFFF) - 1: self.seconds for old, new in pairs if _is_stuck(old, new)}
 
 
 def _is_stuck(before: WorkerSnapshot | None, after: WorkerSnapshot) -> bool:

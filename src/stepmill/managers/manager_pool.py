@@ -10,7 +10,7 @@ from stepmill import _native
 from stepmill.envs.env_info import BaseEnvInfo
 from stepmill.errors import ActionError, StepmillError
 from stepmill.hosts.host import Preparation, PythonHost, open_engine
-from stepmill.hosts.observing import Subject
+from stepmill.hosts.observing import WatchedPool
 from stepmill.hosts.open_host import open_host
 from stepmill.managers.config import EnvRecipe, ManagerSettings
 from stepmill.managers.env_rows import RowReader, RowsAsTheyCome, result_of
@@ -107,10 +107,10 @@ class ManagerPool:
         """Ends all envs."""
         self._engine.close()
 
-    def watched(self, name: str) -> Subject:
+    def watched(self, name: str) -> WatchedPool:
         """What a page shows of it."""
         facts = [f"{len(self._all_ids):,} envs of {name}", f"backend {self._host.backend}"]
-        return Subject(self._engine, self._name, len(self._all_ids), facts, result_of)
+        return WatchedPool(self._engine, self._name, len(self._all_ids), facts, result_of)
 
     # ---- what goes out -----------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from stepmill.errors import (
 from stepmill.hosts.generators import generators_of, seeds_of
 from stepmill.hosts.host import Host, PythonHost, Uncopyable
 from stepmill.hosts.infos import rows_of_info
-from stepmill.hosts.observing import Subject, stats_of
+from stepmill.hosts.observing import WatchedPool, stats_of
 from stepmill.hosts.process.caller.servers import describe_servers
 from stepmill.hosts.rollout.policy import Policy
 from stepmill.hosts.rollout.result import Rollout
@@ -562,11 +562,11 @@ class PoolView(Uncopyable):
         self.close()
 
 
-def watched(pool: PoolView) -> Subject:
+def watched(pool: PoolView) -> WatchedPool:
     """What a page shows of a pool."""
     batches = f"async, batches of {pool.batch_size}" if pool.is_async else "sync"
     facts = [f"{pool.num_envs:,} env{'s' if pool.num_envs > 1 else ''}", f"backend {pool.backend}", batches]
-    return Subject(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
+    return WatchedPool(pool._engine, pool._pool_spec.id, pool.num_envs, facts)
 
 
 def _check_name(what: str, name: Any) -> None:

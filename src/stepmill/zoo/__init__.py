@@ -7,6 +7,7 @@ from stepmill.zoo import (
     debug,
     dm_control,
     highway,
+    hybrid,
     metaworld,
     minigrid,
     mujoco,
@@ -15,7 +16,6 @@ from stepmill.zoo import (
     robotics,
     toy,
     vizdoom,
-    worlds,
 )
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "debug",
     "dm_control",
     "highway",
+    "hybrid",
     "metaworld",
     "minigrid",
     "mujoco",
@@ -33,5 +34,4 @@ __all__ = [
     "robotics",
     "toy",
     "vizdoom",
-    "worlds",
 ]

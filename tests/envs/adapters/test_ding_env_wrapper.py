@@ -25,8 +25,9 @@ from stepmill.errors import (
     StepmillError,
     UsageError,
 )
+from stepmill.registry import records
 from support.envs.adapted import Duck, Obedient
-from support.envs.contract import Walk
+from support.envs.contract import Pair, Walk
 
 BACKENDS = ["inline", "process"]
 
@@ -336,10 +337,11 @@ def test_an_env_class_is_a_recipe_and_actions_have_the_types_of_the_contract() -
     assert env._env.taken.dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    ("id", "says"), [("Pursuit-v0", "is a BaseEnv already"), ("Catch-v0", "Catch-v0 is native only")]
-)
-def test_an_id_that_is_no_single_gymnasium_env_is_an_error_that_says_so(id: str, says: str) -> None:
+@pytest.mark.parametrize(("id", "says"), [("Pair-v0", "is a BaseEnv already"), ("Catch-v0", "Catch-v0 is native only")])
+def test_an_id_that_is_no_single_gymnasium_env_is_an_error_that_says_so(
+    id: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(records._records, "Pair-v0", records.EnvRecord("Pair-v0", factory=Pair))
     with pytest.raises(StepmillError, match=says):
         DingEnvWrapper(id).reset()
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepmill.tools.cli.diagnosis import trials
-from stepmill.tools.cli.diagnosis.part import Part
+from stepmill.tools.cli.commands.doctor import outcome_of, trials
 from support.on_ray import make_on_ray, told_by_actors
 
 pytest.importorskip("rich")
@@ -64,14 +63,8 @@ def test_top_shows_the_caller_and_the_actors_of_this_machine(stepmill_command: R
 
 
 def test_doctor(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    [trial] = [one for one in trials.pools() if "ray" in one.name]
+    [trial] = [one for one in trials() if one.name == "pool on 'ray'"]
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    part = Part("pools")
-    trials.try_all(part, [trial], lambda _: None)
-    assert part.facts == {"gymnasium:CartPole-v1 on 'ray'": "works"}, part.findings
+    assert outcome_of(trial) == "works"
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    part = Part("pools")
-    trials.try_all(part, [trial], lambda _: None)
-    [found] = part.findings
-    assert found.level == "broken"
-    assert "no Ray cluster answers at 127.0.0.1:1" in found.what
+    assert "no Ray cluster answers at 127.0.0.1:1" in outcome_of(trial)

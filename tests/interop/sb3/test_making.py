@@ -23,6 +23,7 @@ import stepmill
 from stepmill.errors import ConfigError, CopyError, EnvError, InputError, UnknownConfigError, UnsupportedError
 from stepmill.interop.sb3 import StepmillVecEnv, make_vec_env
 from stepmill.registry import records as registry
+from support.envs.contract import Pair
 from support.sb3_envs import TalkativeEnv
 
 
@@ -52,7 +53,7 @@ class Words(TalkativeEnv):
             r"make\(\.\.\., env_type='gymnasium'\)",
         ),
         ("CartPole-v1", {"env_type": "dm", "autoreset": "same_step"}, ConfigError, r"got a pool of another view"),
-        ("Pursuit-v0", {}, UnsupportedError, r"one player per env, and Pursuit-v0 has \d+: pass an env"),
+        (Pair, {"backend": "inline"}, UnsupportedError, r"one player per env, and Pair has 2: pass an env"),
         (Nested, {"autoreset": "same_step", "backend": "inline"}, UnsupportedError, r"a wrapper that flattens them"),
         (Words, {"autoreset": "same_step", "backend": "inline"}, UnsupportedError, r"observations that are arrays"),
     ],
@@ -216,7 +217,7 @@ def test_calls_with_invalid_arguments() -> None:
     vec_env.close()
 
 
-@pytest.mark.parametrize("task", ["TemplatePlayers-v0", ["Pursuit-v0"]])
+@pytest.mark.parametrize("task", ["TemplatePlayers-v0", [Pair]])
 def test_many_players(task: Any) -> None:
     """Not the pool's own advice, another autoreset mode, which is refused as well."""
     with pytest.raises(UnsupportedError, match=r"SB3 trains one player per env, and \S+ has \d+: pass an env of one"):

@@ -15,7 +15,7 @@ import gymnasium
 import pytest
 from rich.console import Console
 
-from stepmill.tools.cli import side_by_side
+from stepmill.tools.cli.commands import bench
 from stepmill.tools.cli.terminal import Terminal
 from stepmill.tools.measuring import peers
 from stepmill.tools.measuring.runners import Contestant
@@ -74,13 +74,13 @@ def test_libraries_that_would_start_too_many_processes_are_left_out(
 def test_rows_appear_as_they_come(stepmill_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     before_each: list[int] = []
-    measure = side_by_side.sample
+    measure = bench.sample
 
     def noting(runner: Any, seconds: float) -> float:
         before_each.append(len(said))
         return measure(runner, seconds)
 
-    monkeypatch.setattr(side_by_side, "sample", noting)
+    monkeypatch.setattr(bench, "sample", noting)
     monkeypatch.setattr(Terminal, "remark", lambda self, text: said.append(text))
     stepmill_command("bench", "Catch-v0", *QUICK)
     assert before_each == [0, 1, 2, 2]
@@ -90,8 +90,8 @@ def test_rows_appear_as_they_come(stepmill_command: Run, monkeypatch: pytest.Mon
 def test_rows_appear_on_a_terminal_and_vanish_with_the_bar() -> None:
     terminal, written = Terminal(), io.StringIO()
     terminal.notes, terminal.draws = Console(file=written, force_terminal=True, width=100), True
-    subject = peers.Subject.of("Catch-v0", 2)
-    measured = side_by_side.SideBySide(subject, peers.peers_of(subject))
+    subject = peers.Workload.of("Catch-v0", 2)
+    measured = bench.SideBySide(subject, peers.peers_of(subject))
     measured.measure(Effort(1, 0.01), terminal)
     assert "stepmill, async" in written.getvalue()
     assert "2 copies at once" in written.getvalue()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepmill.tools.cli.spaces import json_value
+from stepmill.tools.cli.terminal import json_value
 
 Run = Callable[..., Any]
 

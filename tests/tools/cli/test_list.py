@@ -13,7 +13,7 @@ from stepmill.registry.listing import EnvList
 Run = Callable[..., Any]
 
 HERE = {
-    "stepmill": ["CartPole-v1", "Pursuit-v0"],
+    "stepmill": ["CartPole-v1", "Moving-v0"],
     "atari": [f"ALE/Game{number}-v5" for number in range(70)],
     "mujoco": ["Ant-v5"],
 }
@@ -45,7 +45,7 @@ def test_lists_what_list_all_envs_lists(stepmill_command: Run) -> None:
     ("pattern", "found"),
     [
         ("cartpole", ["CartPole-v1"]),
-        ("*-V0", ["Pursuit-v0"]),
+        ("*-V0", ["Moving-v0"]),
         ("Ant-v[45]", ["Ant-v5"]),
         ("game1-", ["ALE/Game1-v5"]),
         ("mujoco", ["Ant-v5"]),
@@ -60,7 +60,7 @@ def test_a_pattern_is_a_part_a_glob_or_a_family(stepmill_command: Run, pattern: 
 def test_json_says_where_each_runs_and_what_is_missing(stepmill_command: Run) -> None:
     found = stepmill_command("list", "--json").json
     assert {"id": "CartPole-v1", "family": "stepmill", "backend": "thread"} in found["envs"]
-    assert {"id": "Pursuit-v0", "family": "stepmill", "backend": "process"} in found["envs"]
+    assert {"id": "ALE/Game1-v5", "family": "atari", "backend": "process"} in found["envs"]
     box2d = {"extra": "box2d", "example": "LunarLander-v3", "at_least": 5, "install": "pip install 'stepmill[box2d]'"}
     assert found["missing"][0] == box2d
 

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
-from stepmill.tools.cli.grid import Grid
+from stepmill.tools.cli.commands.record import Grid
 from support.envs.replay import frames
 
 Run = Callable[..., Any]

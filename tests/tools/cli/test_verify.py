@@ -74,7 +74,7 @@ def test_without_ids_all_are_compared_and_the_rest_is_named(
     here = [EnvRecord("CartPole-v1", native="CartPole"), EnvRecord("Catch-v0", native="Catch")]
     gone = EnvRecord("Flying-v0", native="Probe", needs=absent)
     monkeypatch.setitem(registry._records, "Flying-v0", gone)
-    monkeypatch.setattr(verify, "records", lambda: [*here, gone, EnvRecord("Pursuit-v0", factory=dict)])
+    monkeypatch.setattr(verify, "records", lambda: [*here, gone, EnvRecord("Pong-v5", factory=dict)])
     done = stepmill_command("verify", "--steps", 50, "--json")
     assert done.code == 0
     assert [one["id"] for one in done.json["results"]] == ["CartPole-v1"]
@@ -88,15 +88,15 @@ def test_without_ids_all_are_compared_and_the_rest_is_named(
 
 
 def test_named_ids_that_cannot_be_compared_are_exit_code_2(stepmill_command: Run) -> None:
-    done = stepmill_command("verify", "CartPole-v1", "Pursuit-v0", "--steps", 50)
+    done = stepmill_command("verify", "CartPole-v1", "Pong-v5", "--steps", 50)
     assert done.code == 2
-    assert "not compared: Pursuit-v0\n  has no native version" in done.out
+    assert "not compared: Pong-v5\n  has no native version" in done.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["Pursuit-v0"], "Pursuit-v0 has no native version to compare with"),
+        (["Pong-v5"], "Pong-v5 has no native version to compare with"),
         (["Catch-v0"], "Catch-v0 is not in Gymnasium"),
         (["CartPole-v1", "CartPole-v7"], "unknown env id 'CartPole-v7'"),
         (["CartPole-v1", "--set", "gravity=2"], "has no config key 'gravity'"),

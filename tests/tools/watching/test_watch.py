@@ -193,6 +193,16 @@ def test_pictures_come_while_the_pool_runs(make: Make, backend: str) -> None:
     assert 0 <= client.state()["pictures"]["share"] <= 1
 
 
+def test_the_age_of_a_picture_is_never_negative(make: Make) -> None:
+    pool = make(Painted, num_envs=1, backend="inline", render_mode="rgb_array")
+    client = watch(pool)
+    pool.reset()
+    state_with_pictures(pool, client, 1)
+    shown = pool.watch()._observer.looks.shown(0)
+    shown.at += 3600
+    assert client.state()["envs"][0]["picture"]["age"] == 0
+
+
 def test_pictures_of_native_envs(make: Make) -> None:
     pytest.importorskip("pygame")
     pool = make("CartPole-v1", num_envs=2, render_mode="rgb_array")

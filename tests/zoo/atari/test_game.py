@@ -139,7 +139,10 @@ def test_a_copy_plays_the_same(invaders: AtariGame) -> None:
         ({"render_mode": "ansi"}, "render_mode: expected one of 'rgb_array', 'human', got 'ansi'"),
         ({"mode": 77}, "mode: expected one of 0, 1, got 77"),
         ({"difficulty": 9}, "difficulty: expected one of 0, 1, 2, 3, got 9"),
-        ({"img_height": 16384, "img_width": 16384}, "expected observations of at most 256 MB, got 4 frames"),
+        (
+            {"img_height": 16384, "img_width": 16384},
+            "at most 256 MB per channel, got 4 frames",
+        ),
     ],
     ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from stepmill.errors import ClosedError
-from stepmill.zoo.mujoco.gl_thread import GlThread
+from stepmill.zoo.mujoco.drawer import GlThread
 from support.interrupts import no_garbage_collection
 from support.subprocesses import run_well
 
@@ -99,7 +99,7 @@ def test_a_forked_child_frees_nothing() -> None:
     out = run_well(
         """
         import gc, os, sys
-        from stepmill.zoo.mujoco.gl_thread import GlThread
+        from stepmill.zoo.mujoco.drawer import GlThread
 
         class World:
             def close(self):

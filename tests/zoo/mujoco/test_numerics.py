@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepmill import _native
-from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
+from stepmill.zoo.mujoco.simulator import fuses_dot, fuses_mass_center
 
 pytest.importorskip("mujoco", reason="needs mujoco")
 

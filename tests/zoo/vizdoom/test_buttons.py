@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from stepmill.errors import ConfigError
-from stepmill.zoo.vizdoom.buttons import combinations, read_delta_config
+from stepmill.zoo.vizdoom.options import read_deltas
+from stepmill.zoo.vizdoom.rewards import combinations
 
 vizdoom = pytest.importorskip("vizdoom")
 ORDER = [vizdoom.Button(i).name for i in range(len(vizdoom.Button.__members__))]
@@ -35,7 +36,7 @@ def test_speed_can_be_forced() -> None:
 
 def test_buttons_with_values() -> None:
     available = ["TURN_LEFT_RIGHT_DELTA", "ATTACK", "LOOK_UP_DOWN_DELTA"]
-    deltas = read_delta_config({"TURN_LEFT_RIGHT_DELTA": [4, -2.0, 1.0]}, available)
+    deltas = read_deltas({"TURN_LEFT_RIGHT_DELTA": [4, -2.0, 1.0]}, available)
     rows = combinations(available, ORDER, False, deltas)
     assert rows[:4].tolist() == [[-2, 0, 0], [-1, 0, 0], [0, 0, 0], [1, 0, 0]]
     assert rows[4:].tolist() == [[-2, 1, 0], [-1, 1, 0], [0, 1, 0], [1, 1, 0]]
@@ -54,7 +55,7 @@ def test_buttons_with_values() -> None:
 )
 def test_values_that_make_no_sense(given: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_delta_config(given, ["ATTACK", "TURN_LEFT_RIGHT_DELTA"])
+        read_deltas(given, ["ATTACK", "TURN_LEFT_RIGHT_DELTA"])
 
 
 def test_too_many_combinations_are_an_error_and_not_an_hour() -> None:

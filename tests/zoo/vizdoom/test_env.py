@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stepmill
+from stepmill.zoo.vizdoom import LeavesNothing
 from stepmill.zoo.vizdoom.options import DoomOptions
 from support.doom import build, game_seeds, games_of, plain_game, played, random_buttons, small
 
@@ -64,21 +65,19 @@ def test_gymnasiums_id_plays_the_same_episodes_as_it_is() -> None:
     with stepmill.make("VizdoomBasic-v1", backend="inline", num_envs=1, seed=3, frame_skip=4) as pool:
         env = build("Basic-v1", reward_config=None)
         official.unwrapped.game.set_doom_config_path("/dev/null")
-        from stepmill.zoo.vizdoom.gymnasium_ids import _InItsFolder
-
-        in_its_folder = _InItsFolder(official, "VizdoomBasic-v1", False)
-        expected, _ = in_its_folder.reset(seed=3)
+        theirs = LeavesNothing(official, "VizdoomBasic-v1", False)
+        expected, _ = theirs.reset(seed=3)
         obs, _ = pool.reset()
         env.reset(seed=3)
         for action in (0, 1, 2, 3, 1, 1, 3):
             np.testing.assert_array_equal(obs["screen"][0], expected["screen"])
             np.testing.assert_array_equal(obs["gamevariables"][0], expected["gamevariables"])
             np.testing.assert_array_equal(env.render(), expected["screen"])
-            expected, expected_reward, *_ = in_its_folder.step(np.int64(action))
+            expected, expected_reward, *_ = theirs.step(np.int64(action))
             obs, reward, *_ = pool.step(np.array([action]))
             _, own_reward, *_ = env.step(official.unwrapped.button_map[action])
             assert reward[0] == expected_reward == own_reward
-        in_its_folder.close()
+        theirs.close()
         env.close()
 
 

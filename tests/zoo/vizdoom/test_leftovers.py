@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from stepmill.zoo.vizdoom import start_game
+from support.doom import is_game
+
 pytest.importorskip("vizdoom")
 pytestmark = pytest.mark.usefixtures("deadline")
 
@@ -43,7 +46,7 @@ def games_below(pid: int) -> list[int]:
         one = todo.pop()
         for task in Path(f"/proc/{one}/task").iterdir():
             todo += map(int, (task / "children").read_text().split())
-        if Path(f"/proc/{one}/exe").resolve().name == "vizdoom":
+        if is_game(one):
             found.append(one)
     return found
 
@@ -94,3 +97,40 @@ def test_nothing_is_left_behind(tmp_path: Path, id: str, backend: str, end: str)
     finally:
         program.kill()
         program.communicate()
+
+
+STARTS = """
+import sys
+import vizdoom
+from stepmill.zoo.vizdoom.start import starting
+
+game = vizdoom.DoomGame()
+game.load_config(f"{vizdoom.scenarios_path}/basic.cfg")
+game.set_window_visible(False)
+with starting(game, "X", "", False):
+    game.init()
+    print(game.get_instance_id(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_process_leaves_that_is_killed_while_its_game_starts_the_next_one_removes(tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", STARTS], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    try:
+        instance = program.stdout.readline().strip()
+        names = [one for one in Path("/dev/shm").iterdir() if one.name.endswith(instance)]
+        assert len(names) == 4
+        start_game.sweep()
+        assert all(one.exists() for one in names)  # the game lives
+        (game,) = [os.pidfd_open(one) for one in games_below(program.pid)]
+    finally:
+        program.kill()
+        program.communicate()
+    select.select([game], [], [])
+    os.close(game)
+    start_game.sweep()
+    assert not any(one.exists() for one in names)
+    assert list(tmp_path.iterdir()) == []

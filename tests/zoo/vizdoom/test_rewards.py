@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepmill.errors import ConfigError
-from stepmill.zoo.vizdoom.rewards import DEFAULT_REWARDS, GameReward, read_reward_config, read_weapon_config
+from stepmill.zoo.vizdoom.options import read_rewards, read_weapons
+from stepmill.zoo.vizdoom.rewards import DEFAULT_REWARDS, GameReward
 
 NAMES = ("HEALTH", "KILLCOUNT", "HITCOUNT", "DAMAGECOUNT", "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO")
 REWARDS = {"HEALTH": (1.0, -2.0), "KILLCOUNT": (10.0, 0.0), "HITCOUNT": (1.0, -1.0), "DAMAGECOUNT": (1.0, -1.0)}
@@ -76,10 +77,10 @@ def test_the_default_is_envpools() -> None:
 )
 def test_a_reward_config_that_makes_no_sense(given: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_reward_config("reward_config", given)
+        read_rewards("reward_config", given)
 
 
 @pytest.mark.parametrize("given", [{"2": 1.0}, {10: 1.0}, 3, {2: "a"}])
 def test_weapons_that_make_no_sense(given: object) -> None:
     with pytest.raises(ConfigError, match="selected_weapon_reward_config"):
-        read_weapon_config(given)
+        read_weapons(given)

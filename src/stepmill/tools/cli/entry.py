@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from stepmill.errors import MissingPackageError
 from stepmill.system.optional import require
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""

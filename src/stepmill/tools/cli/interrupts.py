@@ -15,8 +15,6 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["FROM_PARENT", "Interrupts", "check", "listen_to_parent", "pressed"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FROM_PARENT = signal.SIGRTMIN  # passed on by a parent; of pending ones, Python handles the lower numbers first
 

@@ -16,21 +16,6 @@ from stepmill.tools.cli.bars import require_matplotlib
 from stepmill.tools.cli.target import config_of, find_target, fitted
 from stepmill.tools.cli.terminal import Terminal
 
-__all__ = [
-    "Number",
-    "Seconds",
-    "complete_id",
-    "folder_option",
-    "json_option",
-    "picture_option",
-    "policy_option",
-    "pool_arguments",
-    "pool_options",
-    "seed_option",
-    "set_option",
-    "target",
-]
-
 _PICTURES = (".png", ".svg", ".pdf")
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from stepmill.errors import InputError, summary
 from stepmill.hosts.rollout.policy import Policy, check_policy, per_env
-from stepmill.tools.cli.failures import place_of
+from stepmill.tools.cli.program import place_of
 from stepmill.tools.cli.target import attribute_of
 
 _DRAWN_BATCHES = 32

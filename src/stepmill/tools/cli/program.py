@@ -6,22 +6,33 @@ was interrupted by Ctrl-C.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import importlib
+import multiprocessing
 import os
+import re
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 import stepmill
 from stepmill.errors import EnvError, StepmillError
+from stepmill.system.guardian import die_with_parent
 from stepmill.tools.cli import interrupts
-from stepmill.tools.cli.failures import place_of
 
-__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "ended", "run"]
+if TYPE_CHECKING:
+    from stepmill.tools.cli.terminal import Terminal
+
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED = 1
@@ -120,3 +131,77 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def _say(message: str, code: int) -> int:
     click.echo(f"stepmill: {message}", err=True)
     return code
+
+
+# ---- failures in the code of users ----------------------------------------------------------------------
+
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+_NOT_THE_USERS = ("<frozen", *(str(Path(str(module.__file__)).parent) for module in (stepmill, importlib)))
+
+
+def place_of(error: BaseException | None) -> str:
+    """`` (my_envs.py, line 20, in step)``, or nothing if that is not known.
+
+    Of an error from a worker process, the traceback is a note.
+    """
+    if error is None:
+        return ""
+    text = [*traceback.format_tb(error.__traceback__), *getattr(error, "__notes__", ())]
+    frames = [one for one in _FRAME.findall("\n".join(text)) if not one[0].startswith(_NOT_THE_USERS)]
+    return f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
+
+
+# ---- commands whose envs run in the command's own process ------------------------------------------------
+
+
+def in_child(command: F) -> F:
+    """Lets a command work in a child; if an env ends that, one line says so.
+
+    The user's module is imported there too: before that, there is nothing that a fork could break.
+    """
+
+    @functools.wraps(command)
+    def begin(*, target: str, terminal: Terminal, **options: Any) -> int:
+        parent, (at_end, said) = os.getpid(), os.pipe()
+
+        def work() -> None:
+            die_with_parent(parent)
+            interrupts.listen_to_parent()
+            try:
+                code = ended(lambda: command(target=target, terminal=terminal, **options))
+            finally:
+                os.write(said, b".")
+            sys.exit(code)
+
+        child = multiprocessing.get_context("fork").Process(target=work)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that numpy has threads: they know of forks
+            child.start()
+        _wait_for(cast(int, child.pid))
+        child.join()
+        os.close(said)
+        with os.fdopen(at_end, "rb", buffering=0) as pipe, contextlib.suppress(BlockingIOError):
+            os.set_blocking(at_end, False)  # another process of the env's may hold the other end
+            if pipe.read(1):
+                return cast(int, child.exitcode)
+        interrupts.check()
+        terminal.clear()
+        raise click.ClickException(_what_happened(target, cast(int, child.exitcode)))
+
+    return cast(F, begin)
+
+
+def _wait_for(pid: int) -> None:
+    """Waits until it ends, and passes on what ends a command."""
+    while True:
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            return
+        except KeyboardInterrupt:
+            os.kill(pid, interrupts.FROM_PARENT)
+
+
+def _what_happened(env: str, code: int) -> str:
+    if code < 0:
+        return f"the process of {env} was ended by {signal.Signals(-code).name}: it crashed, or somebody killed it"
+    return f"{env} ended its process with exit code {code}: it calls os._exit, or something that it uses does"

@@ -17,12 +17,12 @@ from typing import Any
 import click
 import cloudpickle
 
-from stepmill.errors import UnknownEnvError, summary
+import stepmill
+from stepmill.errors import UnknownConfigError, UnknownEnvError, summary
 from stepmill.registry.factories import accepted_keys
 from stepmill.registry.records import find, registered
-from stepmill.tools.cli.failures import place_of
-
-__all__ = ["attribute_of", "config_of", "find_target", "fitted", "load_module"]
+from stepmill.tools.cli.program import place_of
+from stepmill.views.gymnasium import GymnasiumPool
 
 
 def find_target(text: str, *, elsewhere: bool = False) -> Any:
@@ -140,3 +140,18 @@ def _is_there(module: str) -> bool:
 def _no_attribute(module: str, name: str, found: ModuleType) -> str:
     close = difflib.get_close_matches(name, [one for one in vars(found) if not one.startswith("_")], n=1)
     return f"{module} has no {name}" + (f", did you mean {close[0]}?" if close else "")
+
+
+def make_drawn(target: Any, arguments: dict[str, Any]) -> GymnasiumPool:
+    """``make`` with ``render_mode="rgb_array"``, unless another mode is given or the env does not know that option.
+
+    An env of ours, a ``BaseEnv``, does not: whether it draws is shown by its ``render``.
+    """
+    pool: GymnasiumPool
+    try:
+        pool = stepmill.make(target, **{"render_mode": "rgb_array", **arguments})
+    except UnknownConfigError:
+        if "render_mode" in arguments:
+            raise
+        pool = stepmill.make(target, **arguments)  # which says so if another option is unknown
+    return pool

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -18,15 +19,14 @@ from typing import Any, Self
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.control import Control
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import ControlType
 from rich.table import Table
+from rich.text import Text
 
 from stepmill.tools.cli import interrupts
 from stepmill.tools.cli.program import INTERRUPTED
-from stepmill.tools.cli.spaces import json_value
-
-__all__ = ["Bar", "Ending", "Terminal", "new_table", "ratio_text", "short", "until_interrupted"]
 
 _REFRESH_S = 0.05
 _NARROW = 90  # columns; in a narrower terminal the bar is short
@@ -200,6 +200,17 @@ def new_table(terminal: Console, **arguments: Any) -> Table:
     return Table(box=box.ROUNDED if terminal.is_terminal else box.ASCII2, **arguments)
 
 
+def pairs(rows: Mapping[str, str | Text]) -> Padding:
+    """Names and what there is to say about them, in two columns; what has nothing to say is left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", min_width=max(map(len, rows), default=0))  # names are typed, so they are not cut
+    table.add_column()
+    for name, text in rows.items():
+        if text:
+            table.add_row(name, Text(text) if isinstance(text, str) else text)
+    return Padding(table, (0, 0, 0, 2))
+
+
 def short(number: float) -> str:
     """Three digits and a letter: 24.1 M, 98.3 k."""
     for unit, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
@@ -212,3 +223,16 @@ def short(number: float) -> str:
 def ratio_text(ratio: float) -> str:
     """How many times as fast: 0.96, 38.4, 2,680."""
     return f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
+
+
+def json_value(value: Any, text_of: Callable[[Any], str] = repr) -> Any:
+    """What JSON has no form for, such as an infinity, is a text."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): json_value(one, text_of) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(one, text_of) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else text_of(value)

@@ -177,8 +177,8 @@ def _slow_envs(pool: dict[str, Any]) -> Table | None:
     table.add_column("env", justify="right")
     cells = [
         {
-            "median step": one["step_seconds"]["p50"],
-            "99 %": one["step_seconds"]["p99"],
+            "median step": one["step_seconds"] and one["step_seconds"]["p50"],
+            "99 %": one["step_seconds"] and one["step_seconds"]["p99"],
             "slowest step": one["slowest_seconds"],
             "in step for": one["running_seconds"],
         }

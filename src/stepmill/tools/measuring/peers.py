@@ -44,7 +44,7 @@ _PROCESSES_PER_CORE = 8  # beyond that a machine is busy with starting them, for
 
 
 @dataclass(frozen=True)
-class Subject:
+class Workload:
     """What is measured: a number of envs of one kind.
 
     Args:
@@ -101,7 +101,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to step the envs of a subject.
+    """One way to step the envs of a workload.
 
     Args:
         name: The library, and which of its classes.
@@ -131,19 +131,19 @@ class Peer:
             return self.build()
 
 
-def peers_of(subject: Subject, on_ray: bool = False) -> list[Peer]:
+def peers_of(workload: Workload, on_ray: bool = False) -> list[Peer]:
     """Returns our pools first, then the other libraries that are installed and have the env."""
-    found = [Peer("stepmill", "stepmill", partial(stepmill_pool, subject))]
-    if subject.num_envs > 1:
-        found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, subject, subject.num_envs // 2)))
+    found = [Peer("stepmill", "stepmill", partial(stepmill_pool, workload))]
+    if workload.num_envs > 1:
+        found.append(Peer("stepmill, async", "stepmill", partial(stepmill_pool, workload, workload.num_envs // 2)))
     if on_ray:
-        found.append(Peer("stepmill on Ray", "stepmill", partial(stepmill_pool, subject, backend="ray")))
-    if envpool_has(subject):
-        found.append(Peer("EnvPool", "envpool", partial(_best_envpool, subject)))
-    factories = subject.factories()
+        found.append(Peer("stepmill on Ray", "stepmill", partial(stepmill_pool, workload, backend="ray")))
+    if envpool_has(workload):
+        found.append(Peer("EnvPool", "envpool", partial(_best_envpool, workload)))
+    factories = workload.factories()
     if factories is None:
         return found
-    envs = factories, subject.actions(subject.num_envs)
+    envs = factories, workload.actions(workload.num_envs)
     for kind in ("Sync", "Async"):
         build = partial(build_gymnasium, kind, *envs)
         found.append(Peer(f"Gymnasium {kind}VectorEnv", "gymnasium", build, process_per_env=kind == "Async"))
@@ -233,55 +233,57 @@ def _end_with_forker() -> None:
         die_with_parent(_forker)
 
 
-def stepmill_pool(subject: Subject, batch_size: int | None = None, **settings: Any) -> Contestant:
+def stepmill_pool(workload: Workload, batch_size: int | None = None, **settings: Any) -> Contestant:
     """Our pool, sync unless it has a ``batch_size``; ``settings`` are those of ``make``."""
-    arguments = {"num_envs": subject.num_envs, "batch_size": batch_size, "seed": SEED, **settings}
-    pool = stepmill.make(subject.task, **arguments, **subject.config)
+    arguments = {"num_envs": workload.num_envs, "batch_size": batch_size, "seed": SEED, **settings}
+    pool = stepmill.make(workload.task, **arguments, **workload.config)
     kind = Contestant if batch_size is None else AsyncContestant
-    return kind(pool, subject.actions(batch_size or subject.num_envs), pool.config.get("num_threads"))
+    return kind(pool, workload.actions(batch_size or workload.num_envs), pool.config.get("num_threads"))
 
 
-def envpool_has(subject: Subject) -> bool:
+def envpool_has(workload: Workload) -> bool:
     """Whether EnvPool is installed, and has the env, or may have it: one that is broken says so when it is used."""
-    if not is_installed(_ENVPOOL) or subject.config or not isinstance(subject.task, str):
+    if not is_installed(_ENVPOOL) or workload.config or not isinstance(workload.task, str):
         return False
     try:
         import envpool
     except Exception:  # whatever a broken package raises
         return True
-    return subject.task in envpool.list_all_envs()
+    return workload.task in envpool.list_all_envs()
 
 
-def _best_envpool(subject: Subject) -> Contestant:
-    counts = {min(count, subject.num_envs) for count in (1, cores(), 2 * cores())}
-    return envpool_pool(subject, best_threads(subject, sorted(counts), _TRIAL_S))
+def _best_envpool(workload: Workload) -> Contestant:
+    counts = {min(count, workload.num_envs) for count in (1, cores(), 2 * cores())}
+    return envpool_pool(workload, best_threads(workload, sorted(counts), _TRIAL_S))
 
 
 def best_threads(
-    subject: Subject, counts: Sequence[int], seconds: float, batch_size: int | None = None, rounds: int = 1
+    workload: Workload, counts: Sequence[int], seconds: float, batch_size: int | None = None, rounds: int = 1
 ) -> int:
     """Which of these numbers of threads is best for EnvPool: its default is as many as envs."""
     rates: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(rounds if len(counts) > 1 else 0):
         for count in counts:
-            contestant = envpool_pool(subject, count, batch_size)
+            contestant = envpool_pool(workload, count, batch_size)
             rates[count].append(steps_per_second(contestant, seconds))
             contestant.close()
     return max(counts, key=lambda count: statistics.median(rates[count] or [0]))
 
 
-def envpool_pool(subject: Subject, num_threads: int, batch_size: int | None = None) -> Contestant:
+def envpool_pool(workload: Workload, num_threads: int, batch_size: int | None = None) -> Contestant:
     """EnvPool's pool, sync unless it has a ``batch_size``."""
     import envpool
 
     given = {} if batch_size is None else {"batch_size": batch_size}
-    pool = envpool.make_gymnasium(subject.task, num_envs=subject.num_envs, num_threads=num_threads, seed=SEED, **given)
+    pool = envpool.make_gymnasium(
+        workload.task, num_envs=workload.num_envs, num_threads=num_threads, seed=SEED, **given
+    )
     dtype = pool.spec.action_array_spec["action"].dtype
-    actions = [action.astype(dtype) for action in subject.actions(batch_size or subject.num_envs)]
+    actions = [action.astype(dtype) for action in workload.actions(batch_size or workload.num_envs)]
     kind = Contestant if batch_size is None else AsyncContestant
     return kind(pool, actions, num_threads)
 
 
-def gymnasium_envs(kind: str, subject: Subject) -> Contestant:
-    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv`` of a subject that has factories."""
-    return build_gymnasium(kind, subject.factories() or [], subject.actions(subject.num_envs))
+def gymnasium_envs(kind: str, workload: Workload) -> Contestant:
+    """Gymnasium's ``SyncVectorEnv`` or ``AsyncVectorEnv`` of a workload that has factories."""
+    return build_gymnasium(kind, workload.factories() or [], workload.actions(workload.num_envs))

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from stepmill import _native
 from stepmill.errors import UsageError
@@ -39,10 +40,6 @@ def look_at(pid: int) -> ProcessSnapshot:
     Raises:
         UsageError: It is gone, has no pools, or cannot be looked at.
     """
-
-    def open_arena(number: int) -> int:
-        return os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-
     descriptor = _counters_of(pid)
     try:
         words, found = _native.read_pools(descriptor)
@@ -52,7 +49,7 @@ def look_at(pid: int) -> ProcessSnapshot:
         os.close(descriptor)
     ticks = _native.read_ticks()
     header = Words(_native.HEADER_WORDS, words)
-    pools = [read_snapshot(one, ticks, open_arena, _MOST_TIMES) for one in found]
+    pools = [read_snapshot(one, ticks, partial(_opened, pid), _MOST_TIMES) for one in found]
     return ProcessSnapshot(
         pid,
         time.monotonic(),
@@ -63,6 +60,16 @@ def look_at(pid: int) -> ProcessSnapshot:
         {one.serial: one for one in sorted(pools, key=lambda one: one.serial)},
         header["pid"] == pid,
     )
+
+
+@contextlib.contextmanager
+def _opened(pid: int, number: int) -> Iterator[int]:
+    """A descriptor of a file that another process has open."""
+    descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def pids_with_pools() -> list[int]:

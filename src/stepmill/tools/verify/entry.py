@@ -225,7 +225,7 @@ def _quiet_simulator() -> contextlib.AbstractContextManager[None]:
     """MuJoCo writes what it warns of into a file in the working directory. Our own envs have logged it already."""
     if MUJOCO.module not in sys.modules:
         return contextlib.nullcontext()
-    from stepmill.zoo.mujoco.warned import WarningLog
+    from stepmill.zoo.mujoco.installed import WarningLog
 
     return WarningLog("verify", is_silent=True).listening()
 

@@ -44,16 +44,22 @@ class Book:
         self.history = History(now)
         self._tap = tap
         self._lock = threading.Lock()
+        self._ticked = now
         self._seen = deque([snapshot_of(tap, times=False)], maxlen=64)
 
-    def tick(self, now: float) -> tuple[Snapshot, Interval]:
-        """Where the pool is, and what it did lately. To be called a few times per second: notes how far it is."""
+    def tick(self, now: float) -> None:
+        """Notes how far the pool is, if it is time for that."""
+        if now - self._ticked >= _TICK_SECONDS:
+            self.look(now)
+
+    def look(self, now: float) -> tuple[Snapshot, Interval]:
+        """Where the pool is, and what it did lately."""
         with self._lock:
             snapshot = snapshot_of(self._tap, times=False)
-            ages = [snapshot.age_seconds - one.age_seconds for one in self._seen]
-            last = sum(age >= _LATELY_SECONDS for age in ages)
-            lately = Interval(self._seen[max(0, last - 1)], snapshot)
-            if ages[-1] >= _TICK_SECONDS:
+            older = sum(snapshot.age_seconds - one.age_seconds >= _LATELY_SECONDS for one in self._seen)
+            lately = Interval(self._seen[max(0, older - 1)], snapshot)
+            if now - self._ticked >= _TICK_SECONDS:
+                self._ticked = now
                 self._seen.append(snapshot)
             if self.history.wants(now):
                 total, count = self.native.take_returns()

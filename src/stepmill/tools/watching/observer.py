@@ -18,7 +18,7 @@ from stepmill import _native
 from stepmill.errors import summary
 from stepmill.hosts.frames import Frame, frame_of
 from stepmill.hosts.host import Host
-from stepmill.hosts.observing import Subject
+from stepmill.hosts.observing import WatchedPool
 from stepmill.system.uninterrupted import try_or
 from stepmill.tools.watching.book import Book
 from stepmill.tools.watching.control import Control
@@ -93,7 +93,7 @@ class Observer:
         limit: The part of the workers' time that pictures may take.
     """
 
-    def __init__(self, subject: Subject, control: Control | None) -> None:
+    def __init__(self, subject: WatchedPool, control: Control | None) -> None:
         host: Host = subject.engine.host
         now = time.perf_counter()
         self._engine = weakref.ref(subject.engine)  # the pool ends with its last user, and that is not us

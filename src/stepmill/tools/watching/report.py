@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepmill.hosts.observing import Interval, Snapshot, Subject
+from stepmill.hosts.observing import Interval, Snapshot, WatchedPool
 from stepmill.tools.watching.looks import MOST_SHOWN
 from stepmill.tools.watching.observer import Observer
 
@@ -44,7 +44,7 @@ class Question:
 class Reporter:
     """Answers browsers. Called in the threads of the server."""
 
-    def __init__(self, observer: Observer, subject: Subject) -> None:
+    def __init__(self, observer: Observer, subject: WatchedPool) -> None:
         self._observer = observer
         self._name, self._num_envs, self._facts = subject.name, subject.num_envs, subject.facts
         self._start = time.time()
@@ -63,7 +63,7 @@ class Reporter:
         control = self._observer.control
         if control is not None and control.paused:
             control.nudge()
-        snapshot, lately = self._observer.book.tick(now)
+        snapshot, lately = self._observer.book.look(now)
         document = {
             "name": self._name,
             "facts": self._facts,
@@ -146,7 +146,7 @@ class Reporter:
         shown = self._observer.looks.shown(env)
         if shown is None:
             return None
-        out: dict[str, Any] = {"number": shown.number, "age": now - shown.at}
+        out: dict[str, Any] = {"number": shown.number, "age": max(0.0, now - shown.at)}  # it may have just come
         if shown.number > since:
             start = time.thread_time()
             png, is_new = shown.png()

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from stepmill.errors import ConfigError, UsageError
 from stepmill.hosts.host import Uncopyable
-from stepmill.hosts.observing import Subject
+from stepmill.hosts.observing import WatchedPool
 from stepmill.tools.watching.control import Control
 from stepmill.tools.watching.observer import Observer
 from stepmill.tools.watching.report import Reporter
@@ -33,7 +33,7 @@ class Watch(Uncopyable):
 
     def __init__(
         self,
-        subject: Subject,
+        subject: WatchedPool,
         *,
         port: int = 0,
         open_browser: bool | None = None,

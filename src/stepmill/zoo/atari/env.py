@@ -20,14 +20,12 @@ from stepmill.registry.records import GymnasiumFactory
 from stepmill.values.arguments import true_or_false, whole_number
 from stepmill.values.fitting import Fitter
 from stepmill.wrappers.atari import atari_wrappers, wrap_atari
-from stepmill.wrappers.catalogue import update_shape, wrapper_names
+from stepmill.wrappers.catalogue import wrapper_names
 from stepmill.wrappers.episodes import fires
 from stepmill.zoo.atari.factory import AleFactory
 from stepmill.zoo.atari.game import AtariGame, quiet_emulator
-from stepmill.zoo.atari.games import GAMES, Game
+from stepmill.zoo.atari.games import GAMES
 from stepmill.zoo.atari.options import DEFAULTS
-
-__all__ = ["AtariEnv"]
 
 # Arguments of wrap_atari.
 _WRAPPING = {"noop_max": 30, "frame_skip": 4, "fire_reset": True, "size": 84, "scale": True, "frame_stack": 4}
@@ -37,8 +35,8 @@ _DEFAULTS: dict[str, Any] = {**_WRAPPING, "is_train": True, "env_kwargs": {}, "r
 class AtariEnv(BaseEnv):
     """A game of the Arcade Learning Environment with the usual preprocessing: ``AtariGame`` as a ``BaseEnv``.
 
-    What ``AtariGame`` cannot do (no ``size``, no ``frame_skip``, observations of RAM or sound, continuous actions), the
-    wrappers of ``wrap_atari`` do.
+    What is no preprocessing of pictures (no ``size``, no ``frame_skip``, observations of RAM or sound, continuous
+    actions) is left to the wrappers of ``wrap_atari``.
 
     Keys of ``cfg``:
 
@@ -130,33 +128,11 @@ class AtariEnv(BaseEnv):
     def _open(self) -> Any:
         """The game, built if it is not yet."""
         if self._env is None:
-            self._env = self._fast_game() or self._wrapped_game()
+            self._env = self._wrapped_game() if self._pipeline is None else AtariGame(**self._pipeline)
             self._read_action = action_reader(self._env.action_space, repr(self))
         return self._env
 
     _read_action: Fitter
-
-    def _fast_game(self) -> AtariGame | None:
-        """The game without wrappers; None if it cannot be made so."""
-        kwargs, w = self._kwargs(), self._wrapping
-        rom = kwargs.pop("game", None)
-        own_skip = self._env_kwargs.get("frameskip", 1) != 1
-        kwargs.pop("frameskip", None)
-        if rom not in GAMES or not w["size"] or not w["frame_skip"] or own_skip or not kwargs.keys() <= DEFAULTS.keys():
-            return None
-        height, width = w["size"] if isinstance(w["size"], tuple | list) else (w["size"], w["size"])
-        return AtariGame(
-            rom,
-            **kwargs,
-            img_height=height,
-            img_width=width,
-            stack_num=w["frame_stack"] or 1,
-            frame_skip=w["frame_skip"],
-            noop_max=w["noop_max"] or 0,
-            use_fire_reset=w["fire_reset"],
-            episodic_life=w["episode_life"],
-            reward_clip=w["clip_rewards"],
-        )
 
     def _wrapped_game(self) -> Any:
         try:
@@ -166,53 +142,68 @@ class AtariEnv(BaseEnv):
             raise
 
     def _shown(self, observation: Any) -> np.ndarray[Any, Any]:
-        """The observation as its space says; that of a wrapped game is so already."""
-        if not isinstance(self._env, AtariGame):
+        """The observation as its space says. Wrappers give it like that."""
+        if self._pipeline is None:
             return np.asarray(observation)
         shown: np.ndarray = observation if self._wrapping["frame_stack"] else observation[0]
         return np.divide(shown, np.float32(255)) if self._wrapping["scale"] else shown
 
-    # ---- what it is: without the emulator if possible ----------------------------------------
+    # ---- what it is: without the emulator, unless wrappers do the work ------------------------
+
+    @cached_property
+    def _pipeline(self) -> dict[str, Any] | None:
+        """The arguments of an ``AtariGame`` that does all that is asked for; None if wrappers have to."""
+        kwargs, w = self._kwargs(), self._wrapping
+        rom, own_skip = kwargs.pop("game", None), self._env_kwargs.get("frameskip", 1)
+        kwargs.pop("frameskip", None)
+        is_usual = rom in GAMES and own_skip == 1 and kwargs.keys() <= DEFAULTS.keys()
+        if not is_usual or not w["size"] or not w["frame_skip"]:
+            return None
+        height, width = w["size"] if isinstance(w["size"], tuple | list) else (w["size"], w["size"])
+        return {
+            "game": rom,
+            **kwargs,
+            "img_height": height,
+            "img_width": width,
+            "stack_num": w["frame_stack"] or 1,
+            "frame_skip": w["frame_skip"],
+            "noop_max": w["noop_max"] or 0,
+            "use_fire_reset": w["fire_reset"],
+            "episodic_life": w["episode_life"],
+            "reward_clip": w["clip_rewards"],
+        }
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        if self._known_game() is None or not self._wrapping["size"]:
+        if self._pipeline is None:
             space: spaces.Space[Any] = self._open().observation_space
             return space
-        shape, _, _ = update_shape((210, 160, 3), (1,), (1,), self._wrappers())
-        if self._wrapping["scale"]:
-            return spaces.Box(0.0, 1.0, shape, np.float32)
-        return spaces.Box(0, 255, shape, np.uint8)
+        frame = self._pipeline["img_height"], self._pipeline["img_width"]
+        shape = (self._pipeline["stack_num"], *frame) if self._wrapping["frame_stack"] else frame
+        return (
+            spaces.Box(0.0, 1.0, shape, np.float32) if self._wrapping["scale"] else spaces.Box(0, 255, shape, np.uint8)
+        )
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
-        game = self._known_game()
-        if game is None:
+        if self._pipeline is None:
             space: spaces.Space[Any] = self._open().action_space
             return space
-        return spaces.Discrete(game.action_count(self._has_all_actions()))
+        return spaces.Discrete(GAMES[self._pipeline["game"]].action_count(self._has_all_actions))
 
     def info(self) -> BaseEnvInfo:
         info = super().info()
-        info.use_wrappers = wrapper_names(self._wrappers())
+        if self._pipeline is None:
+            has_fire = fires(self._open())
+        else:
+            has_fire = GAMES[self._pipeline["game"]].fires(self._has_all_actions)
+        wrapping = {**self._wrapping, "fire_reset": self._wrapping["fire_reset"] and has_fire}
+        info.use_wrappers = wrapper_names(atari_wrappers(**wrapping))
         return info
 
-    def _wrappers(self) -> list[tuple[str, dict[str, Any]]]:
-        game = self._known_game()
-        has_fire = fires(self._open()) if game is None or self._has_all_actions() else game.has_fire
-        return atari_wrappers(**{**self._wrapping, "fire_reset": self._wrapping["fire_reset"] and has_fire})
-
-    def _known_game(self) -> Game | None:
-        """The game in our table; None if it is not there, or has other spaces than usual."""
-        kwargs = self._kwargs()
-        if kwargs.get("obs_type", "rgb") != "rgb":
-            return None
-        if kwargs.get("sound_obs") or kwargs.get("continuous"):
-            return None
-        return GAMES.get(kwargs.get("game", ""))
-
+    @property
     def _has_all_actions(self) -> bool:
-        return bool(self._kwargs().get("full_action_space"))
+        return bool(self._env_kwargs.get("full_action_space"))
 
     def _kwargs(self) -> dict[str, Any]:
         """What the game is made with: as its id is registered, and what the user gives."""

@@ -17,8 +17,6 @@ from stepmill.registry.records import GymnasiumFactory, gymnasium_spec
 from stepmill.zoo.atari.games import GAMES, WIDTH, Game
 from stepmill.zoo.atari.options import DEFAULTS, PREPROCESSING, RENDER_MODES, AtariOptions
 
-__all__ = ["AleFactory", "AtariFactory"]
-
 Limited = tuple[dict[str, Any], int | None]
 
 

@@ -18,8 +18,6 @@ from stepmill.system.optional import require
 from stepmill.zoo.atari.games import WIDTH
 from stepmill.zoo.atari.options import AtariOptions
 
-__all__ = ["Frames", "matching_form", "preload"]
-
 _TEST_PICTURES = 8
 _USUAL = (210, WIDTH), (84, 84)  # here one pixel in a thousand differs between the forms
 

@@ -15,8 +15,6 @@ from stepmill.zoo.atari.frames import Frames
 from stepmill.zoo.atari.games import GAMES, WIDTH
 from stepmill.zoo.atari.options import DEFAULTS, RENDER_MODES, AtariOptions
 
-__all__ = ["AtariGame", "info_space", "metadata", "quiet_emulator"]
-
 RAM_BYTES = 128
 
 

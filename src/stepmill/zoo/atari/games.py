@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["GAMES", "WIDTH", "Game", "id_patterns"]
-
 WIDTH = 160  # of every screen
 _JOYSTICK = 18  # actions that a joystick has, with full_action_space
 _WITHOUT_BUTTON = 9  # those of the two games for which ale-py knows no FIRE at all
 
 
 class Game(NamedTuple):
-    """A game by the name of its ROM. ``has_fire``: its action 1 is FIRE. ``height``: of its screen."""
+    """A game by the name of its ROM. ``has_fire``: its action 1 is FIRE, if it has its own actions only.
+
+    ``height`` is that of its screen.
+    """
 
     rom: str
     num_actions: int
@@ -34,6 +35,10 @@ class Game(NamedTuple):
         if not full_action_space:
             return self.num_actions
         return _WITHOUT_BUTTON if self.rom in ("lost_luggage", "skiing") else _JOYSTICK
+
+    def fires(self, full_action_space: bool) -> bool:
+        """Whether action 1 is FIRE."""
+        return self.action_count(True) == _JOYSTICK if full_action_space else self.has_fire
 
 
 _WITH_FIRE = {

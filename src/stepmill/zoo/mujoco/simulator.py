@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -20,13 +23,9 @@ from stepmill.sources.models.fields import Field, ModelChange
 from stepmill.sources.simulator import UnsuitableSimulator, Values
 from stepmill.system.headless import drawing
 from stepmill.system.optional import MUJOCO, require
-from stepmill.zoo.mujoco.installed import bindings_path
-from stepmill.zoo.mujoco.numerics import fuses_dot, fuses_mass_center
+from stepmill.zoo.mujoco.installed import WarningLog, bindings_path
 from stepmill.zoo.mujoco.render_arguments import RENDER_KEYS, check_render_arguments, fit_offscreen_buffer
 from stepmill.zoo.mujoco.tasks import TASKS
-from stepmill.zoo.mujoco.warned import WarningLog
-
-__all__ = ["MujocoFamily"]
 
 # The arrays that C++ reads (cpp/envs/mujoco/simulation.h).
 _DATA_ARRAYS = (
@@ -258,3 +257,56 @@ def _model_path(xml_file: Any) -> str:
     if not os.path.exists(path):
         raise ConfigError(f"xml_file: there is no file {path}")
     return path
+
+
+# ---- numerics ------------------------------------------------------------------------------------
+#
+# How the installed numpy and Gymnasium sum products: with one rounding per term, or with two. BLAS and ``np.einsum``
+# fuse a product with its sum on some CPUs. Native envs do what is found here.
+
+_PROBES = 200
+
+
+@functools.cache
+def fuses_dot() -> bool:
+    """Whether ``np.linalg.norm`` of two and three numbers fuses. They differ in one of six results."""
+    vectors = [np.random.default_rng(i).normal(size=2 + i % 2) for i in range(_PROBES)]
+    return _agrees(
+        "np.linalg.norm", lambda fused, x: np.sqrt(_native.sum_of_products(fused, x, x)) == np.linalg.norm(x), vectors
+    )
+
+
+@functools.cache
+def fuses_mass_center(version: int) -> bool:
+    """Whether Gymnasium's centre of mass of a humanoid fuses."""
+    rng = np.random.default_rng(0)
+    probes = [(rng.uniform(0, 5, 14), rng.normal(size=(14, 3))) for _ in range(_PROBES)]
+    center = _mass_center(version)
+
+    def equal(fused: bool, probe: tuple[np.ndarray, np.ndarray]) -> bool:
+        mass, positions = probe
+        ours = _native.sum_of_products(fused, mass, np.ascontiguousarray(positions[:, 0])) / mass.sum()
+        return bool(ours == center(mass, positions)[0])
+
+    return _agrees("the centre of mass of a humanoid", equal, probes)
+
+
+def _mass_center(version: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Gymnasium's own function if it can be imported: its formula has changed between versions."""
+    try:
+        theirs = importlib.import_module(f"gymnasium.envs.mujoco.humanoid_v{version}").mass_center
+    except (ImportError, AttributeError):  # it needs packages that rendering needs
+        return lambda mass, positions: np.einsum("b,bj->j", mass, positions) / mass.sum()
+    return lambda mass, positions: theirs(SimpleNamespace(body_mass=mass), SimpleNamespace(xipos=positions))
+
+
+def _agrees(what: str, equal: Callable[..., bool], probes: list[Any]) -> bool:
+    """Whether the fused form agrees on more probes than the other one: one of them should agree on all."""
+    fused, separate = (sum(bool(equal(form, probe)) for probe in probes) for form in (True, False))
+    if max(fused, separate) < len(probes):
+        logging.getLogger("stepmill").warning(
+            "%s here is computed in a way that stepmill does not know: some native MuJoCo envs may differ from "
+            "Gymnasium's in the last bit of a number. stepmill.verify() says which",
+            what,
+        )
+    return fused > separate

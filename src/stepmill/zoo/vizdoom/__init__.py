@@ -1,29 +1,29 @@
 """ViZDoom: its own envs by their own ids, and its scenarios preprocessed, by EnvPool's names (``Basic-v1``).
 
-Nothing of ViZDoom is imported before such an env is asked for. In reading order:
-
-- ``scenarios.py``: what there is, and how a game is configured;
-- ``options.py``: what users may choose; ``buttons.py``, ``rewards.py``, ``screens.py``: what that means;
-- ``env.py``: the preprocessed env; ``gymnasium_ids.py``: ViZDoom's own;
-- ``start.py``, ``private_folder.py``, ``trial.py``: how a game is started, and why it leaves nothing behind.
+Nothing of ViZDoom is imported before such an env is asked for. In reading order: ``scenarios.py`` has what is played,
+``options.py`` what users may choose, ``rewards.py`` the actions and rewards that follow, ``env.py`` the preprocessed
+env; ``start.py`` and ``start_game.py`` start games, which leave nothing behind.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
+
+from stepmill.errors import UnknownConfigError
 from stepmill.registry.description import EnvDescription
 from stepmill.registry.factories import EnvFactory
-from stepmill.registry.records import EnvRecord, Family, add, add_family
+from stepmill.registry.records import EnvRecord, Family, GymnasiumFactory, add, add_family
 from stepmill.system.optional import VIZDOOM, require
 from stepmill.zoo.vizdoom.options import OPTIONS, read_options
 from stepmill.zoo.vizdoom.scenarios import SCENARIOS, Scenario
 
-__all__ = ["DoomFactory"]
-
 MAX_EPISODE_STEPS = 525  # EnvPool's: a minute of play
+Limited = tuple[dict[str, Any], int | None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,13 @@ class DoomFactory(EnvFactory):
     def __call__(self, env_id: int = 0, **config: Any) -> Any:
         from stepmill.zoo.vizdoom.env import DoomEnv
 
-        return DoomEnv(self.scenario, read_options(config), env_id)
+        env = DoomEnv(self.scenario, read_options(config), env_id)
+        try:
+            env.start()
+        except BaseException:
+            env.close()
+            raise
+        return env
 
     def known_keys(self) -> list[str]:
         return list(OPTIONS)
@@ -44,10 +50,8 @@ class DoomFactory(EnvFactory):
     def defaults(self) -> Mapping[str, Any]:
         return OPTIONS
 
-    def limited(
-        self, config: dict[str, Any], given: int | None, registered: int | None
-    ) -> tuple[dict[str, Any], int | None]:
-        options = read_options(config)  # wrong values are told before any env is made
+    def limited(self, config: dict[str, Any], given: int | None, registered: int | None) -> Limited:
+        options = read_options(config)  # wrong values are an error before any env is made
         return super().limited(dict(vars(options)), given, registered)
 
     def preload(self, config: Mapping[str, Any]) -> None:
@@ -55,26 +59,71 @@ class DoomFactory(EnvFactory):
         require("cv2", "opencv-python-headless", VIZDOOM.extra, self.scenario.id)
 
     def describe(self, config: Mapping[str, Any]) -> EnvDescription:
-        from stepmill.zoo.vizdoom.env import describe
+        from stepmill.zoo.vizdoom.env import DoomEnv
 
-        return describe(self.scenario, read_options(config))
+        return EnvDescription.of(DoomEnv(self.scenario, read_options(config)))  # no game is started
+
+
+@dataclass(frozen=True)
+class VizdoomFactory(GymnasiumFactory):
+    """Makes the envs that ViZDoom registers with Gymnasium, as they are. They start their game at the first reset."""
+
+    is_heavy = True
+
+    def __call__(self, **config: Any) -> Any:
+        return LeavesNothing(super().__call__(**config), self.id, "game_args" in config)
+
+    def known_keys(self) -> list[str] | None:
+        return None  # all that ViZDoom's .cfg files may contain
+
+    def limited(self, config: dict[str, Any], given: int | None, registered: int | None) -> Limited:
+        """ViZDoom ignores settings that it does not understand: here they are an error."""
+        import vizdoom
+
+        arguments = {*inspect.signature(self.creator()).parameters, "max_episode_steps", "disable_env_checker"}
+        settings = {key: value for key, value in config.items() if key not in arguments}
+        unknown = [key for key, value in settings.items() if not vizdoom.DoomGame().set_config({key: value})]
+        if unknown:
+            raise UnknownConfigError(
+                f"{self.id}: expected arguments of ViZDoom's envs or settings of its .cfg files, got "
+                f"{', '.join(f'{key}={settings[key]!r}' for key in unknown)}"
+            )
+        return super().limited(config, given, registered)
+
+    def describe(self, config: Mapping[str, Any]) -> EnvDescription:
+        env = super().__call__(**config)
+        try:
+            return EnvDescription.of(env)
+        finally:
+            env.close()
+
+
+class LeavesNothing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Starts the game of an env where it leaves nothing behind."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], id: str, is_custom: bool) -> None:
+        super().__init__(env)
+        self._id, self._is_custom = id, is_custom
+        self._game = env.get_wrapper_attr("game")
+        self._program = self._game.get_vizdoom_path()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        from stepmill.zoo.vizdoom.start import starting
+
+        if self._game.is_running():
+            return self.env.reset(seed=seed, options=options)
+        with starting(self._game, self._id, self._program, self._is_custom):
+            return self.env.reset(seed=seed, options=options)
 
 
 for _scenario in SCENARIOS:
-    add(
-        EnvRecord(
-            _scenario.id,
-            factory=DoomFactory(_scenario),
-            max_episode_steps=MAX_EPISODE_STEPS,
-            needs=VIZDOOM,
-        )
-    )
-# It registers its ids in a part of it that a plain import leaves out.
+    _factory = DoomFactory(_scenario)
+    add(EnvRecord(_scenario.id, factory=_factory, max_episode_steps=MAX_EPISODE_STEPS, needs=VIZDOOM))
 add_family(
     Family(
-        VIZDOOM._replace(module="vizdoom.gymnasium_wrapper"),
+        VIZDOOM._replace(module="vizdoom.gymnasium_wrapper"),  # registers the ids; a plain import leaves it out
         (r"Vizdoom.*-v\d+",),
-        factory="stepmill.zoo.vizdoom.gymnasium_ids:VizdoomFactory",
+        factory="stepmill.zoo.vizdoom:VizdoomFactory",
         example="VizdoomBasic-v1",
         at_least=704,
     )

@@ -10,36 +10,29 @@ import numpy as np
 from gymnasium import spaces
 
 from stepmill.errors import ConfigError
-from stepmill.registry.description import EnvDescription
 from stepmill.system.optional import VIZDOOM, require
-from stepmill.zoo.vizdoom.buttons import combinations, read_delta_config
-from stepmill.zoo.vizdoom.options import DoomOptions
-from stepmill.zoo.vizdoom.rewards import (
-    DEFAULT_REWARDS,
-    DEFAULT_WEAPON_REWARDS,
-    GameReward,
-    read_weapon_config,
-)
+from stepmill.zoo.vizdoom.options import DoomOptions, read_deltas
+from stepmill.zoo.vizdoom.rewards import DEFAULT_REWARDS, DEFAULT_WEAPON_REWARDS, GameReward, combinations
 from stepmill.zoo.vizdoom.scenarios import Scenario
-from stepmill.zoo.vizdoom.screens import Screens, choose_format
-from stepmill.zoo.vizdoom.start import GameStarter
-
-__all__ = ["DoomEnv", "describe"]
 
 # The variables in every info, as in EnvPool.
 _SHOWN = (
     *("AMMO2", "AMMO3", "AMMO4", "AMMO5", "AMMO6", "AMMO7", "ARMOR", "DAMAGECOUNT", "DEATHCOUNT", "FRAGCOUNT"),
     *("HEALTH", "HITCOUNT", "KILLCOUNT", "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "USER2"),
 )
-_METADATA = {"render_modes": ["rgb_array"]}
 _TICS_PER_SECOND = 35
+# Formats of screens, and the channels of a pixel.
+_CHANNELS = {"GRAY8": "G", "RGB24": "RGB", "BGR24": "BGR", "RGBA32": "RGBA", "ARGB32": "ARGB", "BGRA32": "BGRA"}
+_CHANNELS["ABGR32"] = "ABGR"
+# Those that have one picture per channel. With the channels together, resizing the same numbers takes half the time.
+_PLANES = {"CRCGCB": "RGB24", "CBCGCR": "BGR24"}
 
 
-def _configured(scenario: Scenario, options: DoomOptions, takes_any_wad: bool = False) -> Any:
+def _configured(scenario: Scenario, options: DoomOptions) -> Any:
     """A game that is not running yet."""
     vizdoom = require(*VIZDOOM, scenario.id)
     game = vizdoom.DoomGame()
-    scenario.configure(game, options.cfg_path, options.wad_path, takes_any_wad)
+    scenario.configure(game, options.cfg_path)
     if options.vzd_path:
         game.set_vizdoom_path(os.path.abspath(options.vzd_path))
     if options.iwad_path or not game.get_doom_game_path():  # else a doom2.wad in the working directory would be taken
@@ -50,7 +43,11 @@ def _configured(scenario: Scenario, options: DoomOptions, takes_any_wad: bool = 
         game.add_game_args(options.game_args)
     if not options.scenario_timeout:
         game.set_episode_timeout(0)
-    choose_format(game)
+    screens = game.get_screen_format().name
+    if screens in _PLANES:
+        game.set_screen_format(vizdoom.ScreenFormat.__members__[_PLANES[screens]])
+    elif screens not in _CHANNELS:
+        raise ConfigError(f"screen_format: expected grey or colours, got {screens}, which has neither")
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_window_visible(False)
     game.set_sound_enabled(False)
@@ -61,41 +58,24 @@ def _configured(scenario: Scenario, options: DoomOptions, takes_any_wad: bool = 
     return game
 
 
-def _spaces(game: Any, options: DoomOptions) -> tuple[spaces.Box, spaces.Space[Any], np.ndarray | None]:
-    """What is observed, what is done, and the buttons of each combined action."""
+def _actions(game: Any, options: DoomOptions) -> tuple[spaces.Space[Any], np.ndarray | None]:
+    """The space of actions, and the buttons of each combined action."""
     import vizdoom
 
-    observation = Screens(game, options).space()
     names = [button.name for button in game.get_available_buttons()]
-    deltas = read_delta_config(options.delta_button_config, names)
+    deltas = read_deltas(options.delta_button_config, names)
     if options.use_combined_action:
         order = [vizdoom.Button(i).name for i in range(len(vizdoom.Button.__members__))]
         rows = combinations(names, order, options.force_speed, deltas)
-        return observation, spaces.Discrete(len(rows)), rows
+        return spaces.Discrete(len(rows)), rows
     if deltas:
         raise ConfigError("delta_button_config needs use_combined_action=True: other actions have values of their own")
     has_value = np.array([name.endswith("_DELTA") for name in names])
-    low, high = np.where(has_value, -np.inf, 0.0), np.where(has_value, np.inf, 1.0)
-    return observation, spaces.Box(low, high, dtype=np.float64), None
-
-
-def _metadata(options: DoomOptions) -> dict[str, Any]:
-    return {**_METADATA, "render_fps": _TICS_PER_SECOND / options.frame_skip}
-
-
-def describe(scenario: Scenario, options: DoomOptions) -> EnvDescription:
-    """What an env will be like. No game is started."""
-    game = _configured(scenario, options, takes_any_wad=True)
-    observation, action, _ = _spaces(game, options)
-    return EnvDescription(observation, action, 1, _metadata(options), options.render_mode, info_space=_info_space())
-
-
-def _info_space() -> spaces.Dict:
-    return spaces.Dict({name: spaces.Box(-np.inf, np.inf, (), np.float64) for name in _SHOWN})
+    return spaces.Box(np.where(has_value, -np.inf, 0.0), np.where(has_value, np.inf, 1.0), dtype=np.float64), None
 
 
 class DoomEnv(gymnasium.Env[np.ndarray, Any]):
-    """Plays the episodes that Gymnasium's env of the scenario plays for the same seed.
+    """Plays the episodes that Gymnasium's env of the scenario plays for the same seed. ``start`` starts its game.
 
     Args:
         scenario: What is played.
@@ -104,39 +84,45 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
     """
 
     def __init__(self, scenario: Scenario, options: DoomOptions, env_id: int = 0) -> None:
+        self._scenario, self._env_id, self._options = scenario, env_id, options
+        self._game = _configured(scenario, options)
+        channels = options.stack_num * int(self._game.get_screen_channels())
+        self.observation_space = spaces.Box(0, 255, (channels, options.img_height, options.img_width), np.uint8)
+        self.action_space, self._combinations = _actions(self._game, options)
+        self.info_space = spaces.Dict({name: spaces.Box(-np.inf, np.inf, (), np.float64) for name in _SHOWN})
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": _TICS_PER_SECOND / options.frame_skip}
+        self.render_mode = options.render_mode
+        self._cv2 = require("cv2", "opencv-python-headless", "vizdoom", "ViZDoom")
+        self._channels = _CHANNELS[self._game.get_screen_format().name]
+        self._reward, self._variables = self._read_rewards()
+        self._program = self._game.get_vizdoom_path()
+        self._episode = 0
+        self._recordings: int | None = None
+
+    def _read_rewards(self) -> tuple[GameReward, list[Any]]:
         import vizdoom
 
-        self._id, self._env_id, self._options = scenario.id, env_id, options
-        self._game = _configured(scenario, options)
-        self.observation_space, self.action_space, self._combinations = _spaces(self._game, options)
-        self.info_space = _info_space()
-        self.metadata, self.render_mode = _metadata(options), options.render_mode
-        self._screens = Screens(self._game, options)
-        self._reward, self._variables = self._read_rewards(vizdoom.GameVariable.__members__)
-        self._episode = 0
-        self._recordings = _open_folder(options.lmp_save_dir) if options.lmp_save_dir else None
-        self._starter = GameStarter(self._game, scenario.id, bool(options.game_args or options.cfg_path))
-        try:
-            self._starter.start()
-        except BaseException:
-            self.close()
-            raise
+        rewards, weapons = self._options.reward_config, self._options.selected_weapon_reward_config
+        named = rewards if isinstance(rewards, dict) else {}
+        names = [*_SHOWN, *(one.name for one in self._game.get_available_game_variables()), *named]
+        names = list(dict.fromkeys(names))
+        rewards = DEFAULT_REWARDS if rewards == "default" else named
+        weapons = DEFAULT_WEAPON_REWARDS if weapons == "default" else weapons
+        reward = GameReward(names, rewards, weapons, self._options.weapon_duration)
+        return reward, [vizdoom.GameVariable.__members__[name] for name in names]
 
-    def _read_rewards(self, known: Any) -> tuple[GameReward, list[Any]]:
+    def start(self) -> None:
+        """Starts the game, the first or another one."""
+        from stepmill.zoo.vizdoom.start import starting
+
         options = self._options
-        offered = [one.name for one in self._game.get_available_game_variables()]
-        is_default = options.reward_config == "default"
-        rewards = DEFAULT_REWARDS if is_default else options.reward_config or {}
-        named = [] if is_default else list(rewards)
-        weapons = options.selected_weapon_reward_config
-        weapons = DEFAULT_WEAPON_REWARDS if weapons == "default" else read_weapon_config(weapons)
-        names = list(dict.fromkeys([*_SHOWN, *offered, *named]))
-        reward = GameReward(names, rewards, weapons, options.weapon_duration)
-        return reward, [known[name] for name in names]
-
-    def button_names(self) -> list[str]:
-        """The buttons of an action, in order."""
-        return [button.name for button in self._game.get_available_buttons()]
+        if options.wad_path or (self._scenario.wad is not None and not options.cfg_path):
+            self._game.set_doom_scenario_path(os.path.abspath(options.wad_path or self._scenario.find_wad()))
+        if options.lmp_save_dir and self._recordings is None:
+            self._recordings = _open_folder(options.lmp_save_dir)
+        is_custom = bool(options.game_args or options.cfg_path or options.map_id)
+        with starting(self._game, self._scenario.id, self._program, is_custom):
+            self._game.init()
 
     # ---- an episode --------------------------------------------------------------------------
 
@@ -144,21 +130,19 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        if not self._game.is_running():  # it was killed, most likely
-            self._starter.start()
-        if seed is None and self._may_respawn():
-            self._game.respawn_player()
+        game = self._game
+        if not game.is_running():  # it was killed, most likely
+            self.start()
+        has_life = self._options.episodic_life and not game.is_episode_finished()
+        if seed is None and has_life and game.is_player_dead():  # a life has ended, and not the game
+            game.respawn_player()
         else:
             # As Gymnasium's env draws it. The game draws its own numbers from there on, for this episode.
-            self._game.set_seed(int(self.np_random.integers(0, 2**32, dtype=np.uint32)))
-            self._game.new_episode(self._recording())
+            game.set_seed(int(self.np_random.integers(0, 2**32, dtype=np.uint32)))
+            game.new_episode(self._recording())
         self._reward.begin(self._read_variables())
-        return self._screens.first(self._game.get_state().screen_buffer), self._info()
-
-    def _may_respawn(self) -> bool:
-        """Whether a life has ended, and not the game."""
-        game = self._game
-        return self._options.episodic_life and not game.is_episode_finished() and game.is_player_dead()
+        self._seen = np.concatenate([self._frame(game.get_state().screen_buffer)] * self._options.stack_num)
+        return self._seen, self._info()
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         game = self._game
@@ -168,13 +152,19 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         if self._options.reward_config is None:
             reward = paid
         state = game.get_state()
-        # The last step of an episode has no screen of its own.
-        observation = self._screens.last if state is None else self._screens.next(state.screen_buffer)
-        is_dead = game.is_player_dead()
-        is_over = game.is_episode_finished()
+        if state is not None:  # the last step of an episode has no screen of its own
+            self._seen = np.concatenate([self._seen[len(self._channels) :], self._frame(state.screen_buffer)])
+        is_dead, is_over = game.is_player_dead(), game.is_episode_finished()
         truncated = is_over and not is_dead and game.is_episode_timeout_reached()
         terminated = (is_over and not truncated) or (is_dead and self._options.episodic_life)
-        return observation, reward, terminated, truncated, self._info()
+        return self._seen, reward, terminated, truncated, self._info()
+
+    def _frame(self, screen: np.ndarray) -> np.ndarray:
+        """A screen as observed: small, channels first."""
+        self._screen, cv2, options = screen, self._cv2, self._options
+        how = cv2.INTER_AREA if options.use_inter_area_resize else cv2.INTER_LINEAR
+        small = cv2.resize(screen, (options.img_width, options.img_height), interpolation=how)
+        return small[None] if small.ndim == 2 else np.moveaxis(small, -1, 0)
 
     def _read_variables(self) -> list[float]:
         read = self._game.get_game_variable
@@ -190,12 +180,18 @@ class DoomEnv(gymnasium.Env[np.ndarray, Any]):
         if self._recordings is None:
             return ""
         # The game takes only short paths, and silently does not record to others.
-        return f"/proc/{os.getpid()}/fd/{self._recordings}/{self._id}-env{self._env_id}-episode{self._episode}.lmp"
+        name = f"{self._scenario.id}-env{self._env_id}-episode{self._episode}.lmp"
+        return f"/proc/{os.getpid()}/fd/{self._recordings}/{name}"
 
     # ---- what it looks like, and its end -----------------------------------------------------
 
     def render(self) -> np.ndarray | None:
-        return self._screens.picture() if self.render_mode is not None else None
+        """The last screen as it was: ``(height, width, 3)``."""
+        if self.render_mode is None:
+            return None
+        if self._channels == "G":
+            return np.repeat(self._screen[:, :, None], 3, axis=2)
+        return np.ascontiguousarray(self._screen[:, :, [self._channels.index(one) for one in "RGB"]])
 
     def close(self) -> None:
         self._game.close()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from stepmill.errors import ConfigError
-from stepmill.values.arguments import one_of, true_or_false, whole_number
-from stepmill.zoo.vizdoom.rewards import read_reward_config
-
-__all__ = ["OPTIONS", "DoomOptions", "read_options"]
+from stepmill.system.optional import VIZDOOM, require
+from stepmill.values.arguments import real_number, whole_number
+from stepmill.zoo.frame_options import checked_options
 
 
 @dataclass(frozen=True)
 class DoomOptions:
-    """See docs/zoo.md for what each means. Those of buttons and weapons are checked when the game is known."""
+    """See docs/zoo.md for what each means. Those of buttons are checked when the game is known."""
 
     img_height: int = 84
     img_width: int = 84
@@ -42,44 +41,62 @@ class DoomOptions:
 
 
 OPTIONS: Mapping[str, Any] = {**vars(DoomOptions()), "reward_metric": "default"}  # with their defaults
-_NUMBERS = tuple(one.name for one in fields(DoomOptions) if type(one.default) is int)
-_FLAGS = tuple(one.name for one in fields(DoomOptions) if type(one.default) is bool)
-_TEXTS = ("map_id", "game_args")
-_PATHS = ("lmp_save_dir", "cfg_path", "wad_path", "iwad_path", "vzd_path")
+_TEXTS = [name for name, default in OPTIONS.items() if default == ""]
 
 
 def read_options(given: Mapping[str, Any]) -> DoomOptions:
     """Checks the values of options whose names are known."""
-    read = dict(given)
-    key = "reward_config"
+    read, key = dict(given), "reward_config"
     if "reward_metric" in read:  # the same by another name
         if key in read:
             raise ConfigError("reward_config and reward_metric are one option: expected one of them, got both")
         read["reward_config"] = read.pop(key := "reward_metric")
-    options = DoomOptions(**read)
-    checked: dict[str, Any] = {"reward_config": read_reward_config(key, options.reward_config)}
-    checked |= {name: whole_number(name, getattr(options, name), 1) for name in _NUMBERS}
-    checked |= {name: true_or_false(name, getattr(options, name)) for name in _FLAGS}
-    checked |= {name: _text(name, getattr(options, name)) for name in _TEXTS}
-    checked |= {
-        name: _text(name, os.fspath(path) if isinstance(path := getattr(options, name), os.PathLike) else path)
-        for name in _PATHS
-    }
-    if checked["img_height"] * checked["img_width"] * checked["stack_num"] > 1 << 28:
-        raise ConfigError(
-            "img_height, img_width, stack_num: expected observations of at most 256 MB per channel, got "
-            f"{options.stack_num} frames of {options.img_height} x {options.img_width}"
-        )
-    if options.render_mode is not None:
-        one_of("render_mode", options.render_mode, ("rgb_array",))
-    if options.force_speed and not options.use_combined_action:
+    options = checked_options("", DoomOptions, read, ("rgb_array",))
+    options["reward_config"] = read_rewards(key, options["reward_config"])
+    options["selected_weapon_reward_config"] = read_weapons(options["selected_weapon_reward_config"])
+    for name in _TEXTS:
+        text = options[name]
+        options[name] = os.fspath(text) if isinstance(text, os.PathLike) else text or ""
+        if not isinstance(options[name], str):
+            raise ConfigError(f"{name}: expected a str, got {text!r}")
+    if options["force_speed"] and not options["use_combined_action"]:
         raise ConfigError("force_speed=True needs use_combined_action=True: other actions name every button themselves")
-    return DoomOptions(**{**vars(options), **checked})
+    return DoomOptions(**options)
 
 
-def _text(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ConfigError(f"{name}: expected a str, got {value!r}")
-    return value
+def read_rewards(name: str, given: Any) -> Any:
+    """Checks ``reward_config``, under the name that it was given by: a dict, None or ``"default"``."""
+    if given is None or given == "default":
+        return given
+    known = require(*VIZDOOM, name).GameVariable.__members__ if isinstance(given, Mapping) else ()
+    return _read_table(name, given, "(rise, fall)", known, "names of ViZDoom's game variables, such as 'HEALTH'")
+
+
+def read_weapons(given: Any) -> Any:
+    """Checks ``selected_weapon_reward_config``."""
+    if given == "default":
+        return given
+    by_weapon = {key: (value,) for key, value in given.items()} if isinstance(given, Mapping) else given
+    table = _read_table("selected_weapon_reward_config", by_weapon, "(reward)", range(10), "weapons, 0 to 9")
+    return {weapon: reward for weapon, (reward,) in table.items()}
+
+
+def read_deltas(given: Any, available: Sequence[str]) -> dict[str, tuple[int, float, float]]:
+    """Checks ``delta_button_config`` for a scenario that has these buttons."""
+    known = [name for name in available if name.endswith("_DELTA")]
+    keys = f"buttons with values that the scenario has, which are {', '.join(known) or 'none'}"
+    table = _read_table("delta_button_config", given, "(number, first, last)", known, keys)
+    numbers = {name: whole_number(f"delta_button_config[{name!r}]", given[name][0], 2) for name in table}
+    return {name: (numbers[name], *table[name][1:]) for name in table}
+
+
+def _read_table(name: str, given: Any, row: str, known: Collection[Any], keys: str) -> dict[Any, Any]:
+    """Checks a dict of numbers. ``row`` shows what each key has, ``keys`` says what the known keys are."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name}: expected a dict of {row} by {keys}, got {given!r}")
+    for key, values in given.items():
+        if key not in known:
+            raise ConfigError(f"{name}: expected {keys}, got {key!r}")
+        if not isinstance(values, list | tuple) or len(values) != len(row.split(",")):
+            raise ConfigError(f"{name}[{key!r}]: expected {row}, got {values!r}")
+    return {key: tuple(real_number(f"{name}[{key!r}]", one) for one in values) for key, values in given.items()}

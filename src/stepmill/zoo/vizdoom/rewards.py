@@ -1,15 +1,16 @@
-"""Rewards from the game's variables: what ``reward_config`` says."""
+"""What an action of a preprocessed env presses, and what it is paid for: buttons and variables of the game."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import numpy as np
 
 from stepmill.errors import ConfigError
-from stepmill.system.optional import VIZDOOM, require
-from stepmill.values.arguments import real_number
 
-__all__ = ["DEFAULT_REWARDS", "DEFAULT_WEAPON_REWARDS", "GameReward", "read_reward_config", "read_weapon_config"]
+# ---- rewards ---------------------------------------------------------------------------------------
 
 # EnvPool's: for each unit that a variable rises, and for each that it falls.
 DEFAULT_REWARDS: Mapping[str, tuple[float, float]] = {
@@ -20,18 +21,10 @@ DEFAULT_REWARDS: Mapping[str, tuple[float, float]] = {
     "DAMAGECOUNT": (0.003, -0.003),
     "HEALTH": (0.005, -0.003),
     "ARMOR": (0.005, -0.001),
-    **{f"WEAPON{i}": (0.02, -0.01) for i in (0, 1, 2)},
-    **{f"WEAPON{i}": (0.1, -0.05) for i in (3, 4, 5)},
-    **{f"WEAPON{i}": (0.2, -0.1) for i in (6, 7)},
-    **{f"AMMO{i}": (0.0002, -0.0001) for i in (0, 1, 2)},
-    **{f"AMMO{i}": (0.001, -0.0005) for i in (3, 4, 5)},
-    **{f"AMMO{i}": (0.002, -0.001) for i in (6, 7)},
+    **{f"WEAPON{i}": (0.02, -0.01) if i < 3 else (0.1, -0.05) if i < 6 else (0.2, -0.1) for i in range(8)},
+    **{f"AMMO{i}": (0.0002, -0.0001) if i < 3 else (0.001, -0.0005) if i < 6 else (0.002, -0.001) for i in range(8)},
 }
-DEFAULT_WEAPON_REWARDS: Mapping[int, float] = {
-    **dict.fromkeys((0, 1, 2), 0.0002),
-    **dict.fromkeys((3, 4, 5), 0.001),
-    **dict.fromkeys((6, 7), 0.002),
-}
+DEFAULT_WEAPON_REWARDS: Mapping[int, float] = {i: 0.0002 if i < 3 else 0.001 if i < 6 else 0.002 for i in range(8)}
 # They go on from one episode to the next: https://github.com/Farama-Foundation/ViZDoom/issues/399
 _SINCE_START = ("HITCOUNT", "DAMAGECOUNT", "DEATHCOUNT")
 _MOST_AT_ONCE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0}  # or some weapons would pay too well
@@ -54,21 +47,16 @@ class GameReward:
         weapons: Mapping[int, float],
         duration: int,
     ) -> None:
-        self._names = tuple(names)
+        self._names, self._weapons, self._duration = tuple(names), weapons, duration
         self._rewards = {name: rewards[name] for name in names if name in rewards}
-        self._weapons, self._duration = weapons, duration
-        self._begin: dict[str, float] = {}
-        self.values: dict[str, float] = {}
-        self._weapon, self._held = -1, 0
 
     def begin(self, values: Sequence[float]) -> None:
         """An episode begins with these values of the variables."""
-        read = dict(zip(self._names, values, strict=True))
-        self._begin = {name: read[name] for name in _SINCE_START if name in read}
-        read |= dict.fromkeys(self._begin, 0.0)
-        if read.get("HEALTH", 0.0) < 0:
-            read["HEALTH"] = 100.0
-        self.values = read
+        self.values = dict(zip(self._names, values, strict=True))
+        self._begin = {name: self.values[name] for name in _SINCE_START if name in self.values}
+        self.values |= dict.fromkeys(self._begin, 0.0)
+        if self.values.get("HEALTH", 0.0) < 0:
+            self.values["HEALTH"] = 100.0
         self._weapon, self._held = -1, 0
         self._hold()
 
@@ -83,10 +71,7 @@ class GameReward:
         reward = 0.0
         for name, (rise, fall) in self._rewards.items():
             change = after[name] - before[name]
-            if change > 0:
-                reward += rise * min(change, _MOST_AT_ONCE.get(name, change))
-            elif change < 0:
-                reward -= fall * change
+            reward += rise * min(change, _MOST_AT_ONCE.get(name, change)) if change > 0 else -fall * change
         return reward + self._hold()
 
     def _hold(self) -> float:
@@ -98,30 +83,54 @@ class GameReward:
         return self._weapons.get(weapon, 0.0)
 
 
-def read_reward_config(name: str, given: Any) -> Any:
-    """Checks ``reward_config``, under the name that it was given by: a dict, None or ``"default"``."""
-    if given is None or (isinstance(given, str) and given == "default"):
-        return given
-    if not isinstance(given, Mapping):
+# ---- combined actions ------------------------------------------------------------------------------
+
+# Buttons of which at most one is pressed at a time.
+_EXCLUSIVE = (
+    ("MOVE_RIGHT", "MOVE_LEFT"),
+    ("MOVE_BACKWARD", "MOVE_FORWARD"),
+    ("TURN_RIGHT", "TURN_LEFT"),
+    ("LOOK_UP", "LOOK_DOWN"),
+    ("MOVE_UP", "MOVE_DOWN"),
+    ("SELECT_NEXT_WEAPON", "SELECT_PREV_WEAPON"),
+    ("SELECT_NEXT_ITEM", "SELECT_PREV_ITEM"),
+    tuple(f"SELECT_WEAPON{i}" for i in (*range(1, 10), 0)),
+)
+_MOST = 1_000_000
+
+
+def combinations(
+    available: Sequence[str], order: Sequence[str], force_speed: bool, deltas: Mapping[str, tuple[int, float, float]]
+) -> np.ndarray:
+    """All combinations of buttons, one per row, with a column per available button.
+
+    Args:
+        available: The scenario's buttons.
+        order: All buttons that there are. The first ones change most slowly from row to row, as in EnvPool.
+        force_speed: SPEED is pressed in every row.
+        deltas: How many values a button takes that has values, and the first and last of them. Others stay at 0.
+    """
+    groups = []  # of choices: each is some buttons, and how far they are pressed
+    exclusive = {name: group for group in _EXCLUSIVE for name in group}
+    seen: set[str] = set()
+    for name in (one for one in order if one in available):
+        if name.endswith("_DELTA"):
+            values = np.linspace(*deltas[name][1:], deltas[name][0]).tolist() if name in deltas else [0.0]
+            groups.append([((name, value),) for value in values])
+        elif name not in seen:
+            together = [one for one in exclusive.get(name, (name,)) if one in available]
+            seen.update(together)
+            pressed = [((one, 1.0),) for one in together]
+            groups.append(pressed if name == "SPEED" and force_speed else [(), *pressed])
+    count = math.prod(map(len, groups))
+    if count > _MOST:
         raise ConfigError(
-            f"{name}: expected a dict of (rise, fall) by game variable, 'default', or None for the scenario's own "
-            f"reward, got {given!r}"
+            f"use_combined_action: expected at most {_MOST} combinations of buttons, got {count}, of {len(available)} "
+            "buttons: give the scenario fewer of them, or delta_button_config fewer values"
         )
-    known = require(*VIZDOOM, name).GameVariable.__members__
-    read = {}
-    for variable, pair in given.items():
-        if variable not in known:
-            raise ConfigError(f"{name}: expected names of ViZDoom's game variables, such as 'HEALTH', got {variable!r}")
-        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise ConfigError(f"{name}[{variable!r}]: expected (rise, fall), got {pair!r}")
-        where = f"{name}[{variable!r}]"
-        read[variable] = real_number(where, pair[0]), real_number(where, pair[1])
-    return read
-
-
-def read_weapon_config(given: Any) -> Mapping[int, float]:
-    """Checks ``selected_weapon_reward_config``."""
-    name = "selected_weapon_reward_config"
-    if not isinstance(given, Mapping) or not all(isinstance(one, int) and 0 <= one <= 9 for one in given):
-        raise ConfigError(f"{name}: expected a dict of rewards by weapon, 0 to 9, got {given!r}")
-    return {int(weapon): real_number(f"{name}[{weapon}]", reward) for weapon, reward in given.items()}
+    column = {name: i for i, name in enumerate(available)}
+    rows = np.zeros((count, len(available)))
+    for row, choices in zip(rows, itertools.product(*groups), strict=True):
+        for name, value in itertools.chain(*choices):
+            row[column[name]] = value
+    return rows

@@ -12,8 +12,6 @@ from typing import Any
 
 from stepmill.errors import ConfigError, MissingConfigError, MissingPackageError
 
-__all__ = ["SCENARIOS", "Scenario", "load_config"]
-
 
 @dataclass(frozen=True)
 class Scenario:
@@ -25,57 +23,47 @@ class Scenario:
     settings: dict[str, Any] = field(default_factory=dict)
     game_args: str = ""
 
-    def configure(self, game: Any, cfg_path: str, wad_path: str, takes_any_wad: bool = False) -> None:
-        """Sets up a game. ``takes_any_wad``: for a description, which does not need the map."""
+    def configure(self, game: Any, cfg_path: str) -> None:
+        """Sets up a game, but for the map of a scenario that has no ``.cfg``."""
         import vizdoom
 
-        if cfg_path:
-            load_config(self.id, game, cfg_path)
-        elif self.config is not None:
-            load_config(self.id, game, os.path.join(vizdoom.scenarios_path, self.config))
+        if cfg_path or self.config is not None:
+            _load_config(self.id, game, cfg_path or os.path.join(vizdoom.scenarios_path, str(self.config)))
         elif self.wad is None:
             raise MissingConfigError(f"{self.id} needs cfg_path, the .cfg file of a scenario")
         else:
             game.set_config(self.settings)
-        if wad_path:
-            game.set_doom_scenario_path(os.path.abspath(wad_path))
-        elif not cfg_path and self.wad is not None and not takes_any_wad:
-            game.set_doom_scenario_path(self._find_wad(self.wad))
         if self.game_args:
             game.add_game_args(self.game_args)
 
-    def _find_wad(self, wad: str) -> str:
+    def find_wad(self) -> str:
+        """Returns the file of the map."""
         import vizdoom
 
-        folders = [Path(vizdoom.scenarios_path)]
         assets = importlib.util.find_spec("envpool_assets")
-        if assets is not None:
-            folders += [Path(one) / "vizdoom" / "maps" for one in assets.submodule_search_locations or ()]
-        for folder in folders:
-            if (folder / wad).is_file():
-                return str(folder / wad)
+        places = [] if assets is None else assets.submodule_search_locations or ()
+        for folder in (Path(vizdoom.scenarios_path), *(Path(one, "vizdoom", "maps") for one in places)):
+            if (folder / str(self.wad)).is_file():
+                return str(folder / str(self.wad))
         raise MissingPackageError(
-            f"{self.id} needs {wad}, which ViZDoom does not have: pip install envpool-assets, or say where it is with "
-            "wad_path"
+            f"{self.id} needs {self.wad}, which ViZDoom does not have: pip install envpool-assets, or say where it is "
+            "with wad_path"
         )
 
 
-def load_config(user: str, game: Any, path: str) -> None:
+def _load_config(user: str, game: Any, path: str) -> None:
     """Reads a ``.cfg``. ViZDoom skips the lines that it does not understand; here they are an error."""
     whole = os.path.abspath(path)
     if not os.path.isfile(whole):
         raise ConfigError(f"{user}: cfg_path: expected a .cfg file, got {path!r}, which is none")
-    if not game.load_config(whole):
-        raise ConfigError(f"{user}: cfg_path: {path!r} has errors: {_complaints(whole)}")
-
-
-def _complaints(path: str) -> str:
-    """What ViZDoom writes about a ``.cfg``, which it does only to the standard error of its process."""
-    program = "import sys; path = sys.argv.pop(); sys.path[:] = sys.argv[1:]; import vizdoom; "
-    program += "vizdoom.DoomGame().load_config(path)"
-    arguments = [sys.executable, "-c", program, *sys.path, path]
+    if game.load_config(whole):
+        return
+    # It says what is wrong to the standard error of its process, and nowhere else.
+    code = "import sys; sys.path[:] = sys.argv[2:]; import vizdoom; vizdoom.DoomGame().load_config(sys.argv[1])"
+    arguments = [sys.executable, "-c", code, whole, *sys.path]
     run = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
-    return " ".join(run.stderr.replace("WARNING! Loading config from:", "").replace(f'"{path}".', "").split())
+    said = run.stderr.replace("WARNING! Loading config from:", "").replace(f'"{whole}".', "")
+    raise ConfigError(f"{user}: cfg_path: {path!r} has errors: {' '.join(said.split())}")
 
 
 _OF_THE_WHEEL = (

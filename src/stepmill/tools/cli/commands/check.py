@@ -11,12 +11,9 @@ from rich.text import Text
 
 from stepmill.sources.find import find_source
 from stepmill.testing.finding import Report, count_of
-from stepmill.tools.cli.in_child import in_child
 from stepmill.tools.cli.options import json_option, set_option, target
-from stepmill.tools.cli.program import FAILED
+from stepmill.tools.cli.program import FAILED, in_child
 from stepmill.tools.cli.terminal import Terminal, until_interrupted
-
-__all__ = ["command"]
 
 _NAMED = 6  # rules that were not checked; if a check ends early, these are nearly all
 

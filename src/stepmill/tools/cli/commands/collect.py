@@ -20,8 +20,6 @@ from stepmill.tools.cli.program import FAILED
 from stepmill.tools.cli.terminal import Terminal, new_table
 from stepmill.values.trees import map_tree
 
-__all__ = ["command"]
-
 
 @click.command("collect")
 @target

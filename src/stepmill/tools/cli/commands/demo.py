@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+import stepmill
+from stepmill.tools.cli.commands.bench import SideBySide
 from stepmill.tools.cli.options import Seconds, complete_id, json_option, picture_option
 from stepmill.tools.cli.program import FAILED
 from stepmill.tools.cli.terminal import Terminal, ratio_text, until_interrupted
+from stepmill.tools.measuring.timing import Effort
 
 if TYPE_CHECKING:
-    from stepmill.tools.cli.side_by_side import SideBySide
     from stepmill.tools.verify.results import Verification
 
-__all__ = ["command"]
 
 _SHOWN = ("stepmill", "Gymnasium SyncVectorEnv")
 _ROUNDS = 10
@@ -45,11 +46,9 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
     stepmill demo
     stepmill demo HalfCheetah-v5 --num-envs 64
     """
-    from stepmill.tools.cli.side_by_side import SideBySide
-    from stepmill.tools.measuring.peers import Subject, peers_of, quiet
-    from stepmill.tools.measuring.timing import Effort
+    from stepmill.tools.measuring.peers import Workload, peers_of, quiet
 
-    subject = Subject.of(env, num_envs)
+    subject = Workload.of(env, num_envs)
     compared: Verification | None = None
     measured: SideBySide | None = None
     with quiet(), until_interrupted() as ending:
@@ -74,8 +73,6 @@ def command(env: str, num_envs: int, seconds: float, picture: Path, terminal: Te
 
 def _compare(measured: SideBySide) -> Verification | None:
     """Plays the same episodes in both, if both have the env and not the same one."""
-    import stepmill
-
     if not measured.subject.is_native or measured.is_alone:
         return None
     envs = min(measured.subject.num_envs, _COMPARED_ENVS)

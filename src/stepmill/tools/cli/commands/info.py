@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import click
+import numpy as np
 from gymnasium import spaces
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from stepmill.hosts.host import describe_source
@@ -20,11 +20,9 @@ from stepmill.sources.find import find_source
 from stepmill.sources.models.env_model import MODEL_KEYS
 from stepmill.sources.source import NativeSource, PythonSource
 from stepmill.tools.cli.options import json_option, set_option, target
-from stepmill.tools.cli.spaces import json_value, space_document, space_lines
-from stepmill.tools.cli.terminal import Terminal
+from stepmill.tools.cli.terminal import Terminal, json_value, pairs
 
-__all__ = ["command"]
-
+_FEW = 6  # numbers that a line shows one by one
 _RUNS = {
     "thread": "on native threads",
     "process": "in worker processes",
@@ -163,7 +161,7 @@ def _draw(out: Console, name: str, facts: _Facts, extra: str | None) -> None:
         "extra": "" if extra is None else f"stepmill[{extra}]",
     }
     out.print(Text(name, style="bold"))
-    _draw_rows(out, {key: Text(text) for key, text in rows.items() if text})
+    out.print(pairs(rows))
     _draw_options(out, facts)
 
 
@@ -178,18 +176,65 @@ def _draw_options(out: Console, facts: _Facts) -> None:
     }
     if facts.takes_others:
         rows["..."] = Text("and others: its constructor takes any name")
-    _draw_rows(out, rows)
-
-
-def _draw_rows(out: Console, rows: Mapping[str, Text]) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", min_width=max(map(len, rows)))  # names are typed, so they are not cut
-    table.add_column()
-    for key, text in rows.items():
-        table.add_row(key, text)
-    out.print(Padding(table, (0, 0, 0, 2)))
+    out.print(pairs(rows))
 
 
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+# ---- spaces in a few words, and as JSON has them ---------------------------------------------------------
+
+
+def space_lines(space: spaces.Space[Any]) -> list[str]:
+    """A line for a plain space; one for each entry of a Dict or a Tuple, indented."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        entries = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        lines = [f"{type(space).__name__} of {len(space)}"]
+        for key, one in entries:
+            first, *rest = space_lines(one)
+            lines += [f"  {key}: {first}", *(f"  {line}" for line in rest)]
+        return lines
+    if isinstance(space, spaces.Box):
+        return [f"Box{space.shape} {space.dtype}, {_bounds(space)}"]
+    return [" ".join(str(space).split())]
+
+
+def _bounds(space: spaces.Box) -> str:
+    low, high = _one_or_all(space.low), _one_or_all(space.high)
+    if isinstance(low, list) and isinstance(high, list) and len(low) > _FEW:
+        return "each number with its own bounds"
+    if low == -math.inf and high == math.inf:
+        return "without bounds"
+    return f"from {_few(low)} to {_few(high)}"
+
+
+def _few(bound: Any) -> str:
+    if not isinstance(bound, list):
+        return f"{bound:.6g}"
+    return f"[{', '.join(f'{one:.6g}' for one in bound)}]" if len(bound) <= _FEW else "bounds that vary"
+
+
+def _one_or_all(bounds: np.ndarray) -> Any:
+    """A number if all are the same, else the list of them."""
+    numbers = bounds.ravel()
+    return numbers[0].item() if numbers.size and (numbers == numbers[0]).all() else numbers.tolist()
+
+
+def space_document(space: spaces.Space[Any]) -> dict[str, Any]:
+    """The space as JSON has it; bounds that are all the same are one number."""
+    document: dict[str, Any] = {"type": type(space).__name__, "text": " ".join(space_lines(space))}
+    if isinstance(space, spaces.Dict):
+        return {**document, "spaces": {str(key): space_document(one) for key, one in space.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {**document, "spaces": [space_document(one) for one in space]}
+    document |= {"shape": space.shape, "dtype": None if space.dtype is None else str(space.dtype)}
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _one_or_all(space.low), "high": _one_or_all(space.high)}
+        document |= {name: json_value(bound) for name, bound in bounds.items()}
+    if isinstance(space, spaces.Discrete):
+        document |= {"n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        document |= {"nvec": space.nvec.tolist()}
+    return document

@@ -20,8 +20,6 @@ from stepmill.registry.records import families, records, registered
 from stepmill.tools.cli.options import json_option
 from stepmill.tools.cli.terminal import Terminal
 
-__all__ = ["command"]
-
 _NATIVE = "native threads"
 _PROCESSES = "worker processes"
 _SHOWN = 60  # ids of a family in a list of everything

@@ -19,8 +19,6 @@ import stepmill.tools.cli
 from stepmill.tools.cli.options import json_option
 from stepmill.tools.cli.terminal import Terminal
 
-__all__ = ["command"]
-
 # A project like the one that is written, with its env called Template. Its files are checked like all others of ours.
 TEMPLATE = Path(stepmill.tools.cli.__file__).parent / "template"
 _PACKAGE = "stepmill.tools.cli.template.template"  # as its tests import it

@@ -15,8 +15,6 @@ from stepmill.tools.cli.options import json_option, policy_option, pool_argument
 from stepmill.tools.cli.policy import RandomActions, load_policy
 from stepmill.tools.cli.terminal import Terminal, new_table, short, until_interrupted
 
-__all__ = ["command"]
-
 
 @click.command("run")
 @target

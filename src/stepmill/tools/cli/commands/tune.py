@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from stepmill.errors import EnvError, ResourceError, summary
-from stepmill.tools.cli.in_child import in_child
+from stepmill.tools.cli.bars import Measure, bars_of, save_bars
 from stepmill.tools.cli.options import (
     Seconds,
     json_option,
@@ -22,14 +22,14 @@ from stepmill.tools.cli.options import (
     set_option,
     target,
 )
+from stepmill.tools.cli.program import in_child
 from stepmill.tools.cli.terminal import Bar, Terminal, short, until_interrupted
-from stepmill.tools.measuring.trials import Trial, batch_trials, best_of, first_trials
+from stepmill.tools.measuring.setups import Setup, batch_setups, best_of, first_setups
 
 if TYPE_CHECKING:
     from stepmill.hosts.rollout.policy import Policy
     from stepmill.views.gymnasium import GymnasiumPool
 
-__all__ = ["command"]
 
 _FINALISTS = 3
 _ROUNDS = 3
@@ -75,11 +75,11 @@ def command(
     """
     from stepmill.tools.cli.policy import load_policy
     from stepmill.tools.measuring.machine import cores, describe
-    from stepmill.tools.measuring.peers import Subject, quiet
+    from stepmill.tools.measuring.peers import Workload, quiet
 
-    subject = Subject(name, target, num_envs or 1, config)
+    subject = Workload(name, target, num_envs or 1, config)
     tuning = _Tuning(subject, load_policy(policy), seed, seconds)
-    first = first_trials(subject.is_native, cores(), num_envs)
+    first = first_setups(subject.is_native, cores(), num_envs)
     with quiet(), until_interrupted() as ending, terminal.progress(name, None, "measurements") as bar:
         tuning.run(first, bar)
     if not tuning.rates:
@@ -98,7 +98,10 @@ def command(
         "interrupted": ending.interrupted,
     }
     if picture is not None:
-        _save(picture, name, tuning, best, document["machine"])
+        machine = document["machine"]
+        note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
+        title = f"{name}: steps per second by settings"
+        save_bars(picture, title, _measures(tuning, best), "Steps per second", note)
     terminal.result(document, lambda out: _draw(out, name, tuning, best, document["call"], picture))
     return ending.code
 
@@ -107,37 +110,37 @@ class _Tuning:
     """Measures pools with one choice of settings after another."""
 
     def __init__(self, subject: Any, policy: Policy | None, seed: int, seconds: float) -> None:
-        self.rates: dict[Trial, float] = {}
-        self.failed: dict[Trial, str] = {}
+        self.rates: dict[Setup, float] = {}
+        self.failed: dict[Setup, str] = {}
         self._subject = subject
         self._policy = policy
         self._seed = seed
         self._seconds = seconds
 
-    def run(self, first: list[Trial], bar: Bar) -> None:
+    def run(self, first: list[Setup], bar: Bar) -> None:
         """All sync pools, the best of them in async, and the best of all again."""
         bar.expect(len(first))
         self._try(first, bar)
         if not self.rates:
             return
-        further = batch_trials(best_of(self.rates))
+        further = batch_setups(best_of(self.rates))
         finalists = _FINALISTS * _ROUNDS
         bar.expect(len(first) + len(further) + finalists)
         self._try(further, bar)
         best = [trial for trial, _ in self.sorted()[:_FINALISTS]]
         if best_of(self.rates) not in best:
             best.append(best_of(self.rates))
-        samples: dict[Trial, list[float]] = {trial: [] for trial in best}
+        samples: dict[Setup, list[float]] = {trial: [] for trial in best}
         for _, trial in itertools.product(range(_ROUNDS), best):
             bar.add(1, f"again: {trial}")
             samples[trial].append(self._measure(trial))
             self.rates[trial] = statistics.median(samples[trial])
 
-    def sorted(self) -> list[tuple[Trial, float]]:
+    def sorted(self) -> list[tuple[Setup, float]]:
         """The fastest first."""
         return sorted(self.rates.items(), key=lambda item: -item[1])
 
-    def _try(self, trials: Iterable[Trial], bar: Bar) -> None:
+    def _try(self, trials: Iterable[Setup], bar: Bar) -> None:
         for trial in trials:
             bar.add(1, str(trial))
             try:
@@ -145,7 +148,7 @@ class _Tuning:
             except (ResourceError, EnvError) as error:  # too many for this machine; others may still work
                 self.failed[trial] = summary(error)
 
-    def _measure(self, trial: Trial) -> float:
+    def _measure(self, trial: Setup) -> float:
         """Steps per second, those of the policy's time included."""
         import stepmill
         from stepmill.tools.measuring.timing import steps_per_second
@@ -171,23 +174,19 @@ class _Player:
             pass
 
 
-def _call(name: str, best: Trial, config: dict[str, Any]) -> str:
+def _call(name: str, best: Setup, config: dict[str, Any]) -> str:
     task = repr(name) if ":" not in name or name.startswith("gymnasium:") else name.rpartition(":")[2]
     given = "".join(f", {key}={value!r}" for key, value in {**best.arguments, **config}.items())
     return f"stepmill.make({task}{given})"
 
 
-def _bars(tuning: _Tuning, best: Trial) -> list[Any]:
-    from stepmill.tools.cli.bars import Bar as Line
-
+def _measures(tuning: _Tuning, best: Setup) -> list[Measure]:
     shown = tuning.sorted()[:_MOST_BARS]
-    return [Line(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
+    return [Measure(str(trial), rate, trial == best, "best" if trial == best else "") for trial, rate in shown]
 
 
-def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, picture: Path | None) -> None:
-    from stepmill.tools.cli.bars import print_bars
-
-    print_bars(out, f"{name}: steps per second by settings", _bars(tuning, best), "/s")
+def _draw(out: Console, name: str, tuning: _Tuning, best: Setup, call: str, picture: Path | None) -> None:
+    out.print(bars_of(out, f"{name}: steps per second by settings", _measures(tuning, best), "/s"))
     if len(tuning.rates) > _MOST_BARS:
         out.print(f"and {len(tuning.rates) - _MOST_BARS} that were slower", soft_wrap=True)
     for trial, why in tuning.failed.items():
@@ -196,10 +195,3 @@ def _draw(out: Console, name: str, tuning: _Tuning, best: Trial, call: str, pict
     out.print(f"{short(tuning.rates[best])} steps per second", soft_wrap=True)
     if picture is not None:
         out.print(f"picture: {picture}", soft_wrap=True)
-
-
-def _save(picture: Path, name: str, tuning: _Tuning, best: Trial, machine: dict[str, Any]) -> None:
-    from stepmill.tools.cli.bars import save_bars
-
-    note = f"{machine['cores']} cores, {machine['architecture']}, {machine['date']}"
-    save_bars(picture, f"{name}: steps per second by settings", _bars(tuning, best), "Steps per second", note)

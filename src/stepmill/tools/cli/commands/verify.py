@@ -15,12 +15,9 @@ from stepmill.registry.records import records
 from stepmill.settings import Backend
 from stepmill.tools.cli.options import complete_id, json_option, seed_option, set_option
 from stepmill.tools.cli.program import FAILED
-from stepmill.tools.cli.spaces import json_value
-from stepmill.tools.cli.terminal import Ending, Terminal, new_table, until_interrupted
+from stepmill.tools.cli.terminal import Ending, Terminal, json_value, new_table, until_interrupted
 from stepmill.tools.verify.entry import Comparison, why_incomparable
 from stepmill.tools.verify.results import Verification, Verifications
-
-__all__ = ["command"]
 
 _WRONG_CALL = 2
 

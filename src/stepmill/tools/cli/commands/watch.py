@@ -9,8 +9,8 @@ import click
 
 import stepmill
 from stepmill.errors import ConfigError, EnvError, UnsupportedError
-from stepmill.tools.cli.drawn import make_drawn
 from stepmill.tools.cli.options import Number, json_option, policy_option, pool_arguments, pool_options, target
+from stepmill.tools.cli.target import make_drawn
 from stepmill.tools.cli.terminal import Terminal, until_interrupted
 
 if TYPE_CHECKING:  # imported when the command runs, not for its help: it brings a server

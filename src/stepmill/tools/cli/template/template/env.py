@@ -9,7 +9,6 @@ import numpy as np
 from gymnasium import spaces
 from stepmill.envs import BaseEnv, BaseEnvTimestep, EnvElementInfo
 from stepmill.errors import NeedsResetError, ResetOptionError
-from stepmill.zoo.canvas import Canvas
 
 from .action import TemplateAction, TemplateActionRunner
 from .config import TemplateConfig
@@ -90,14 +89,19 @@ class TemplateEnv(BaseEnv):
 
     def render(self) -> np.ndarray:
         """The river from above: the near bank is at the bottom, the landing stage at the top."""
-        world = self.world
-        canvas = Canvas(200, 200, background=(74, 144, 196), reach=1.1)
-        canvas.box((-1.1, -1.1), (1.1, -1.0), (112, 156, 92))
-        canvas.box((-1.1, 1.0), (1.1, 1.1), (112, 156, 92))
-        stage = self._config.stage
-        canvas.box((world.stage - stage, 0.94), (world.stage + stage, 1.04), (120, 84, 52))
-        canvas.disc((world.along, 2 * world.across - 1), 0.06, (250, 246, 230))
-        return canvas.picture()
+        world, side = self.world, 200
+        picture = np.full((side, side, 3), (74, 144, 196), np.uint8)
+        picture[:10] = picture[-10:] = (112, 156, 92)
+
+        def pixel(place: float) -> int:
+            """From -1 to 1, left to right."""
+            return round((place + 1.1) / 2.2 * side)
+
+        picture[6:14, pixel(world.stage - self._config.stage) : pixel(world.stage + self._config.stage)] = (120, 84, 52)
+        rows, columns = np.ogrid[:side, :side]
+        row, column = side - pixel(2 * world.across - 1), pixel(world.along)
+        picture[(rows - row) ** 2 + (columns - column) ** 2 < 36] = (250, 246, 230)
+        return picture
 
 
 def _box(info: EnvElementInfo) -> spaces.Box:

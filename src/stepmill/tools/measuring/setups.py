@@ -11,7 +11,7 @@ _EQUAL = 0.97  # of two settings whose speeds are so close, the simpler one is b
 
 
 @dataclass(frozen=True)
-class Trial:
+class Setup:
     """One choice of settings.
 
     Args:
@@ -54,21 +54,21 @@ class Trial:
         return self.num_envs, self.batch_size is not None, self.workers or 1
 
 
-def first_trials(is_native: bool, cores: int, num_envs: int | None) -> list[Trial]:
+def first_setups(is_native: bool, cores: int, num_envs: int | None) -> list[Setup]:
     """Sync pools: all numbers of envs and workers that are worth a try."""
     if is_native:
         counts = _NATIVE_ENVS if num_envs is None else (num_envs,)
-        return [Trial(n, "thread", threads) for n in counts for threads in up_to(cores) if threads <= n]
+        return [Setup(n, "thread", threads) for n in counts for threads in up_to(cores) if threads <= n]
     if num_envs is not None:
-        found = [Trial(num_envs, "inline")]
-        return found + [Trial(num_envs, "process", n) for n in up_to(2 * cores) if n <= num_envs]
+        found = [Setup(num_envs, "inline")]
+        return found + [Setup(num_envs, "process", n) for n in up_to(2 * cores) if n <= num_envs]
     workers = [n for n in up_to(2 * cores) if 2 * n >= cores]
     envs = sorted({n * share for n in workers for share in _ENVS_PER_WORKER})
-    trials = [Trial(cores * share, "inline") for share in _ENVS_PER_WORKER]
-    return trials + [Trial(n, "process", w) for n in envs for w in workers if n % w == 0 and n // w in _ENVS_PER_WORKER]
+    setups = [Setup(cores * share, "inline") for share in _ENVS_PER_WORKER]
+    return setups + [Setup(n, "process", w) for n in envs for w in workers if n % w == 0 and n // w in _ENVS_PER_WORKER]
 
 
-def batch_trials(best: Trial) -> list[Trial]:
+def batch_setups(best: Setup) -> list[Setup]:
     """The same in async, with smaller and smaller batches."""
     if best.backend == "inline":  # nothing goes on while a batch is received
         return []
@@ -76,10 +76,10 @@ def batch_trials(best: Trial) -> list[Trial]:
     return [replace(best, batch_size=size) for size in sorted(sizes, reverse=True)]
 
 
-def best_of(rates: dict[Trial, float]) -> Trial:
+def best_of(rates: dict[Setup, float]) -> Setup:
     """The simplest one that is about as fast as the fastest."""
     fastest = max(rates.values())
-    return min((trial for trial, rate in rates.items() if rate >= _EQUAL * fastest), key=lambda trial: trial.effort)
+    return min((setup for setup, rate in rates.items() if rate >= _EQUAL * fastest), key=lambda setup: setup.effort)
 
 
 def up_to(most: int) -> list[int]:

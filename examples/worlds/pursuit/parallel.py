@@ -1,21 +1,18 @@
-"""Pursuit as a PettingZoo ``ParallelEnv``: the world of ``stepmill.zoo.pursuit``, with its agents by name.
-
-PettingZoo is imported when the first env is made, so importing this module does not need it.
-"""
+"""Pursuit as a PettingZoo ``ParallelEnv``: the world of ``env.py``, with its agents by name. Needs PettingZoo."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from pettingzoo import ParallelEnv
 
 from stepmill.errors import ActionError, ConfigError, NeedsResetError
-from stepmill.system.optional import require
 from stepmill.values.arguments import whole_number
-from stepmill.zoo.pursuit import (
+
+from .env import (
     MOVES,
     RUNNERS,
     TIME_LIMIT,
@@ -27,27 +24,22 @@ from stepmill.zoo.pursuit import (
     read_move,
 )
 
-__all__ = ["parallel_env"]
+__all__ = ["PursuitParallelEnv"]
 
 _Dict = dict[str, Any]
 
 
-def parallel_env(render_mode: str | None = None, time_limit: int = TIME_LIMIT) -> Any:
-    """A ``pettingzoo.ParallelEnv`` with two agents, ``runner_0`` and ``runner_1``.
+class PursuitParallelEnv(ParallelEnv):  # type: ignore[misc]
+    """Two agents, ``runner_0`` and ``runner_1``.
 
     A runner that gets out or is caught terminates at once, and the other one plays on. Both are truncated after
     ``time_limit`` steps. The infos have ``is_success``: that runner got out. The same seed gives the same episodes as
     in ``PursuitEnv``.
     """
-    return _env_class()(render_mode, time_limit)
-
-
-class _PursuitParallel:
-    """The whole env, except its base class from PettingZoo."""
 
     metadata: _Dict = {"name": "pursuit_v0", "render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
-    def __init__(self, render_mode: str | None, time_limit: int) -> None:
+    def __init__(self, render_mode: str | None = None, time_limit: int = TIME_LIMIT) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"pursuit_v0: render_mode: expected None or 'rgb_array', got {render_mode!r}")
         self.render_mode = render_mode
@@ -59,10 +51,6 @@ class _PursuitParallel:
         self._time_limit = whole_number("pursuit_v0: time_limit", time_limit, 1)
         self._random: np.random.Generator | None = None
         self._world: PursuitWorld | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A function makes its class, so pickle could not find it."""
-        return _unfilled, (), self.__dict__
 
     def observation_space(self, agent: str) -> spaces.Box:
         """The same object for an agent, every time."""
@@ -110,13 +98,3 @@ class _PursuitParallel:
 
     def _observe(self, world: PursuitWorld) -> _Dict:
         return {name: world.observe(i) for i, name in enumerate(self.possible_agents) if name in self.agents}
-
-
-@functools.cache
-def _env_class() -> type:
-    base = require("pettingzoo", "pettingzoo", "pettingzoo", "parallel_env").ParallelEnv
-    return type("PursuitParallelEnv", (_PursuitParallel, base), {"__doc__": parallel_env.__doc__})
-
-
-def _unfilled() -> Any:
-    return object.__new__(_env_class())

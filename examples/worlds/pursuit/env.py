@@ -1,7 +1,6 @@
 """Two agents: runners that must get out through two gates before a hunter, which the world controls, catches them.
 
-``PursuitEnv`` is a ``BaseEnv``; ``stepmill.zoo.pursuit_parallel`` has the same world as a PettingZoo env. A step, in
-this order:
+``PursuitEnv`` is a ``BaseEnv``; ``parallel.py`` has the same world as a PettingZoo env. A step, in this order:
 
 1. the runners move by one step up, down, left or right, or stay; walls keep them in the field;
 2. a runner in an open gate is out, and the gate closes behind it: the other runner needs the other gate;
@@ -21,12 +20,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from stepmill.envs.base_env import BaseEnv
-from stepmill.envs.configs import read_cfg
-from stepmill.envs.timestep import BaseEnvTimestep
+from stepmill.envs import BaseEnv, BaseEnvTimestep, read_cfg
 from stepmill.errors import ActionError, ActionTypeError, NeedsResetError, ResetOptionError
 from stepmill.values.arguments import true_or_false, whole_number
-from stepmill.zoo.canvas import Canvas, Colour, Point
+
+from .canvas import Canvas, Colour, Point
 
 __all__ = ["PursuitEnv"]
 

@@ -1,32 +1,30 @@
-"""A small painter: smooth shapes, and drawings made of dots, on an RGB picture, with only numpy.
+"""A small painter: smooth shapes on an RGB picture, with only numpy.
 
 Every shape is a signed distance, negative inside. A pixel takes as much of the colour as the shape covers of it, so
-edges are smooth. A drawing of dots is a picture in letters, each of which stands for a colour.
+edges are smooth.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Canvas", "Colour", "Dots", "Point", "read_dots"]
+__all__ = ["Canvas", "Colour", "Point"]
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
-Dots = NDArray[np.str_]
 _Array = NDArray[np.float32]
 
 
 class Canvas:
     """A picture of the world from ``-reach`` to ``reach``, with (0, 0) in the middle and y pointing up.
 
-    Shapes are placed and measured in units of the world, dots and blocks in pixels, from the upper left corner. Later
-    ones lie over earlier ones.
+    Shapes are placed and measured in units of the world. Later ones lie over earlier ones.
     """
 
     def __init__(self, height: int, width: int, background: Colour, reach: float = 1.0) -> None:
@@ -97,12 +95,6 @@ class Canvas:
         outside = np.hypot(np.maximum(dx, 0), np.maximum(dy, 0))
         self._paint(rows, columns, outside + np.minimum(np.maximum(dx, dy), 0) - rounding, colour, alpha)
 
-    def frame(self, low: Point, high: Point, width: float, colour: Colour) -> None:
-        """The outline of an upright rectangle."""
-        corners = [low, (high[0], low[1]), high, (low[0], high[1])]
-        for start, end in zip(corners, [*corners[1:], low], strict=True):
-            self.line(start, end, width, colour)
-
     def grid(self, reach: float, spacing: float, width: float, colour: Colour) -> None:
         """Lines from ``-reach`` to ``reach`` in both directions, at positions between -1 and 1."""
         for place in np.arange(spacing - 1, 1, spacing).tolist():
@@ -115,19 +107,6 @@ class Canvas:
         self.line((left, y), (right, y), width, background)
         if share > 0:
             self.line((left, y), (left + (right - left) * share, y), width, colour)
-
-    # ---- dots and blocks ---------------------------------------------------------------------
-
-    def dots(self, dots: Dots, row: int, column: int, scale: int, colours: Mapping[str, Colour]) -> None:
-        """A drawing of dots, each ``scale`` pixels wide; letters without a colour are transparent."""
-        large = dots.repeat(scale, axis=0).repeat(scale, axis=1)
-        place = self._picture[row : row + large.shape[0], column : column + large.shape[1]]
-        for letter, colour in colours.items():
-            place[large == letter] = colour
-
-    def block(self, row: int, column: int, height: int, width: int, colour: Colour) -> None:
-        """A filled rectangle of whole pixels."""
-        self._picture[row : row + height, column : column + width] = colour
 
     # ---- pixels ------------------------------------------------------------------------------
 
@@ -160,8 +139,3 @@ def _from_segment(x: _Array, y: _Array, start: Point, end: Point) -> Any:
     along = ((x - start[0]) * dx + (y - start[1]) * dy) / max(dx * dx + dy * dy, 1e-12)
     along = np.clip(along, 0, 1)
     return np.hypot(x - start[0] - along * dx, y - start[1] - along * dy)
-
-
-def read_dots(drawing: str) -> Dots:
-    """A drawing in letters, one line per row of dots."""
-    return np.array([list(line) for line in drawing.split()])
