@@ -260,7 +260,7 @@ class PoolView(Uncopyable):
         return rows_of_info(info)
 
     def rollout(self, policy: Policy, steps: int, *, seed: int | None = None, observation: Any = None) -> Rollout:
-        """Lets every env make so many steps, with a policy that chooses the actions, and returns all of it.
+        """Lets every env make ``steps`` steps, with a policy that chooses the actions, and returns all of it.
 
         On a cluster (``backend="ray"``) the policy goes to the envs, and only the result travels.
 
@@ -489,13 +489,9 @@ class PoolView(Uncopyable):
         """
         if self.closed or self._host.forked:
             self._engine.check_usable()  # raises; not otherwise, as another thread may be using the pool
-        from stepmill.tools.watching.watch import Watch, check_port
+        from stepmill.tools.watching.watch import page_of
 
-        check_port(port)
-        if self._page is None or self._page.closed:
-            self._page = Watch(watched(self), port=port, open_browser=open_browser)
-        elif open_browser:
-            self._page.open()
+        self._page = page_of(watched(self), self._page, port, open_browser)
         return self._page
 
     def _native_attribute(self, name: str, env_ids: Sequence[int]) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ import click
 
 import stepmill
 from stepmill.errors import EnvError, StepmillError
-from stepmill.hosts.process.parenthood import die_with_parent
+from stepmill.system.guardian import die_with_parent
 from stepmill.tools.cli import interrupts
 from stepmill.tools.cli.interrupts import INTERRUPTED
 from stepmill.tools.cli.terminal import Terminal

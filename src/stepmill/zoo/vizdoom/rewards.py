@@ -97,6 +97,7 @@ _EXCLUSIVE = (
     tuple(f"SELECT_WEAPON{i}" for i in (*range(1, 10), 0)),
 )
 _MOST = 1_000_000
+Choice = tuple[tuple[str, float], ...]  # buttons, and how far each is pressed
 
 
 def combinations(
@@ -110,7 +111,7 @@ def combinations(
         force_speed: SPEED is pressed in every row.
         deltas: How many values a button takes that has values, and the first and last of them. Others stay at 0.
     """
-    groups = []  # of choices: each is some buttons, and how far they are pressed
+    groups: list[list[Choice]] = []
     exclusive = {name: group for group in _EXCLUSIVE for name in group}
     seen: set[str] = set()
     for name in (one for one in order if one in available):
@@ -120,7 +121,7 @@ def combinations(
         elif name not in seen:
             together = [one for one in exclusive.get(name, (name,)) if one in available]
             seen.update(together)
-            pressed = [((one, 1.0),) for one in together]
+            pressed: list[Choice] = [((one, 1.0),) for one in together]
             groups.append(pressed if name == "SPEED" and force_speed else [(), *pressed])
     count = math.prod(map(len, groups))
     if count > _MOST:

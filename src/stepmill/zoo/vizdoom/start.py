@@ -37,7 +37,7 @@ _FAILURES = (
 
 @contextlib.contextmanager
 def starting(game: Any, name: str, program: str, is_custom: bool) -> Iterator[None]:
-    """To call ``init`` of a game in.
+    """A context to call ``init`` of a game in.
 
     Args:
         game: A configured ``vizdoom.DoomGame`` that is not running.
