@@ -135,10 +135,9 @@ NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts
 # The names that modules, and public classes, have in common. These lists only get shorter.
 REPEATED_MODULES = {
     *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "options"),
-    *("play", "policy", "record", "report", "results", "server", "simulator", "spaces", "spec", "trial"),
-    *("twins", "watch"),
+    *("play", "policy", "record", "report", "results", "server", "simulator", "spaces", "spec", "trial", "watch"),
 }
-REPEATED_CLASSES = {"Bar", "Player", "SideBySide", "Trial"}
+REPEATED_CLASSES = {"Player"}
 
 
 def repeated(names: Iterable[str]) -> set[str]:

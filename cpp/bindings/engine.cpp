@@ -132,7 +132,7 @@ nb::object Engine::recv_some(int enough, int at_least, nb::handle timeout, bool 
   return ready_some(enough, at_least, timeout, steps_only) ? finish(false) : nb::none();
 }
 
-// Waits for rows as `recv_some` and `recv_parcel` say. Whether there is a batch to take.
+// Waits for rows as `recv_some` says, and `ParcelServer::recv`. Whether there is a batch to take.
 bool Engine::ready_some(int enough, int at_least, nb::handle timeout, bool steps_only, std::optional<double> patience) {
   const std::optional<double> seconds = read_timeout(timeout);
   if (pool().in_flight_count() == 0) return false;
@@ -364,6 +364,15 @@ void Engine::refuse_pending(std::span<const std::int32_t> envs) const {
       raise("InFlightError", "env " + std::to_string(env) +
                                  " is in flight: the call that should have returned its result was interrupted. Call "
                                  "recv() to get it");
+}
+
+void Engine::count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures) {
+  const Use use(*this);
+  PoolRecord& counts = counters_->pool();
+  add_to(counts.steps, steps);
+  add_to(counts.episodes, episodes);
+  add_to(counts.failures, failures);
+  if (pool().is_async()) last_ids_ = all_envs_;
 }
 
 // What Python adds to a batch: its notes and its faults. Most batches have none, and then the object is invalid.

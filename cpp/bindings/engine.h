@@ -39,14 +39,6 @@ class Engine {
   // `at_least`. None if there is none and `at_least` is 0. `steps_only`: resets are included but not counted. For pools
   // that return results as they are ready.
   nanobind::object recv_some(int enough, int at_least, nanobind::handle timeout, bool steps_only);
-  // For an engine that serves another one: engine_parcels.cpp.
-  void send_parcel(nanobind::handle parcel, nanobind::dict objects, nanobind::dict options);
-  // As `recv_some`, but less than `at_least`, or None, if for `patience` seconds none has come; for the first one it
-  // waits ten times as long. Without `patience` it has at least so many.
-  nanobind::object recv_parcel(int enough, int at_least, nanobind::handle timeout, std::optional<double> patience);
-  // The same for envs that the other engine lends this one, which steps them by itself.
-  void take_states(nanobind::handle parcel);
-  nanobind::object give_states(const std::vector<std::int32_t>& envs);
   // Rows of all envs were received where they live, or have been put together from several batches: counts those that
   // this engine has not counted. As after a batch of all envs, a `send` without ids is for all.
   void count_elsewhere(std::uint64_t steps, std::uint64_t episodes, std::uint64_t failures);
@@ -96,7 +88,8 @@ class Engine {
  private:
   class Entry;
   class Use;
-  friend class Tap;  // shows it to those who watch
+  friend class ParcelServer;  // serves another engine with it
+  friend class Tap;           // shows it to those who watch
 
   Pool& pool() const { return host_.pool(); }
   void go_inside();
@@ -121,7 +114,6 @@ class Engine {
   nanobind::object shown(bool as_reset);
   bool note(const Batch& batch);
   void refuse_pending(std::span<const std::int32_t> envs) const;
-  void refuse_in_flight(std::span<const std::int32_t> envs) const;
   nanobind::object collect_extras(const Batch& batch);
   void require_something_in_flight() const;
   void drain();

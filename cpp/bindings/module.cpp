@@ -17,6 +17,7 @@
 #include "bindings/python/exit.h"
 #include "bindings/engine.h"
 #include "bindings/engine_tap.h"
+#include "bindings/engine_parcels.h"
 #include "bindings/hosts/inline_host.h"
 #include "bindings/hosts/native_host.h"
 #include "bindings/hosts/process_host.h"
@@ -312,10 +313,6 @@ NB_MODULE(_native, m) {
       .def("recv", &Engine::recv, "timeout"_a = nb::none())
       .def("recv_some", &Engine::recv_some, "enough"_a, "at_least"_a, "timeout"_a.none(),
            "steps_only"_a = false)
-      .def("send_parcel", &Engine::send_parcel, "parcel"_a, "objects"_a, "options"_a)
-      .def("recv_parcel", &Engine::recv_parcel, "enough"_a, "at_least"_a, "timeout"_a.none(), "patience"_a.none())
-      .def("take_states", &Engine::take_states, "parcel"_a)
-      .def("give_states", &Engine::give_states, "env_ids"_a)
       .def("count_elsewhere", &Engine::count_elsewhere, "steps"_a, "episodes"_a, "failures"_a)
       .def_prop_ro("rows_received", &Engine::rows_received)
       .def("step_all", &Engine::step_all, "action"_a.none())
@@ -338,6 +335,12 @@ NB_MODULE(_native, m) {
       .def_prop_ro("in_flight_ids", &Engine::in_flight_ids)
       .def("seeds", &Engine::seeds, "env_ids"_a)
       .def_prop_ro("host", &Engine::host);
+  nb::class_<ParcelServer>(m, "ParcelServer")
+      .def(nb::init<nb::object>(), "engine"_a)
+      .def("send", &ParcelServer::send, "parcel"_a, "objects"_a, "options"_a)
+      .def("recv", &ParcelServer::recv, "enough"_a, "at_least"_a, "timeout"_a.none(), "patience"_a.none())
+      .def("take_states", &ParcelServer::take_states, "parcel"_a)
+      .def("give_states", &ParcelServer::give_states, "env_ids"_a);
 
   nb::class_<Host>(m, "Host")
       .def("__reduce_ex__", &refuse_copy)

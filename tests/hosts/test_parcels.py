@@ -111,9 +111,9 @@ def test_what_a_lost_env_was_doing_is_named(mode: str) -> None:
 def test_a_broken_answer_changes_nothing() -> None:
     engine, host = make_carried("CartPole-v1", [0], num_envs=2, seed=3)
     engine.send_reset(None, None, None)
-    (place,) = host.places
-    place.send_parcel(*host.pack(0, 2))
-    parcel, notes, faults = place.recv_parcel(2, 0, None, None)
+    (server,) = host.servers
+    server.send(*host.pack(0, 2))
+    parcel, notes, faults = server.recv(2, 0, None, None)
     for broken in (b"", parcel[:-1], parcel + b"x", b"\xff" * len(parcel)):
         with pytest.raises(ValueError, match=r"parcel|answer|row"):
             host.unpack(0, broken, notes, faults)
@@ -131,13 +131,13 @@ def test_a_broken_answer_changes_nothing() -> None:
 def test_an_answer_has_at_least_the_rows_that_were_asked_for_however_late() -> None:
     engine, host = make_carried("CartPole-v1", [0], num_envs=8, seed=3)
     engine.send_reset(None, None, None)
-    (place,) = host.places
+    (server,) = host.servers
     for _ in range(100):
-        place.send_parcel(*host.pack(0, 8))
-        host.unpack(0, *place.recv_parcel(8, 6, 0.0, None))
+        server.send(*host.pack(0, 8))
+        host.unpack(0, *server.recv(8, 6, 0.0, None))
         assert host.away(0) <= 2
         if host.away(0):
-            host.unpack(0, *place.recv_parcel(host.away(0), 0, None, None))
+            host.unpack(0, *server.recv(host.away(0), 0, None, None))
         *_, info = engine.recv()
         assert sorted(info["env_id"]) == list(range(8))
         engine.send(np.zeros(8, int), info["env_id"])
@@ -147,13 +147,13 @@ def test_an_answer_has_at_least_the_rows_that_were_asked_for_however_late() -> N
 def test_a_broken_order_changes_nothing() -> None:
     engine, host = make_carried("CartPole-v1", [0], num_envs=2, seed=3)
     engine.send_reset(None, None, None)
-    (place,) = host.places
+    (server,) = host.servers
     parcel, objects, options = host.pack(0, 2)
     for broken in (b"", parcel[:-1], b"\xff" * len(parcel)):
         with pytest.raises(ValueError, match=r"parcel|order"):
-            place.send_parcel(broken, objects, options)
-    assert place.in_flight_count == 0
-    place.send_parcel(parcel, objects, options)
+            server.send(broken, objects, options)
+    assert host.places[0].in_flight_count == 0
+    server.send(parcel, objects, options)
     with pytest.raises(errors.InFlightError, match="env 0 is in flight"):
-        place.send_parcel(parcel, objects, options)
+        server.send(parcel, objects, options)
     engine.close()

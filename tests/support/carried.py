@@ -36,6 +36,7 @@ class Carried(_native.RemoteHost):
         for first, last in itertools.pairwise([*groups, settings.num_envs]):
             part, its = part_of(source, settings, first, last)
             self.places.append(open_engine(open_host(part, its), its))
+        self.servers = [_native.ParcelServer(place) for place in self.places]
         inner = self.places[0].host
         self.observation, self.action = inner.observation, inner.action
         self.is_native = isinstance(source, NativeSource)
@@ -63,11 +64,11 @@ class Carried(_native.RemoteHost):
     def exchange(self, seconds: float) -> None:
         """One round: everything that waits goes out, and from each group something comes back."""
         self.exchanges += 1
-        for group, place in enumerate(self.places):
+        for group, server in enumerate(self.servers):
             if self.waiting(group):
-                place.send_parcel(*self.pack(group, 1_000_000))
+                server.send(*self.pack(group, 1_000_000))
             if self.away(group):
-                answer = place.recv_parcel(1, 0, seconds, None)
+                answer = server.recv(1, 0, seconds, None)
                 if answer is not None:
                     self.unpack(group, *answer)
 

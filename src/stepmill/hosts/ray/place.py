@@ -131,6 +131,7 @@ class Place:
         payload, settings, self._first, model_changes, finisher = pickle.loads(self._instructions)
         self._engine: _native.Engine = open_engine(open_local_host(payload.source(), settings, finisher), settings)
         self._host = self._engine.host
+        self._parcels = _native.ParcelServer(self._engine)
         # Whoever waits for all envs has no use for some of them.
         self._patience = None if settings.waits_for_all else _NEXT_S
         self._is_inline = self._host.backend == "inline" and not self._host.is_native
@@ -156,12 +157,12 @@ class Place:
         if parcel is not None:
             if self._is_inline:
                 objects, options = self._read_mail(objects, options)
-            self._engine.send_parcel(parcel, objects, options)
+            self._parcels.send(parcel, objects, options)
         at_work = self._engine.in_flight_count
         if not at_work:  # an order or an answer was lost on its way: nothing would ever come
             raise RuntimeError("its caller waits for envs that have nothing to do")
         try:
-            answer = self._engine.recv_parcel(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
+            answer = self._parcels.recv(at_work, max(1, at_work - spare), _QUICK_S, self._patience)
         except KeyboardInterrupt as error:
             raise _not_the_callers(error) from error
         if answer is None:

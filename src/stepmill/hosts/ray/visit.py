@@ -67,7 +67,8 @@ def visit(
     ``visitors``: those who will go on; of a rollout that was given up, they stay until the next one.
     ``is_called_off`` is asked before each call of the policy: the caller has no use for the rest then.
     """
-    engine.take_states(trip.states)
+    parcels = _native.ParcelServer(engine)
+    parcels.take_states(trip.states)
     record: Record | None = None
     try:
         record = Record(trip.plan, len(trip.env_ids), trip.observation, engine.host.action.space)
@@ -87,8 +88,8 @@ def visit(
             visitors[trip.rollout, trip.env_ids[0]] = one
     except BaseException as error:  # whatever a policy raises belongs to the caller, also a SystemExit
         shown = trip.observation if record is None else record.last_seen()
-        return Return(engine.give_states(trip.env_ids), None, shown, described(error))
-    return Return(engine.give_states(trip.env_ids), record, None, None)
+        return Return(parcels.give_states(trip.env_ids), None, shown, described(error))
+    return Return(parcels.give_states(trip.env_ids), record, None, None)
 
 
 def _take_visitor(visitors: Visitors, pickled_policy: bytes, trip: Trip) -> Visitor:
