@@ -135,8 +135,7 @@ NUCLEUS = ("values", "system", "registry", "wrappers", "envs", "sources", "hosts
 # The names that modules, and public classes, have in common. These lists only get shorter.
 REPEATED_MODULES = {
     *("arguments", "calls", "check", "construction", "control", "entry", "env", "episodes", "frames", "options"),
-    *("play", "policy", "record", "report", "results", "rewards", "server", "simulator", "spaces", "spec", "trial"),
-    *("watch",),
+    *("play", "policy", "record", "report", "results", "server", "simulator", "spaces", "spec", "trial", "watch"),
 }
 REPEATED_CLASSES = {"Player"}
 
